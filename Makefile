@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt requirements-embedded.txt
 	touch $(STAMP)
 
 # In the environment that is active, if `papa` is installed there, else in .venv.
-PAPA := $(or $(shell command -v papa),$(BIN)/papa)
+PAPA := $(or $(if $(VIRTUAL_ENV),$(wildcard $(VIRTUAL_ENV)/bin/papa)),$(BIN)/papa)
 
 demo: $(if $(filter $(BIN)/papa,$(PAPA)),setup)
 	$(dir $(PAPA))python $(EMBEDDED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -58,3 +59,42 @@ def test_fuzz_tests_draw_other_inputs_each_time_and_print_from_what() -> None:
     time.sleep(1.1)  # The clock's seconds are the seed.
     assert first < seed()
     assert seed("SEED=5") == 5
+
+
+@pytest.mark.server
+def test_the_demo_installs_nothing_into_an_environment_that_is_not_active(tmp_path: Path) -> None:
+    """Whatever ``papa`` lies on the path."""
+    papa = tmp_path / "bin" / "papa"
+    papa.parent.mkdir()
+    papa.touch(mode=0o700)
+
+    def printed(**active: str) -> str:
+        settings = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+        settings |= {"PATH": f"{papa.parent}:{settings['PATH']}", **active}
+        make = ["make", "-n", "demo"]
+        root = Path(__file__).parents[1]
+        return subprocess.run(
+            make, cwd=root, env=settings, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert f"{papa} run" in printed(VIRTUAL_ENV=str(tmp_path))
+    for elsewhere in (printed(), printed(VIRTUAL_ENV=str(tmp_path / "empty"))):
+        assert ".venv/bin/papa run" in elsewhere
+        assert str(tmp_path) not in elsewhere
+
+
+@pytest.mark.server
+def test_continuous_integration_runs_its_other_jobs_after_one_that_failed(tmp_path: Path) -> None:
+    checkout = Path(__file__).parents[1]
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / ".ci" / "run").write_text((checkout / ".ci" / "run").read_text())
+    for fails, code in (("test", 1), ("test-integration", 1), ("", 0)):
+        lines = [
+            f"{job}:\n\t@echo ran {job}; {'false' if job == fails else 'true'}"
+            for job in ("test", "test-slow", "test-integration")
+        ]
+        (tmp_path / "Makefile").write_text("\n".join(lines) + "\n")
+        done = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code
+        assert done.stdout.count("ran test") == 3
+        assert (f"failed: {fails}\n" in done.stdout) == bool(fails)

@@ -67,6 +67,7 @@ def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path
     (purelib / "these.pth").write_text(sysconfig.get_path("purelib"))
     settings = environment() | {
         "PATH": f"{fresh / 'bin'}:{os.environ['PATH']}",
+        "VIRTUAL_ENV": str(fresh),
         "PIP_NO_INDEX": "1",
         "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say yes
     }
