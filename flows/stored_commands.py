@@ -51,6 +51,9 @@ def heads(
         from flows.drops import parse_share
         from flows.heads import show_heads, show_scores
 
+        if as_json and as_tsv:
+            raise SpecError("--json and --tsv are two forms of one answer: give one of them")
+
         share, opened = parse_share(max_drop), open_store(store)
         if scores is not None:
             overrides = [

@@ -54,6 +54,9 @@ def test_lambda_is_written_and_read_to_the_last_digit(
 
     code, again = heads(finished, "--tsv", "--scores", str(tmp_path / "lambda.tsv"))
     assert (code, again) == (0, written)
+    code, told = heads(finished, "--tsv", "--json")
+    assert code == 1
+    assert "--json and --tsv are two forms of one answer" in told
 
 
 def test_others_scores_say_which_heads_would_become_constant(
