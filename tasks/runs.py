@@ -61,25 +61,36 @@ class Runs:
         self.client = client
         made = partial(_experiment, client, study, store, note)
         self.experiment = twice(made, "RESOURCE_ALREADY_EXISTS")
-        self.by_key = self._found()
-        self._made: dict[str, Run] = {}
+        self.by_key: dict[str, Run] = {}
+        self._made: set[str] = set()
+        self.agree()
 
     def get(self, entry: Entry, **tags: str) -> Run:
         """The run of an entry, made with these tags as well where it is not there."""
         if entry.key not in self.by_key:
             tags = {**_BY_PAPA, KEY: entry.key, **entry.tags, **tags}
             run = self.client.create_run(self.experiment, tags=tags, run_name=entry.name)
-            self.by_key[entry.key] = self._made[entry.key] = run
+            self.by_key[entry.key] = run
+            self._made.add(run.info.run_id)
         return self.by_key[entry.key]
 
     def agree(self) -> None:
-        """Of what this process and another made at the same time, the older run stays."""
-        made, self._made = self._made, {}
-        if made:
-            self.by_key = made | self._found()
-        for key, run in made.items():
-            if self.by_key[key].info.run_id != run.info.run_id:
-                self.client.delete_run(run.info.run_id)
+        """Of several runs with one key the oldest stays, and gets the child runs of the others.
+
+        The oldest may appear when another process has agreed on a newer one and ended it. What
+        another process still writes to stays until that one agrees.
+        """
+        runs, instead = self._found(), {}
+        oldest = {run.data.tags[KEY]: run for run in runs}
+        self.by_key |= oldest
+        for run in runs:
+            own, kept = run.info.run_id, oldest[run.data.tags[KEY]].info.run_id
+            if own != kept and (own in self._made or run.info.status != "RUNNING"):
+                self.client.delete_run(own)
+                instead[own] = kept
+        for run in oldest.values():
+            if (parent := run.data.tags.get(PARENT)) in instead:
+                self.client.set_tag(run.info.run_id, PARENT, instead[parent])
 
     def write(
         self,
@@ -135,16 +146,16 @@ class Runs:
             if metrics or params or tags:
                 twice(partial(self.client.log_batch, run_id, metrics, of_run, marks))
 
-    def _found(self) -> dict[str, Run]:
-        """The runs that are there: newest first, so the oldest of a key remains."""
-        found: dict[str, Run] = {}
+    def _found(self) -> list[Run]:
+        """The runs that are there, newest first."""
+        found: list[Run] = []
         token = None
         while token != "":
             wanted = f"tags.`{KEY}` IS NOT NULL"
             page = self.client.search_runs(
                 [self.experiment], wanted, page_token=token, max_results=1000
             )
-            found |= {run.data.tags[KEY]: run for run in page}
+            found += page
             token = page.token or ""
         return found
 

@@ -1,0 +1,55 @@
+"""Runs that several processes make at once: one of each key stays, with all children below it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from papa.study.store import Store
+from tasks.mlflow import connect
+from tasks.runs import PARENT, Entry, Runs
+from tests.tasks.tracked import address_in, logged
+
+PARENT_RUN, FIRST, SECOND = (
+    Entry(name, name, {}, {"papa.role": name}) for name in ("parent", "first", "second")
+)
+
+
+@pytest.mark.usefixtures("mlflow_database")
+@pytest.mark.parametrize("over", [True, False], ids=["over", "running"])
+def test_the_oldest_run_stays_though_it_appears_after_another_process_agreed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: bool
+) -> None:
+    address = address_in(tmp_path)
+    early, late = (Runs(connect(address), "study", Store(tmp_path), "") for _ in range(2))
+    # MLflow's client takes the time before the database takes the run.
+    monkeypatch.setattr(late.client, "create_run", partial(late.client.create_run, start_time=1))
+
+    def log(runs: Runs, *children: Entry) -> None:
+        parent = runs.get(PARENT_RUN).info.run_id
+        for child in children:
+            runs.get(child, **{PARENT: parent})
+            runs.write(child, {"score": 0.5}, tags={})
+        runs.agree()
+
+    def end(runs: Runs) -> None:
+        runs.write(PARENT_RUN, {}, tags={})
+        runs.agree()
+
+    log(early, FIRST, SECOND)
+    if over:
+        end(early)
+    log(late, FIRST)
+    if not over:
+        # One parent more: `early` still writes to it.
+        assert sorted(logged(address, "study")["key"]) == ["first", "parent", "parent", "second"]
+        end(early)
+    end(late)
+    runs = logged(address, "study").set_index("key")
+    assert sorted(runs.index) == ["first", "parent", "second"]
+    assert set(runs["status"]) == {"FINISHED"}
+    for key in ("first", "parent"):
+        assert runs["id"][key] == late.by_key[key].info.run_id
+    assert set(runs["parent"][["first", "second"]]) == {runs["id"]["parent"]}
