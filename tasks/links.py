@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from tasks.mlflow import database_of
-
 RESULTS = "results"
 """Where a parent run keeps its study's results."""
 _PAGE = "workflowType=machine_learning"
@@ -16,10 +14,11 @@ _PAGE = "workflowType=machine_learning"
 
 
 def live_link(address: str, experiment: str) -> str:
-    """Where a browser shows a study's runs; "" for a SQLite file, which has no pages until
-    ``mlflow ui`` serves it.
+    """Where a browser shows a study's runs; "" for what is no server: a SQLite file, which has no
+    pages until ``mlflow ui`` serves it, or anything else that a store's file may say.
     """
-    return "" if database_of(address) is not None else f"{_runs(address, experiment)}?{_PAGE}"
+    is_server = urlsplit(address).scheme in ("http", "https", "")
+    return f"{_runs(address, experiment)}?{_PAGE}" if is_server else ""
 
 
 def run_links(document: Mapping[str, Any]) -> dict[str, str]:
@@ -45,7 +44,7 @@ def run_links(document: Mapping[str, Any]) -> dict[str, str]:
     query = urlencode({"runs": curves, **lines, "show_point": "true"}, quote_via=quote)
     chart = f"{_server(address)}/#/metric?{query}&{_PAGE}"
     return {document["experiment"]: every if curves == "[]" else chart} | {
-        name: f"{runs}/{run}?{_PAGE}" for name, run in parents
+        name: f"{runs}/{quote(run, safe='')}?{_PAGE}" for name, run in parents
     }
 
 
@@ -58,7 +57,7 @@ def page_link(document: Mapping[str, Any]) -> str:
 
 
 def _runs(address: str, experiment: str) -> str:
-    return f"{_server(address)}/#/experiments/{experiment}/runs"
+    return f"{_server(address)}/#/experiments/{quote(experiment, safe='')}/runs"
 
 
 def _server(address: str) -> str:

@@ -262,7 +262,11 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
         "MLflow's own address of a run's file"
     )
     local = {**document, "address": "sqlite:////store/mlflow.db"}
-    assert (run_links(local), page_link(local)) == ({}, "")
+    planted = {**document, "address": "javascript:alert(1)//"}
+    for nowhere in (local, planted):
+        assert (run_links(nowhere), page_link(nowhere)) == ({}, "")
+    planted = {**document, "parents": {"m": "r) ![](http://else"}}
+    assert not {" ", ")"} & {*run_links(planted)["m"]}
 
 
 @pytest.mark.usefixtures("mlflow_database")
