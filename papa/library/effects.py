@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas
 import torch
-from jaxtyping import Float
+from jaxtyping import Shaped
 from torch import nn
 
 from papa.ablation.interface import attention_modules, head_count
@@ -151,8 +151,10 @@ def _embeddings(encoder: TextEncoder, inputs: LaidOut) -> Answers:
     return {"embeddings": found, "lengths": np.ones(len(inputs), dtype=np.int64)}
 
 
-def _effect(before: Answers, after: Answers) -> tuple[str, Float[np.ndarray, " answers"]]:
-    """The measure, as ``clipped`` knows it, and what is lost of each answer."""
+def _effect(before: Answers, after: Answers) -> tuple[str, Shaped[np.ndarray, " answers"]]:
+    """The measure, as ``clipped`` knows it, and what is lost of each answer; of agreement whether
+    it is.
+    """
     if "embeddings" in before:
         first = before["embeddings"].astype(np.float64)
         second = after["embeddings"].astype(np.float64)
@@ -164,7 +166,7 @@ def _effect(before: Answers, after: Answers) -> tuple[str, Float[np.ndarray, " a
     for name in ("loss_difference", "divergence"):
         if name in values:
             return name, values[name].astype(np.float64)
-    return "agreement", 1.0 - values["agreement"]
+    return "agreement", ~values["agreement"]
 
 
 def _rows(

@@ -59,6 +59,15 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
         np.testing.assert_allclose(means, found["effect"][2:4], atol=1e-6)
 
 
+def test_tokens_that_no_head_changes_bound_the_share_that_one_may() -> None:
+    """Of n texts that show nothing up to 3.84 in n may: the scale of a share is known."""
+    model = bert(BertForMaskedLM)
+    torch.nn.init.zeros_(model.bert.encoder.layer[0].attention.output.dense.weight)
+    found = papa.head_effects(model, texts(), heads=EVERY[:HEADS], progress=False)
+    assert found["effect"].tolist() == [0] * HEADS == found["low"].tolist()
+    assert found["high"].tolist() == pytest.approx([3.841 / TEXTS] * HEADS, abs=1e-4)
+
+
 def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
     model, passes = bert(BertModel), list[int]()
     before = model(**texts()[0]).last_hidden_state
