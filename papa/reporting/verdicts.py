@@ -54,7 +54,10 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
     }
     lows = {name: difference(original, baseline).low for name, baseline in known.items()}
     if any(map(math.isnan, lows.values())):
-        return _ONE_SEED if len(original.scores) == 1 else _ONE_EXAMPLE
+        if len(original.scores) == 1:
+            return _ONE_SEED
+        if len(next(iter(original.influence.values()))) == 1:
+            return _ONE_EXAMPLE
     names = [name for name, low in lows.items() if not low > 0]
     return f"does not beat {' or '.join(names)}" if names else ""
 

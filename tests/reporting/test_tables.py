@@ -16,8 +16,10 @@ from scipy import stats
 from papa.reporting.columns import SUMMARY_COLUMNS
 from papa.reporting.summary import read_summary, summarise
 from papa.reporting.tables import contrast_table, score_tables, summary_table
+from papa.reporting.verdicts import not_beaten
 from papa.reporting.wording import score_label
 from papa.reporting.written import markdown_table
+from papa.scores.intervals import Measured
 from tests.reporting.studies import FRACTIONS, markdown_of, results
 
 KINDS = ("average", "identity", "zeros")
@@ -184,6 +186,17 @@ def test_a_drop_has_the_interval_of_its_paired_differences() -> None:
     assert found == pytest.approx((0.04 - half, 0.04, 0.04 + half), rel=1e-4)
     assert drop["drop_low"] > 0, "the difference is seen"
     assert drop["low"] < 0.67, "the scores' own interval would hide it"
+
+
+def test_an_own_metric_that_no_example_changes_beats_nothing() -> None:
+    def same(seeds: int, rows: int) -> Measured:
+        return Measured.same(range(seeds), 7.0, numpy.zeros(rows), math.nan)
+
+    several, of_one_seed, of_one_row = same(3, 20), same(1, 20), same(3, 1)
+    reason = not_beaten(several, several, several)
+    assert reason == "does not beat always one answer or word embeddings alone"
+    assert not_beaten(of_one_seed, of_one_seed, of_one_seed) == "one seed has no interval"
+    assert not_beaten(of_one_row, of_one_row, of_one_row) == "one validation row has no interval"
 
 
 @pytest.mark.parametrize(
