@@ -281,6 +281,9 @@ def _heads(
         patterns,
         next((own for own in scores.values() if isinstance(own, TrainedLambda)), None),
         arranged,
-        {scores.name.rpartition("/")[2]: np.array(scores.values) for scores in study.scores},
+        {
+            order_named(f"scores:{scores.name}").label: np.array(scores.values)
+            for scores in study.scores
+        },
         {name: own for name, own in scores.items() if isinstance(own, HeadScores)},
     )

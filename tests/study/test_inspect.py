@@ -10,6 +10,7 @@ import torch
 from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EncoderReference
+from papa.spec.study import HeadScores
 from papa.storage.artifacts import reference
 from papa.study.aggregate import Averaged, inspected
 from tests.study.test_keys import CONSTANTS, STUDY, TEXT
@@ -39,9 +40,13 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     assert torch.equal(loaded.seen, loaded.counts > 0)
 
     artifacts = {CONSTANTS: reference(tmp_path / "average")}
-    study = STUDY.model_copy(update={"scores": ()})
+    named = HeadScores(name="mine/head", values=((0.7,),))
+    study = STUDY.model_copy(update={"scores": (named,)})
     averaged = Averaged("label", ENCODER, TEXT, CONSTANTS)
-    found = inspected(artifacts, [averaged], {}, study)["patterns"].iloc[0]
+    told = inspected(artifacts, [averaged], {}, study)
+    table = told["heads"][0].table((1.0, 0.0))
+    assert table[["head", "scores of head"]].values.tolist() == [[0, 0.7]], "whatever its name"
+    found = told["patterns"].iloc[0]
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
     assert found["diagonal heads"] == 1, (
