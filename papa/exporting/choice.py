@@ -89,7 +89,7 @@ def _added(forms: Forms) -> str:
         "faster than int8 alone": [],
     }
     slower, unsure, faster = groups.values()
-    for size in both.keys() & alone.keys():
+    for size in (size for size in both if size in alone):
         apart = both[size]["low"] > alone[size]["high"], both[size]["high"] < alone[size]["low"]
         {(True, False): faster, (False, True): slower}.get(apart, unsure).append(both[size])
     return at_shapes(groups)

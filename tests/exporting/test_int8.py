@@ -180,6 +180,17 @@ def test_where_constant_heads_add_nothing_is_said_first() -> None:
         assert found.sentences[0] == ("Constant heads beside int8", finding)
 
 
+def test_sizes_are_named_in_the_order_in_which_they_were_measured() -> None:
+    found, batches = document(), (1, 2, 4, 8, 16, 32, 64)
+    for form in found.speed["int8"].values():  # type: ignore[index]
+        form["speed"]["timings"] = [timing(batch, 2.0) for batch in batches[:-1]]
+    found.speed["int8"]["int8"]["speed"]["timings"].append(timing(64, 2.0))  # type: ignore[index]
+    found.speed["int8"]["both"]["speed"]["timings"].append(timing(64, 3.0))  # type: ignore[index]
+    (_, told) = choices(found)[0].sentences[0]
+    named = [told.index(f" {batch} text") for batch in batches[:-1]]
+    assert named == sorted(named)
+
+
 def test_the_fastest_is_named_for_each_budget() -> None:
     """For one text and for the largest batch; what is not surely faster is not named."""
     assert advice(document()) == [
