@@ -217,10 +217,18 @@ def stored_results(store: Store, study: str) -> DataFrame:
     """
     from pandas import read_parquet
 
+    from papa.reporting.columns import INFLUENCE_COLUMNS
+
     for folder in (store.study(study), Path(study)):
         if is_complete(folder):
             verify(folder, RESULTS)
-            return read_parquet(folder / RESULTS)
+            found = read_parquet(folder / RESULTS)
+            if not found.columns.isin(INFLUENCE_COLUMNS).any():
+                raise SpecError(
+                    f"the results in {folder} are of an older version of PAPA, without what "
+                    "examples add: run the study again with 'papa run'"
+                )
+            return found
     stored = StoredStudy(load_study(study_file(store, study)), store)
     if not all(need in stored.found for need in stored.steps.steps[-1].needs):
         raise SpecError(_unfinished(stored.inputs.study.name, stored))

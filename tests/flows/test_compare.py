@@ -10,6 +10,8 @@ from typing import Any
 import pandas
 import pytest
 
+from flows.studies import stored_results
+from papa.errors import SpecError
 from papa.storage.artifacts import published
 from papa.study.store import MARKER, Store
 from tests.finished import finish_study
@@ -167,3 +169,15 @@ def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:
     assert words(finished) == [
         f"error: {tmp_path / 'file'} cannot be written (File exists): give another folder with --to"
     ]
+
+
+def test_results_of_an_older_version_are_one_sentence(tmp_path: Path) -> None:
+    frame = results(fractions=(1.0, 0.0))
+    older = frame.drop(columns=[name for name in frame if name.endswith("influence")])
+    for name, table in (("now", frame), ("older", older)):
+        with published(tmp_path / name, {}) as folder:
+            table.to_parquet(folder / "results.parquet")
+    store = Store(tmp_path / "store")
+    assert len(stored_results(store, str(tmp_path / "now"))) == len(frame)
+    with pytest.raises(SpecError, match="older are of an older version of PAPA"):
+        stored_results(store, str(tmp_path / "older"))
