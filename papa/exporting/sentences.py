@@ -105,7 +105,8 @@ def load_sentence_transformer(
 
     Args:
         folder: of ``save_pretrained``, or of ``papa export`` from a task on single texts.
-        device, int8: as of ``load_exported``.
+        device: as of ``load_exported``.
+        int8: likewise.
 
     Raises:
         ArtifactError: the folder is neither, or names a module that is of neither library.
