@@ -44,6 +44,7 @@ from papa.study.store import Store
 from tasks.links import page_link, run_links
 from tasks.logged import logged_runs
 from tasks.perform import CACHED, reason, submit
+from tasks.track import Track
 
 _THREADS = 512
 _FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
@@ -148,7 +149,8 @@ def _run_steps(ready: ReadyStudy) -> None:
     with ready.progress as progress, announced(store, str(Process.this())) as alive:
         progress.plan({step.name: seconds_of(step.stage, step.flops, rates) for step in steps})
         run_steps(ready, alive)
-        document = logged_runs(steps[-1].reference(store).folder)
+        (track,) = (step for step in steps if isinstance(step, Track))
+        document = logged_runs(track, store)
         _publish_report(ready.spec.name, store.study(ready.spec.name), document)
         charts, page = run_links(document).get(ready.spec.name), page_link(document)
         ready.links.update({"charts": charts, "report": page} if charts else {})

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from papa.storage.artifacts import verify
-from tasks.track import RUNS
+from papa.storage.artifacts import reading, verify
+from papa.study.store import Store
+from tasks.links import run_links
+from tasks.mlflow import without_password
+from tasks.track import RUNS, Track
 
 
-def logged_runs(folder: Path) -> dict[str, Any]:
-    """The runs of a finished study, as ``runs.json`` of its artifact holds them."""
-    verify(folder, RUNS)
-    document: dict[str, Any] = json.loads((folder / RUNS).read_text())
-    return document
+def logged_runs(track: Track, store: Store) -> dict[str, Any]:
+    """The runs of a finished study, as ``runs.json`` of its artifact holds them; where they are the
+    step knows, whatever the file says.
+
+    Raises:
+        ArtifactError: the artifact is damaged.
+    """
+    found = track.reference(store)
+    verify(found.folder, RUNS)
+    with reading(found.path):
+        document = json.loads((found.folder / RUNS).read_text())
+        document["address"] = without_password(track.address)
+        run_links(document)
+        return dict(document)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from papa.errors import ArtifactError
+from papa.storage.artifacts import published
 from papa.study.store import Store
+from tasks.links import run_links
+from tasks.logged import logged_runs
 from tasks.mlflow import connect
 from tasks.runs import PARENT, Entry, Runs
-from tests.tasks.tracked import address_in, logged
+from tasks.track import RUNS
+from tests.tasks.tracked import address_in, logged, tracked
 
 PARENT_RUN, FIRST, SECOND = (
     Entry(name, name, {}, {"papa.role": name}) for name in ("parent", "first", "second")
@@ -53,3 +60,20 @@ def test_the_oldest_run_stays_though_it_appears_after_another_process_agreed(
     for key in ("first", "parent"):
         assert runs["id"][key] == late.by_key[key].info.run_id
     assert set(runs["parent"][["first", "second"]]) == {runs["id"]["parent"]}
+
+
+def test_links_of_a_finished_study_lead_to_the_server_that_the_step_knows(tmp_path: Path) -> None:
+    """Whatever whoever can write to the store says there; what lacks a name is one sentence."""
+    store, track = Store(tmp_path), tracked("study", "http://user:secret@host:5000")
+    store.make()
+    said = {"address": "http://elsewhere", "experiment": "study", "experiment_id": "1"}
+    with published(track.folder(store), {}) as scratch:
+        (scratch / RUNS).write_text(json.dumps({**said, "parents": {"m": "2"}}))
+    document = logged_runs(track, store)
+    assert document["address"] == "http://user:***@host:5000"
+    assert all(link.startswith("http://host:5000/") for link in run_links(document).values())
+    shutil.rmtree(track.folder(store))
+    with published(track.folder(store), {}) as scratch:
+        (scratch / RUNS).write_text(json.dumps(said))
+    with pytest.raises(ArtifactError, match="holds what no step of this PAPA makes"):
+        logged_runs(track, store)
