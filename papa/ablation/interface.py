@@ -305,7 +305,7 @@ def _check_replaceable(implementation: str | None) -> None:
     if implementation is not None and not implementation.startswith(known):
         raise EncoderError(
             f"the model's attention function is '{implementation}', which its other heads would "
-            "lose: call model.set_attn_implementation('sdpa') first"
+            "lose: call model.set_attn_implementation('eager') first"
         )
 
 

@@ -179,6 +179,7 @@ def test_a_mix_with_streaming_is_duo_attention(name: str) -> None:
     AttentionMaskInterface.register("two_ways", eager_mask)
     model.set_attn_implementation("two_ways")
     expected = answers(model, inputs)
+    model.set_attn_implementation("eager")
     for window, same in ((recent, True), (recent + 1, False)):
         with papa.ablated(model, EVERY_HEAD, by=Mixed(papa.Streaming(sinks, window), alpha)):
             assert torch.allclose(answers(model, inputs), expected, atol=EXACT, rtol=0) == same

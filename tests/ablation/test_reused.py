@@ -114,9 +114,9 @@ def test_a_study_scores_reused_heads(tmp_path: Path) -> None:
     store.make()
     run_here(steps.steps[:-1], store, study.execution, Told())
     found = {step: step.reference(store) for step in steps.steps[:-1]}
-    baselines = {part.pair: found[part.baseline] for part in steps.parts if part.baseline}
-    cells = [one.scored(found) for part in steps.parts for one in part.cells]
-    half = results_table(cells, baselines).query("fraction == 0.5")
+    baselines = {part.pair: part.baseline for part in steps.parts if part.baseline}
+    cells = [cell for part in steps.parts for cell in part.cells]
+    half = results_table(cells, baselines, found).query("fraction == 0.5")
     assert half["score"].notna().all()
     assert half.query("constants == 'reused'")["unseen_share"].isna().all()
     cosine = half.query("task == 'own'").groupby("constants")["score"].first()
