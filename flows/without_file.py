@@ -149,10 +149,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
             f"{path} has no column 'text' or 'words' (found: {joined(table.column_names)}): name "
             "one of them so"
         )
+    texts = [name for name in ("text", "text_pair") if name in known]
     return [
         row
         for row in table.select(known).to_pylist()
-        if row.get("words") or str(row.get("text") or "").strip()
+        if row.get("words") or (texts and all(str(row[name] or "").strip() for name in texts))
     ]
 
 

@@ -255,7 +255,7 @@ def routed(
             function of its own or repeats its forward passes for gradients, or no attention came by
             in the block.
     """
-    held = {id(routed.routing): routed.routing for routed in map(_places.get, modules) if routed}
+    held = {id(found.routing): found.routing for found in map(_places.get, modules) if found}
     if held:
         (routing, *others) = held.values()
         if others or routing.modules != list(modules):
@@ -375,9 +375,9 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """PAPA's entry in transformers' attention interface, for models in the user's own loop."""
     refuse_unknown(module, others)
-    routed, groups = _places.get(module), query.shape[1] // key.shape[1]
+    known, groups = _places.get(module), query.shape[1] // key.shape[1]
     causal = bool(getattr(module, "is_causal", False))
-    mask = routed.routing.mask if routed else None
+    mask = known.routing.mask if known else None
     positions = others.get("position_ids")
     slots = _slots(mask, positions, causal, query.shape[-2], key.shape[-2], query.device)
     layer = LayerAttention(
@@ -392,9 +392,9 @@ def _attention(
         first=key.shape[-2] - query.shape[-2],
         causal=causal,
     )
-    if routed:
-        routed.routing.reached = True
-    rule = routed.next_rule() if routed else None
+    if known:
+        known.routing.reached = True
+    rule = known.next_rule() if known else None
     output = layer.output(layer.every_head()) if rule is None else rule(layer)
     return output.transpose(1, 2).contiguous(), None
 

@@ -97,6 +97,15 @@ def test_every_column_that_a_head_can_use_is_used(
     assert all(task.columns.text_pair == "text_pair" for task in pairs)
 
 
+def test_pairs_that_lack_a_text_are_left_out(tmp_path: Path) -> None:
+    rows = table(tmp_path, "text", "text_pair", "label")
+    rows.write_text(rows.read_text() + '{"text": "alone", "text_pair": null, "label": 0}\n')
+    found = own_study((EMBEDDED,), rows, False, None, ["seeds=[0]"], Store(tmp_path / "store"))
+    kept = Path(str(found.tasks[0].source.train)).read_text()
+    kept += Path(str(found.tasks[0].source.validation)).read_text()
+    assert (kept.count("another"), kept.count("alone")) == (44, 0)
+
+
 @pytest.mark.parametrize(("classes", "columns"), [(1, ["text"]), (None, ["text", "text_pair"])])
 def test_columns_that_no_head_can_use_are_refused(
     tmp_path: Path, classes: int | None, columns: list[str]
