@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from papa.ablation.interface import LayerAttention, attention_modules, head_count, routed
+from papa.ablation.mean_qk import MeanQueriesAndKeys
 from papa.ablation.observers import AverageByPosition, DrawnOutputs, MeanOfOutputs, Observer
 from papa.ablation.relative import AverageByDistance
 from papa.ablation.substitutes import (
@@ -37,6 +38,7 @@ _OBSERVERS: dict[str, Callable[[int], Observer]] = {
     "resample": DrawnOutputs,
     "average": lambda seed: AverageByPosition(),
     "relative": lambda seed: AverageByDistance(),
+    "mean_qk": lambda seed: MeanQueriesAndKeys(),
 }
 """Substitutes that are made from text."""
 
@@ -75,8 +77,9 @@ def ablated(
         heads: (layer, head) pairs; or ``{layer: [heads]}``; or a mask [layers, heads] that is 0
             where a head is replaced and 1 elsewhere. Layers and heads count from 0, heads by query.
         by: "zeros"; "mean" or "resample", a head's mean output or its output in another text;
-            "average" or "relative", its mean attention by position or by distance; "reused", A of
-            the same head of the layer before, where heads of the first keep their own; constant
+            "average" or "relative", its mean attention by position or by distance; "mean_qk", what
+            its mean query and mean key attend to at each distance (rotary positions); "reused", A
+            of the same head of the layer before, where heads of the first keep their own; constant
             matrices, or an array [layers, heads, slots, slots]; or a function of (layer, head,
             slots) that gives [slots, slots]; or ``papa.Streaming``, its own attention to the first
             and the last tokens. In a text longer than those that "relative" was made from, a
@@ -191,6 +194,7 @@ def substitute_for(
     passes = 0
     with (
         torch.no_grad(),
+        observer.watching(modules) if isinstance(observer, MeanQueriesAndKeys) else nullcontext(),
         routed(
             cast("PreTrainedModel", model),
             modules,

@@ -247,7 +247,7 @@ class StudySpec(Frozen):
         if decoded and outputs:
             raise ValueError(
                 f"constants: {outputs[0]} is an encoder's, and task {decoded[0]} is a decoder's: "
-                "take relative, or hold outputs constant with papa.ablated"
+                "take relative, or use papa.ablated"
             )
         by_slot = [
             constants
