@@ -91,7 +91,7 @@ def _groups(store: str, ray_address: str | None) -> Iterator[tuple[str, list[Fin
 
 
 def installed() -> list[Finding]:
-    """A finding for Python, PAPA, and each package that it needs, against its own metadata."""
+    """A finding for Python, PAPA, and each package that a study needs, against PAPA's metadata."""
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
@@ -106,13 +106,15 @@ def installed() -> list[Finding]:
         Finding(_DISTRIBUTION, "ok", own),
     ]
     for requirement in map(Requirement, wanted):
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": "studies"}):
             findings.append(_package(requirement))
     return findings
 
 
 def _package(requirement: Requirement) -> Finding:
-    name, advice = requirement.name, f"pip install '{requirement.name}{requirement.specifier}'"
+    name = requirement.name
+    wanted = f"{_DISTRIBUTION}[studies]" if requirement.marker else f"{name}{requirement.specifier}"
+    advice = f"pip install '{wanted}'"
     try:
         return _compared(name, version(name), requirement.specifier, advice)
     except PackageNotFoundError:

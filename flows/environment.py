@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from papa.errors import SpecError
+from papa.errors import PapaError, SpecError, joined
 from papa.study.store import Store
 
 _QUIET = {
@@ -23,11 +23,24 @@ _QUIET = {
 _FILE_BYTES = 10**9
 
 
+def missing_engines() -> list[str]:
+    """What running a study needs and the library alone does not, where it is not installed."""
+    return [name for name in ("prefect", "ray", "mlflow") if find_spec(name) is None]
+
+
 def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     """Point Prefect at the store; to be called before Prefect is imported.
 
     With ``verbose`` engines show what they log.
+
+    Raises:
+        PapaError: an engine is not installed.
     """
+    if missing := missing_engines():
+        raise PapaError(
+            f"studies run on Prefect, Ray and MLflow, and {joined(missing)} cannot be found here: "
+            "pip install 'papa-attention[studies]'"
+        )
     check_file_size()
     home = str(store.prefect)
     if "prefect" in sys.modules and os.environ.get("PREFECT_HOME") != home:

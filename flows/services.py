@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from flows.doctor import Finding, State
-from flows.environment import prepare_environment
+from flows.environment import missing_engines, prepare_environment
 from flows.server import check_server, running_server
 from papa.errors import PapaError, TransientError
 from papa.storage.filesystem import in_time
@@ -25,13 +25,16 @@ _NO_STUDY = "papa-doctor"
 
 
 def services(store: Store, ray_address: str | None) -> list[Finding]:
-    """Ask the hub, the store, MLflow, Prefect and Ray; nothing is made in the store."""
+    """Ask the hub, the store, and MLflow, Prefect and Ray where they are installed; nothing is made
+    in the store.
+    """
     looks: list[Callable[[], Finding]] = [_hub, lambda: _store(store)]
-    looks += [
-        _mlflow(store),
-        _prefect(store),
-        lambda: _ray(ray_address or os.environ.get("RAY_ADDRESS")),
-    ]
+    if not missing_engines():
+        looks += [
+            _mlflow(store),
+            _prefect(store),
+            lambda: _ray(ray_address or os.environ.get("RAY_ADDRESS")),
+        ]
     with ThreadPoolExecutor(len(looks)) as pool:
         return [future.result() for future in [pool.submit(look) for look in looks]]
 

@@ -117,7 +117,13 @@ def test_packages_are_held_to_the_distributions_own_metadata(
 ) -> None:
     own = tmp_path / "papa_attention-7.dist-info"
     own.mkdir()
-    wanted = ("numpy<1", "psutil>=1", "there-is-no-such-package>=2", "absent-too; extra == 's3'")
+    wanted = (
+        "numpy<1",
+        "psutil>=1",
+        "there-is-no-such-package>=2",
+        "absent-too; extra == 's3'",
+        "no-such-engine; extra == 'studies'",
+    )
     lines = [
         "Metadata-Version: 2.1",
         "Name: papa-attention",
@@ -128,13 +134,15 @@ def test_packages_are_held_to_the_distributions_own_metadata(
         "\n".join([*lines, *(f"Requires-Dist: {one}" for one in wanted)]) + "\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    found = {one.what: (one.state, one.broken) for one in installed()}
-    assert found == {
+    listed = installed()
+    assert listed[-1].advice == "pip install 'papa-attention[studies]'"
+    assert {one.what: (one.state, one.broken) for one in listed} == {
         "Python": ("ok", False),
         "papa-attention": ("ok", False),
         "numpy": ("unsupported", False),
         "psutil": ("ok", False),
         "there-is-no-such-package": ("missing", True),
+        "no-such-engine": ("missing", True),
     }
 
 
