@@ -18,7 +18,7 @@ from papa.study.probe import Probe, read_examples
 from papa.study.stored import StoredStudy
 
 if TYPE_CHECKING:
-    from papa.attention.constants import ConstantMatrices
+    from papa.attention.replacement import Constants
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
     from papa.exporting.trained import TrainedProbe
@@ -29,7 +29,7 @@ def trained_probe(
     stored: StoredStudy,
     step: Probe | Own,
     corpus: TokenisedCorpus,
-    constants: ConstantMatrices,
+    constants: Constants,
     heads: Sequence[Head],
     device: str,
     status: Any,
@@ -70,7 +70,7 @@ def _train(
     encoder: Encoder,
     step: Probe,
     corpus: TokenisedCorpus,
-    constants: ConstantMatrices,
+    constants: Constants,
     heads: Sequence[Head],
     execution: ExecutionSpec,
     progress: Progress,

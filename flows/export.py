@@ -90,17 +90,20 @@ def exportable_step(stored: StoredStudy, cell: Cell) -> Probe | Own:
         SpecError: it cannot; the message says why.
     """
     step, *others = stored.steps.cells[cell]
-    if isinstance(step.constants, Outputs | ReusedBefore):
-        what = "a constant output" if isinstance(step.constants, Outputs) else "none"
+    if isinstance(step.constants, ReusedBefore):
         raise SpecError(
-            f"exports hold constant matrices, and '{cell.constants}' is {what}: export "
-            "--constants average or a control"
+            f"'{cell.constants}' heads mix by the attention of the layer before, which is no "
+            "constant: export --constants average or a control"
         )
     if others:
+        drawn = isinstance(step.constants, Outputs) and step.constants.seed is not None
+        what = f"'{cell.constants}' draws other inputs"
+        if not drawn:
+            what = f"order '{cell.order}' makes other heads constant"
         raise SpecError(
-            f"order '{cell.order}' makes other heads constant for each of the study's "
-            f"{1 + len(others)} seeds, so this cell is no one encoder: export another order, or "
-            "run the study with one seed"
+            f"{what} for each of the study's {1 + len(others)} seeds, so this cell is no one "
+            f"encoder: export {'others' if drawn else 'another order'}, or run the study with one "
+            "seed"
         )
     if step.trained:
         raise SpecError(
@@ -198,7 +201,7 @@ def _export(
     int8: bool,
 ) -> Any:
     from papa.attention.constants import ConstantMatrices
-    from papa.attention.distances import DistanceWeights
+    from papa.attention.replacement import Constants
     from papa.corpora import load_corpus
     from papa.corpora.tokens import special_tokens_of
     from papa.encoders.encoder import load_encoder
@@ -213,7 +216,7 @@ def _export(
     assert step.constants is not None, "of a step that can be exported"
     special = special_tokens_of(load_tokenizer(step.encoder))
     device = _device(study.execution.device)
-    constants: ConstantMatrices | DistanceWeights
+    constants: Constants
     told: dict[str, Any] = {}
     if by == "relative":
         layout = InputLayout.in_place(task.kind, step.encoder.positions, special)
@@ -228,8 +231,11 @@ def _export(
         from flows.int8 import int8_scores
 
         layout = InputLayout.of(task.kind, task.slots, study.layout, special)
-        constants = ConstantMatrices.load(
-            step.constants.reference(stored.store).folder, encoder=step.encoder, slots=task.slots
+        found = step.constants.reference(stored.store)
+        constants = (
+            step.constants.read(found)
+            if isinstance(step.constants, Outputs)
+            else ConstantMatrices.load(found.folder, encoder=step.encoder, slots=task.slots)
         )
         known = corpus, constants, scores.constant_heads
         told = {

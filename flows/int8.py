@@ -17,7 +17,7 @@ from papa.study.probe import Probe, read_examples, read_scores
 from papa.study.stored import StoredStudy
 
 if TYPE_CHECKING:
-    from papa.attention.constants import ConstantMatrices
+    from papa.attention.replacement import Constants
     from papa.corpora.corpus import TokenisedCorpus
     from papa.exporting.int8 import Scored
     from papa.probes.features import FeatureModel
@@ -29,7 +29,7 @@ def int8_scores(
     cell: Cell,
     step: Probe | Own,
     corpus: TokenisedCorpus,
-    constants: ConstantMatrices,
+    constants: Constants,
     heads: Sequence[Head],
     status: Any,
 ) -> Scored:

@@ -83,6 +83,7 @@ DISTILBERT = Family(
     output_maps=lambda model: [layer.attention.out_lin for layer in model.transformer.layer],
     attention_norms=lambda model: [layer.sa_layer_norm for layer in model.transformer.layer],
     projections=("q_lin", "k_lin"),
+    value="v_lin",
     model_inputs=_distilbert_inputs,
     route=route_interface,
     positions=lambda config: config.max_position_embeddings,

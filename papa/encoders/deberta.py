@@ -293,6 +293,7 @@ DEBERTA_V2 = Family(
     name="DeBERTa v2/v3",
     model_types=("deberta-v2",),
     projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
+    value="value_proj",
     model_inputs=model_inputs,
     route=_route_v2,
     prepare=_prepare_v2,

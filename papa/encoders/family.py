@@ -31,6 +31,7 @@ class Family:
         projections: attribute names, on a routed self-attention module, of the linear maps whose
             rows only heads with input-dependent attention need: queries, keys, positions. A module
             may lack some.
+        value: that of the map to values, likewise; a module before routing may lack it.
         model_inputs: the keyword arguments of the model's forward pass for a micro-batch, each [1,
             tokens].
         route: makes a self-attention module send its attention through the dispatch.
@@ -60,6 +61,7 @@ class Family:
     attention_norms: Callable[[Any], Sequence[nn.Module]] | None = lambda model: [
         layer.attention.output.LayerNorm for layer in model.encoder.layer
     ]
+    value: str = "value"
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None
     scores_of_means: Callable[[Any, int, Tensor, Tensor, int], Tensor] | None = None

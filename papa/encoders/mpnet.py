@@ -70,6 +70,7 @@ MPNET = Family(
     output_maps=lambda model: [layer.attention.attn.o for layer in model.encoder.layer],
     attention_norms=lambda model: [layer.attention.LayerNorm for layer in model.encoder.layer],
     projections=("q", "k"),
+    value="v",
     model_inputs=_model_inputs,
     route=_route,
     prepare=_prepare,

@@ -17,6 +17,7 @@ from papa.reporting.tables import caption, score_tables
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import metric_label, order_label, percent_label, score_label
 from papa.reporting.written import markdown_table, markdown_text
+from papa.spec.values import OUTPUTS
 
 if TYPE_CHECKING:
     import pandas
@@ -84,6 +85,12 @@ def model_card(document: ExportDocument) -> str:
         if document.score
         else ""
     )
+    spared, unseen = "need no queries, keys or values", ""
+    if document.constants not in OUTPUTS:
+        spared = "compute no queries, keys or softmax"
+        unseen = (
+            "- `model.unseen_share` is the share of the entries read that the average never saw.\n"
+        )
     title = markdown_text(encoder["name"].rpartition("/")[2])
     return f"""---
 library_name: papa-attention
@@ -94,7 +101,7 @@ base_model: {json.dumps(encoder["name"])}
 
 {source}, with the attention of {len(document.heads)} of its {all_heads} heads replaced by constants
 ({document.constants}).
-Those heads compute no queries, keys or softmax; {others}.
+Those heads {spared}; {others}.
 
 {cell}| Report | Finding |
 | --- | --- |
@@ -114,8 +121,7 @@ states = model(**inputs).last_hidden_state  # [batch, tokens, width]
 
 {_limits(layout)}
 {scored}- `docs/how-to/export.md` shows how to train the weights further.
-- `model.unseen_share` is the share of the entries read that the average never saw.
-- The licence and the limits of {name} hold for this folder too.
+{unseen}- The licence and the limits of {name} hold for this folder too.
 """
 
 

@@ -1,4 +1,4 @@
-"""The constants of an export: matrices that are read by slot, or weights by distance."""
+"""The constants of an export: matrices that are read by slot, weights by distance, or outputs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.distances import DistanceWeights
+from papa.attention.outputs import ConstantOutputs
 from papa.attention.product import masked_product
+from papa.attention.replacement import Constants
 from papa.errors import ArtifactError
 from papa.exporting.placement import InputLayout
 from papa.spec import ConstantsKind
 from papa.spec.orders import Head
+from papa.spec.values import OUTPUTS
 
-ExportedConstants = ConstantMatrices | DistanceWeights
 BY_DISTANCE = "relative by distance"
 """What a folder calls weights by distance."""
 Product = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -26,13 +28,13 @@ Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 heads put out, in fixed steps."""
 
 
-def kind_of(constants: ExportedConstants) -> ConstantsKind:
+def kind_of(constants: Constants) -> ConstantsKind:
     """What cards call them."""
     return BY_DISTANCE if isinstance(constants, DistanceWeights) else constants.kind
 
 
 def check_fits(
-    constants: ExportedConstants, layers: int, heads: int, layout: InputLayout, name: str
+    constants: Constants, layers: int, heads: int, layout: InputLayout, name: str
 ) -> None:
     """Refuse constants of another encoder or another layout.
 
@@ -43,28 +45,34 @@ def check_fits(
     if by_distance != (layout.slots is None):
         raise ArtifactError(
             "constants by distance belong to inputs whose tokens stay in their places, and "
-            "constants by slot to inputs with slots: give a layout of the same kind"
+            "other constants to inputs with slots: give a layout of the same kind"
         )
-    expected = [layers, heads] if by_distance else [layers, heads, layout.slots, layout.slots]
-    shape = list(constants.values.shape)
+    shape = list[int | None](constants.values.shape)
+    expected: list[int | None] = [layers, heads]
+    if isinstance(constants, ConstantMatrices):
+        expected += [layout.slots, layout.slots]
+    elif isinstance(constants, ConstantOutputs):
+        shape[2:], expected = constants.index.shape[1:], [*expected, layout.slots]
     if shape[: len(expected)] != expected:
         where = "" if by_distance else f" in {layout.slots} slots"
         raise ArtifactError(
-            f"the constant matrices have the shape {shape}, expected {expected} for {name}{where}: "
+            f"the constants have the shape {shape}, expected {expected} for {name}{where}: "
             "rerun 'average' for them"
         )
 
 
-def stored(constants: ExportedConstants, heads: Sequence[Head]) -> dict[str, Tensor]:
+def stored(constants: Constants, heads: Sequence[Head]) -> dict[str, Tensor]:
     """The tensors of the file: those of the constant heads, in their order."""
     layers, numbers = (list(part) for part in zip(*heads, strict=True))
+    shared = {}
     if isinstance(constants, DistanceWeights):
-        return {
-            "weights": constants.weights[layers, numbers].float().contiguous(),
-            "ends": constants.ends[layers, numbers].float().contiguous(),
-        }
-    matrices = constants.matrices[layers, numbers].float().contiguous()
-    return {"matrices": matrices, "seen": constants.seen.contiguous()}
+        of_heads = {"weights": constants.weights, "ends": constants.ends}
+    elif isinstance(constants, ConstantOutputs):
+        of_heads, shared = {"outputs": constants.outputs}, {"place": constants.index.contiguous()}
+    else:
+        of_heads, shared = {"matrices": constants.matrices}, {"seen": constants.seen.contiguous()}
+    own = {name: of[layers, numbers].float().contiguous() for name, of in of_heads.items()}
+    return own | shared
 
 
 def restored(
@@ -74,7 +82,7 @@ def restored(
     layout: InputLayout,
     kind: ConstantsKind,
     path: Path,
-) -> ExportedConstants:
+) -> Constants:
     """The inverse of ``stored``; heads that are not constant have zeros.
 
     Args:
@@ -82,7 +90,7 @@ def restored(
         heads: the constant heads.
         shape: layers and heads of the encoder.
         layout: where tokens belong.
-        kind: of the matrices.
+        kind: of the constants.
         path: for messages.
 
     Raises:
@@ -94,12 +102,14 @@ def restored(
                 f"papa.json names head {head} of layer {layer}, but the encoder in {path.parent} "
                 f"has {shape[0]} layers of {shape[1]} heads: export the encoder again"
             )
-    slots = layout.slots
-    expected: dict[str, tuple[int | None, ...]] = (
-        {"weights": (len(heads), None), "ends": (len(heads), 2)}
-        if slots is None
-        else {"matrices": (len(heads), slots, slots), "seen": (slots, slots)}
-    )
+    slots, count = layout.slots, len(heads)
+    expected: dict[str, tuple[int | None, ...]]
+    if slots is None:
+        expected = {"weights": (count, None), "ends": (count, 2)}
+    elif kind in OUTPUTS:
+        expected = {"outputs": (count, None, None), "place": (slots + 1, slots)}
+    else:
+        expected = {"matrices": (count, slots, slots), "seen": (slots, slots)}
     for name, sizes in expected.items():
         found = tuple(tensors[name].shape) if name in tensors else ()
         if len(found) != len(sizes) or any(
@@ -119,15 +129,19 @@ def restored(
 
     if slots is None:
         return DistanceWeights(of_all_heads("weights"), of_all_heads("ends"))
+    if kind in OUTPUTS:
+        return ConstantOutputs(of_all_heads("outputs"), tensors["place"], kind)
     return ConstantMatrices(of_all_heads("matrices"), tensors["seen"], kind)
 
 
-def product_at(
-    constants: ExportedConstants, layer: int, heads: Int[Tensor, " constant"]
-) -> Product:
+def product_at(constants: Constants, layer: int, heads: Int[Tensor, " constant"]) -> Product:
     """What some heads of a layer put out, in fixed steps, as a graph can hold."""
     if isinstance(constants, DistanceWeights):
         return partial(constants.product, layer, heads)
+    if isinstance(constants, ConstantOutputs):
+        return lambda value, columns, real: constants.at(
+            layer, heads, real.sum(dim=1), columns[None]
+        )
     matrices = constants.matrices[layer].index_select(0, heads)
 
     def product(

@@ -17,10 +17,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from papa.attention.replacement import Constants
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
-from papa.exporting.constants import ExportedConstants, product_at
+from papa.exporting.constants import product_at
 from papa.exporting.placement import InputLayout
 from papa.spec.orders import Head
 
@@ -90,7 +91,7 @@ class DenseBatch(MicroBatch):
 class _Constant:
     """The rule of one layer: constant heads first, then the others, put back in their order."""
 
-    def __init__(self, constants: ExportedConstants, layer: int, constant: list[int]) -> None:
+    def __init__(self, constants: Constants, layer: int, constant: list[int]) -> None:
         heads = constants.values.shape[1]
         dependent = [head for head in range(heads) if head not in constant]
         order = sorted(range(heads), key=[*constant, *dependent].__getitem__)
@@ -126,7 +127,7 @@ class DenseEncoder(nn.Module):
     def __init__(
         self,
         encoder: Encoder,
-        constants: ExportedConstants,
+        constants: Constants,
         heads: tuple[Head, ...],
         layout: InputLayout,
     ) -> None:

@@ -34,6 +34,7 @@ from papa.exporting.document import (
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
 from papa.exporting.trimming import with_all_rows
+from papa.spec import ConstantsKind
 from papa.spec.orders import Head
 
 
@@ -67,7 +68,7 @@ def load_exported(
             f"{folder / DOCUMENT} is damaged (layout is malformed): export the encoder again"
         ) from None
     try:
-        encoder = Encoder(_model(folder, document.heads), device, int8=int8)
+        encoder = Encoder(_model(folder, document.heads, document.constants), device, int8=int8)
         constants = restored(
             _tensors(folder / CONSTANTS),
             document.heads,
@@ -93,13 +94,13 @@ def load_exported(
         ) from None
 
 
-def _model(folder: Path, heads: Sequence[Head]) -> PreTrainedModel:
+def _model(folder: Path, heads: Sequence[Head], kind: ConstantsKind) -> PreTrainedModel:
     """The model with its weights; rows that were left out are 0."""
     config = AutoConfig.from_pretrained(folder / CONFIGURATION, local_files_only=True)
     with torch.device("meta"):
         architecture = AutoModel.from_config(config)
     family = family_of(config.model_type)
-    weights = with_all_rows(architecture, heads, _tensors(folder / WEIGHTS))
+    weights = with_all_rows(architecture, heads, kind, _tensors(folder / WEIGHTS))
     # The pooler is dropped; zeros spare transformers' report of weights that are missing.
     unused = {
         name: torch.zeros(like.shape)

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
-from papa.attention.replacement import EntryCounts, replaced
+from papa.attention.replacement import Constants, EntryCounts, replaced
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_int8
 from papa.errors import SpecError
 from papa.exporting.classifier import Classifier
-from papa.exporting.constants import ExportedConstants
+from papa.exporting.constants import kind_of
 from papa.exporting.dense import DenseEncoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
@@ -70,7 +70,7 @@ class ExportedEncoder(nn.Module):
     def __init__(
         self,
         encoder: Encoder,
-        constants: ExportedConstants,
+        constants: Constants,
         heads: Sequence[Head],
         layout: InputLayout,
         tokenizer: PreTrainedTokenizerBase | None = None,
@@ -178,7 +178,7 @@ class ExportedEncoder(nn.Module):
         """The encoder's weights as they are now, without rows that constant heads alone need."""
         self._put_back()
         try:
-            return without_constant_heads(self.model, self.heads)
+            return without_constant_heads(self.model, self.heads, kind_of(self._constants))
         finally:
             self._put_back = self._replace()
 

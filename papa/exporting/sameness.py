@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import torch
 
-from papa.attention.replacement import replaced
+from papa.attention.replacement import Constants, replaced
 from papa.corpora.batches import MicroBatch, micro_batch
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
-from papa.exporting.constants import ExportedConstants
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.speed import ordinary_inputs, reproducible_rows, spread_rows
 
@@ -25,7 +24,7 @@ _CHECKED_ROWS = 16
 def check_same(
     exported: ExportedEncoder,
     reference: EncoderReference,
-    constants: ExportedConstants,
+    constants: Constants,
     split: TokenisedSplit,
 ) -> None:
     """Compare with the encoder as the study ran it, or by distance with tokens in their places, in

@@ -1,4 +1,4 @@
-"""An encoder's weights without the query and key rows that no head needs."""
+"""An encoder's weights without the rows of queries, keys and values that no head needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, EncoderError
+from papa.spec import ConstantsKind
 from papa.spec.orders import Head
+from papa.spec.values import OUTPUTS
 
 
 def needed_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -22,33 +24,36 @@ def needed_weights(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def without_constant_heads(model: nn.Module, heads: Sequence[Head]) -> dict[str, Tensor]:
-    """The needed weights; rows of maps to queries and keys are left out where all their heads are
-    constant.
+def without_constant_heads(
+    model: nn.Module, heads: Sequence[Head], kind: ConstantsKind
+) -> dict[str, Tensor]:
+    """The needed weights; rows of maps to queries and keys, and to values if outputs are constant,
+    are left out where all their heads are constant.
 
     Where layers share a map, a head's rows go if it is constant in each of them. Maps that hold
     queries, keys and values in one stay whole.
     """
     weights = needed_weights(model)
-    for name, kept in rows_kept(model, heads):
+    for name, kept in rows_kept(model, heads, kind):
         weights[name] = weights[name][kept].contiguous()
     return weights
 
 
 def with_all_rows(
-    model: nn.Module, heads: Sequence[Head], weights: Mapping[str, Tensor]
+    model: nn.Module, heads: Sequence[Head], kind: ConstantsKind, weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """The inverse of ``without_constant_heads``; rows that were left out are 0 and never used.
 
     Args:
         model: the architecture; its own weights are not read and may lie on the meta device.
         heads: the constant heads.
+        kind: of their constants.
         weights: what was kept.
 
     Raises:
         ArtifactError: a weight is missing, unknown or of another shape.
     """
-    expected, kept_rows = needed_weights(model), dict(rows_kept(model, heads))
+    expected, kept_rows = needed_weights(model), dict(rows_kept(model, heads, kind))
     for names, what in (
         (expected.keys() - weights, "missing"),
         (weights.keys() - expected, "unknown"),
@@ -73,7 +78,9 @@ def with_all_rows(
     return full
 
 
-def rows_kept(model: nn.Module, heads: Sequence[Head]) -> Iterator[tuple[str, Tensor]]:
+def rows_kept(
+    model: nn.Module, heads: Sequence[Head], kind: ConstantsKind
+) -> Iterator[tuple[str, Tensor]]:
     """The names of weights that lose rows, and which rows they keep."""
     config: Any = model.config
     family = family_of(config.model_type)
@@ -86,9 +93,10 @@ def rows_kept(model: nn.Module, heads: Sequence[Head]) -> Iterator[tuple[str, Te
     for layer, module in enumerate(family.attentions(model)):
         layers_of.setdefault(module, []).append(layer)
     constant, count = set(heads), config.num_attention_heads
+    projections = (*family.projections, *([family.value] if kind in OUTPUTS else []))
     for module, layers in layers_of.items():
         needed = [any((layer, head) not in constant for layer in layers) for head in range(count)]
-        for projection in family.projections:
+        for projection in projections:
             linear = getattr(module, projection, None)
             if all(needed) or not isinstance(linear, nn.Linear):
                 continue

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
+from papa.attention.replacement import Constants
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.precision import check_int8
@@ -23,7 +24,7 @@ from papa.encoders.reference import EncoderReference
 from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
-from papa.exporting.constants import ExportedConstants, check_fits, kind_of, stored
+from papa.exporting.constants import check_fits, kind_of, stored
 from papa.exporting.document import (
     CARD,
     CONFIGURATION,
@@ -59,7 +60,7 @@ from papa.storage.atomic import scratch_beside
 
 def export_encoder(
     reference: EncoderReference,
-    constants: ExportedConstants,
+    constants: Constants,
     heads: Sequence[Head],
     layout: InputLayout,
     folder: Path,
@@ -81,7 +82,7 @@ def export_encoder(
 
     Args:
         reference: the source encoder.
-        constants: of all its heads, by slot or by distance.
+        constants: of all its heads: matrices by slot, weights by distance, or outputs.
         heads: the heads that become constant.
         layout: where tokens belong.
         folder: must not exist, or be empty.
@@ -236,11 +237,12 @@ def _original(reference: EncoderReference) -> nn.Module:
 def _save(
     original: nn.Module,
     reference: EncoderReference,
-    constants: ExportedConstants,
+    constants: Constants,
     heads: Sequence[Head],
     folder: Path,
 ) -> None:
-    save_file(without_constant_heads(original, heads), folder / WEIGHTS, metadata={"format": "pt"})
+    weights = without_constant_heads(original, heads, kind_of(constants))
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
     save_file(stored(constants, heads), folder / CONSTANTS)
     shutil.copyfile(Path(reference.folder) / "config.json", folder / CONFIGURATION)
     (folder / "config.json").write_text(json.dumps(FOR_OTHERS) + "\n")

@@ -94,7 +94,7 @@ def test_neighbours_in_a_batch_change_nothing(small: Case, written: Path) -> Non
 def test_rows_that_were_left_out_are_never_used(small: Case, written: Path) -> None:
     model = papa.load_exported(written)
     expected = states_of(model, small)
-    for name, rows in rows_kept(type(model.model)(model.config), model.heads):
+    for name, rows in rows_kept(type(model.model)(model.config), model.heads, "average"):
         module, _, part = name.rpartition(".")
         # Inside the block a projection wraps the linear map that holds the rows.
         linear = model.model.get_submodule(module).linear

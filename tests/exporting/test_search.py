@@ -109,7 +109,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_runs(
     study, store = finished
     before = artifacts(Path(store.address), "probe", "average", "outputs")
     for constants, order, sentence in (
-        ("mean_output", "first_to_last", "is a constant output"),
+        ("reused", "first_to_last", "attention of the layer before, which is no constant"),
         ("average", "random", "makes other heads constant for each"),
     ):
         request = replace(REQUEST, constants=constants, order=order)

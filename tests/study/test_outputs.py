@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+import papa
 from flows.export import ExportRequest, export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
+from papa.exporting import speed
 from papa.spec.file import resolve_study
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
@@ -47,7 +50,7 @@ def document(task: dict[str, Any], kinds: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, KINDS[:3])])
 def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
-    task: dict[str, Any], kinds: list[str], tmp_path: Path
+    task: dict[str, Any], kinds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = resolve_study(document(task, kinds), folder=Path(), origin="test")
     steps = study_steps(check_inputs(study))
@@ -79,9 +82,18 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
         assert len(scores["resampled_output"]) == 2, "a draw for each seed"
         assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
-    request = ExportRequest(None, None, "mean_output", "first_to_last", 0.5)
-    with pytest.raises(SpecError, match="'mean_output' is a constant output: export"):
-        export_cell(study, store, request, tmp_path / "export", Console())
+    monkeypatch.setattr(speed, "PATIENCE", 0.0)
+    request = ExportRequest(None, None, "mean_output_by_slot", "first_to_last", 0.5)
+    export_cell(study, store, request, tmp_path / "export", Console())
+    assert papa.load_exported(tmp_path / "export").document.constants == "mean_output_by_slot"
+    for kind, sentence in {
+        "resampled_output": "'resampled_output' draws other inputs for each of the study's 2 seeds",
+        "optimal_output": "trained constants differ from seed to seed",
+    }.items():
+        if kind in kinds:
+            asked = replace(request, constants=kind)
+            with pytest.raises(SpecError, match=sentence):
+                export_cell(study, store, asked, tmp_path / "other", Console())
 
 
 def test_what_is_trained_with_a_probe_and_what_decoders_lack_is_said() -> None:

@@ -1,0 +1,143 @@
+"""Exports of heads with constant outputs: they are the encoder under ``replaced``, without those
+heads' values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import papa
+from papa.attention.outputs import ConstantOutputs, mean_outputs, resampled_outputs
+from papa.encoders.encoder import load_encoder
+from papa.errors import ArtifactError
+from papa.exporting import ExportedEncoder, export_encoder
+from papa.exporting.onnx import Graphs
+from papa.exporting.session import Session
+from papa.exporting.trimming import rows_kept
+from tests.encoders.models import MODELS, random_model
+from tests.exporting.conftest import Case
+from tests.exporting.test_int8 import states
+from tests.exporting.test_model import TOLERANCE, largest_difference, states_of
+
+MAKE: dict[str, Callable[..., ConstantOutputs]] = {
+    "mean_output": partial(mean_outputs, by_slot=False),
+    "mean_output_by_slot": partial(mean_outputs, by_slot=True),
+    "resampled_output": partial(resampled_outputs, seed=0),
+}
+
+
+def of_kind(case: Case, kind: str) -> Case:
+    """The case with constant outputs, of its own texts."""
+    encoder = load_encoder(case.reference)
+    return replace(case, constants=MAKE[kind](encoder, case.split, batch_tokens=256))
+
+
+def exported(case: Case, folder: Path) -> ExportedEncoder:
+    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, folder)
+    return papa.load_exported(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "texts", "kind"),
+    [
+        ("minilm", "text", "mean_output"),
+        ("roberta", "text", "mean_output_by_slot"),
+        ("electra", "pair", "resampled_output"),
+    ],
+)
+def test_equals_the_encoder_under_replaced(
+    make_case: Callable[..., Case], tmp_path: Path, family: str, texts: str, kind: str
+) -> None:
+    case = of_kind(make_case(family, texts), kind)
+    found = states_of(exported(case, tmp_path / "export"), case)
+    assert largest_difference(found, case.expected(case.some_heads())) <= TOLERANCE
+    other = "mean_output" if kind != "mean_output" else "mean_output_by_slot"
+    for control in (
+        case.expected(case.some_heads()[1:]),
+        of_kind(case, other).expected(case.some_heads()),
+    ):
+        assert largest_difference(found, control) > 100 * TOLERANCE
+
+
+def test_the_folder_lacks_what_those_heads_need_not(small: Case, tmp_path: Path) -> None:
+    case = of_kind(small, "mean_output_by_slot")
+    model = exported(case, tmp_path / "export")
+    kept, whole = (
+        load_file(folder / "model.safetensors")
+        for folder in (tmp_path / "export", Path(case.reference.folder))
+    )
+    for layer in range(case.reference.layers):
+        own = [h for h in range(case.reference.heads) if (layer, h) not in case.some_heads()]
+        for projection in ("query", "key", "value"):
+            name = f"encoder.layer.{layer}.attention.self.{projection}.weight"
+            by_head = whole[name].unflatten(0, (case.reference.heads, -1))
+            assert torch.equal(kept[name], by_head[own].flatten(0, 1))
+    expected = states_of(model, case)
+    for name, rows in rows_kept(type(model.model)(model.config), model.heads, "mean_output"):
+        owner, _, part = name.rpartition(".")
+        module = model.model.get_submodule(owner)
+        with torch.no_grad():
+            getattr(getattr(module, "linear", module), part)[~rows] = 1e3
+    assert largest_difference(states_of(model.to("cpu"), case), expected) == 0
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "(mean_output_by_slot).\nThose heads need no queries, keys or values;" in card
+    assert "unseen_share" not in card
+
+
+def test_int8_rounds_the_same_export(small: Case, tmp_path: Path) -> None:
+    for kind in MAKE:
+        exported(of_kind(small, kind), tmp_path / kind)
+    exact, rounded, other = (
+        states(papa.load_exported(tmp_path / name, int8=int8), *small.texts)
+        for name, int8 in (
+            ("resampled_output", False),
+            ("resampled_output", True),
+            ("mean_output", False),
+        )
+    )
+    error = float((rounded - exact).norm())
+    assert 0 < error < float((other - rounded).norm())
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_every_family_names_its_values(family: str) -> None:
+    """Those with one map for queries, keys and values keep it whole."""
+    model = random_model(family).float()
+    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
+    some = [(layer, head) for layer in range(layers) for head in range(heads) if layer + head]
+    dropped = dict(rows_kept(model, some, "mean_output")).keys() - dict(
+        rows_kept(model, some, "average")
+    )
+    assert bool(dropped) == (family not in ("modernbert", "deberta", "deberta_near"))
+    assert all("v" in name.split(".")[-2] for name in dropped)
+
+
+def test_onnx_gives_the_same_states(
+    small: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    case = of_kind(small, "resampled_output")
+    model = exported(case, tmp_path / "export")
+    with model.dense() as dense:
+        graph = Session(Graphs(dense, model.layout, tmp_path / "graphs").last)
+    inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
+    expected = model(**inputs).last_hidden_state
+    size = expected.abs().max()
+    assert float((graph.states(inputs) - expected).abs().max() / size) <= TOLERANCE
+    other = exported(of_kind(small, "mean_output"), tmp_path / "other")(**inputs)
+    assert float((other.last_hidden_state - expected).abs().max() / size) > 100 * TOLERANCE
+
+
+def test_outputs_of_other_slots_are_refused(small: Case, tmp_path: Path) -> None:
+    case = of_kind(small, "mean_output_by_slot")
+    shorter = replace(case.constants, index=case.constants.index[:33, :32])
+    with pytest.raises(ArtifactError, match=r"expected .* in 64 slots: rerun"):
+        exported(replace(case, constants=shorter), tmp_path / "export")
