@@ -56,13 +56,7 @@ from tasks.track import tracked_steps
 
 @dataclass(frozen=True)
 class Checked:
-    """A study that can run.
-
-    Attributes:
-        previews: rows and labels of its tasks and corpora.
-        unchecked: what could not be checked, a sentence each.
-        to_run: whether a step has to run.
-    """
+    """A study that can run."""
 
     inputs: StudyInputs
     steps: StudySteps
@@ -116,7 +110,6 @@ def check_study(
 
     Args:
         store: what is tokenised there is not read again.
-        workers, ray_address: as on the command line.
         for_plan: the study need not run here: published shapes and sizes suffice where the hub does
             not answer.
         fetch_weights: download encoders that are not here, as a run needs, and check their weights.

@@ -49,7 +49,6 @@ class Answer:
     """What a study says of one encoder on one task, with one kind of constants and one head order.
 
     Attributes:
-        encoder, task, constants, order: which, as in tables.
         heads_in_all: L·H.
         counts: every number of constant heads that is finished, ascending.
         certainty: what is known of a head order by λ; "" for others.

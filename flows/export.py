@@ -33,7 +33,6 @@ class ExportRequest:
 
     Attributes:
         encoder: a name as in the study's tables, or in full.
-        task, constants, order: as in the study.
         fraction: as in the study; None where it is chosen by its drop.
     """
 
@@ -58,10 +57,6 @@ def export_cell(
     """Write the cell asked for of a finished study to ``folder`` and print the report.
 
     ``by`` says what its heads' constants go by: the study's, by slot, or new ones by distance.
-
-    Raises:
-        SpecError: the study has no such cell, it was not run, or it cannot be exported.
-        ArtifactError: the folder is taken, or an artifact is damaged.
     """
     from papa.exporting.writing import check_free
 
@@ -84,11 +79,7 @@ def export_cell(
 
 
 def exportable_step(stored: StoredStudy, cell: Cell) -> Probe | Own:
-    """The step of a cell that can be exported, finished or not.
-
-    Raises:
-        SpecError: it cannot; the message says why.
-    """
+    """The step of a cell that can be exported, finished or not."""
     step, *others = stored.steps.cells[cell]
     if isinstance(step.constants, ReusedBefore):
         raise SpecError(

@@ -22,10 +22,6 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
     """Print what is unused; with ``really`` delete exactly that, unless a study uses the store.
 
     A running study uses artifacts that nothing refers to yet, so nothing is deleted meanwhile.
-
-    Raises:
-        ArtifactError: the address is not marked as a store, it cannot be used, or a study uses it.
-        TransientError: it does not answer.
     """
     store.check()
     if not store.is_remote and not store.root.is_dir():

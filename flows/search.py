@@ -25,10 +25,6 @@ def search(
     where no number is left between the most that is within the drop and the next that is not.
 
     Drops are taken to grow with the number of heads: half of what is left is tried next.
-
-    Args:
-        part: one encoder on one task, finished.
-        answer: what it says of ``max_drop``.
     """
     console = Console(stderr=True)
     low, high = _gap(answer)

@@ -205,10 +205,6 @@ def running_server(store: Store) -> int | None:
 def check_server() -> None:
     """Make sure that the Prefect server answers, takes the credentials and is of a version that
     fits.
-
-    Raises:
-        PapaError: it refuses the credentials.
-        TransientError: it does not answer, or not as a server that this Prefect can use.
     """
     from prefect.client.orchestration import get_client
     from prefect.exceptions import PrefectHTTPStatusError

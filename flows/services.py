@@ -40,12 +40,7 @@ def services(store: Store, ray_address: str | None) -> list[Finding]:
 
 
 def _asked(what: str, where: str, ask: Callable[[], str | None], *, broken: bool = True) -> Finding:
-    """What a service answers.
-
-    Args:
-        where: its address, fit to be shown.
-        broken: whether a study needs it.
-    """
+    """What a service answers."""
     try:
         return Finding(what, "ok", f"{where} answers{in_time(PATIENCE, ask) or ''}")
     except PapaError as error:

@@ -215,11 +215,6 @@ def _publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> No
     the tracked runs.
 
     Where Prefect's server does not answer just then, the study is finished all the same.
-
-    Args:
-        study: the study's name.
-        folder: its results.
-        document: its runs in MLflow, as ``runs.json`` holds them.
     """
     report = _FIGURE.sub(
         lambda figure: f"({_inline(folder / figure['name'])})", (folder / "report.md").read_text()

@@ -39,9 +39,6 @@ def show_pages(store: Store, console: Console) -> None:
     second one.
 
     The store is made, and the environment prepared for it.
-
-    Raises:
-        PapaError: the pages of the store are served already, or a server does not start.
     """
     # A shell's ``kill`` ends it as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -94,12 +94,10 @@ def own_study(
     study's results.
 
     Args:
-        models: a name or folder, one.
         texts: a text a line, or a table with a column ``text``, ``text`` and ``text_pair``, or
             ``words`` and, where there are labels, ``label``.
         others: whether a study's file or tasks were given as well, which is refused.
         limit: texts in all, at most; None takes all, of which 500 are measured at most.
-        store: where both halves are kept; made here.
     """
     if others or len(models) != 1:
         raise SpecError(

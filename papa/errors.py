@@ -67,12 +67,7 @@ class ArtifactError(PapaError):
 
 
 class DamagedError(ArtifactError):
-    """A stored artifact is not what was stored, or is gone; making it again mends it.
-
-    Attributes:
-        what: is wrong with it.
-        address: the artifact's.
-    """
+    """A stored artifact is not what was stored, or is gone; making it again mends it."""
 
     def __init__(self, what: str, address: str) -> None:
         super().__init__(what, address)
@@ -194,12 +189,7 @@ def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
 
 
 class CheckError(PapaError):
-    """A study cannot run as it is.
-
-    Attributes:
-        each: all that was found.
-        problems: it as sentences.
-    """
+    """A study cannot run as it is."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.each, self.problems = tuple(problems), _told(problems)

@@ -22,18 +22,7 @@ _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 def hub_errors(
     what: str, page: str, revision: str | None, refusal: type[PapaError]
 ) -> Iterator[None]:
-    """Turn what the hub answers inside the block into one sentence.
-
-    Args:
-        what: the encoder or dataset, for messages.
-        page: where a person finds it on the hub.
-        revision: that is asked for.
-
-    Raises:
-        PapaError: of the type ``refusal``: it is not there, may not be read, or cannot be kept on
-            this machine.
-        HubUnreachableError: the hub does not answer.
-    """
+    """Turn what the hub answers inside the block into one sentence."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (
         GatedRepoError,

@@ -85,12 +85,6 @@ def in_turn(
 
     The plain way is best given as parts that take about as long as ours: the shorter of two runs
     finds a quiet moment more easily, and would be flattered.
-
-    Args:
-        ours: the whole work.
-        plain: the parts that the plain way consists of.
-        ratio: of all runs of ours and of the plain way.
-        patience: seconds after which no further pair begins, but for the least number.
     """
     drawn = random.Random(0)
 
@@ -117,10 +111,8 @@ def repeated(
     time is up.
 
     Args:
-        pair: measures both ways once.
         ratio: of all runs of ours and of the plain way; the higher the better ours.
         unit: of what ``pair`` gives.
-        clock: in seconds.
         patience: as for ``in_turn``.
     """
     pairs, started = list[tuple[float, float]](), clock()

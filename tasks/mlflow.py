@@ -82,12 +82,7 @@ def connect(address: str) -> MlflowClient:
 
 
 def check_tracking(address: str, study: str) -> None:
-    """Find out within seconds whether a study can be logged, before hours are spent on it.
-
-    Raises:
-        TransientError: the server cannot be reached.
-        TrackingError: it refuses, or the address is wrong.
-    """
+    """Find out within seconds whether a study can be logged, before hours are spent on it."""
     with impatient(), tracking_errors(address):
         client = connect(address)
         experiment = client.get_experiment_by_name(study)
@@ -140,12 +135,7 @@ def _make_database(database: Path) -> None:
 
 @contextmanager
 def tracking_errors(address: str) -> Iterator[None]:
-    """MLflow's errors as one sentence.
-
-    Raises:
-        TransientError: the server cannot be reached.
-        TrackingError: anything else that MLflow says.
-    """
+    """MLflow's errors as one sentence."""
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from requests import RequestException

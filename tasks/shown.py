@@ -29,8 +29,6 @@ class ShownPart:
     """One encoder on one task, as MLflow shows it.
 
     Attributes:
-        part: the encoder, the task and their steps.
-        entry: its run.
         scored: its cells and seeds, each with the step that scores it.
         files: the steps whose matrices and rankings its run keeps, by where they go.
     """

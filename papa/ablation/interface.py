@@ -148,7 +148,6 @@ class _Routing:
 
     Attributes:
         rules: of the layers that have one.
-        modules: of all layers, in their order.
         mask: which tokens of the current pass are real, where the caller said so.
         passes: forward passes begun.
         reached: whether a layer's attention came by.
@@ -183,10 +182,6 @@ _places: weakref.WeakKeyDictionary[nn.Module, _Place] = weakref.WeakKeyDictionar
 def attention_modules(model: nn.Module) -> list[nn.Module]:
     """The module that computes attention in each layer, first layer first; a shared one as often as
     it is used.
-
-    Raises:
-        EncoderError: the model is not behind transformers' attention interface, or has several
-            towers.
     """
     if hasattr(model, "_orig_mod"):
         raise EncoderError(
@@ -245,15 +240,7 @@ def routed(
 ) -> Iterator[None]:
     """Inside the block the layers of ``model`` follow ``rules``; after it, it is as it was.
 
-    Args:
-        modules: as ``attention_modules`` gives them.
-
     Inside another block of the same layers, ``rules`` find what that one leaves of the heads.
-
-    Raises:
-        EncoderError: a block holds other layers of the model already, the model has an attention
-            function of its own or repeats its forward passes for gradients, or no attention came by
-            in the block.
     """
     held = {id(found.routing): found.routing for found in map(_places.get, modules) if found}
     if held:

@@ -106,11 +106,7 @@ class Streaming:
 
 @dataclass(frozen=True)
 class MeanOutput:
-    """The mean of what the head put out over text: a constant output, not a constant mixing.
-
-    Attributes:
-        means: of each head, over all tokens.
-    """
+    """The mean of what the head put out over text: a constant output, not a constant mixing."""
 
     means: Mapping[int, Float[Tensor, "heads width"]]
 
@@ -143,11 +139,7 @@ class Resampled:
 
 @dataclass(frozen=True)
 class OutputsBySlot:
-    """What the packed path puts out in place of A·V.
-
-    Attributes:
-        constants: by the slots of a layout and the number of tokens.
-    """
+    """What the packed path puts out in place of A·V."""
 
     constants: ConstantOutputs
 

@@ -90,8 +90,6 @@ class AttentionAverager:
 
         Args:
             probabilities: A; columns without a token are 0.
-            slots: the slots of the m columns.
-            attention_mask: where inputs have tokens.
         """
         pairs = (slots[:, None] * len(self.counts) + slots).flatten()
         if layer == 0:
@@ -148,13 +146,6 @@ def average_split(
 ) -> AttentionSums:
     """Sum attention in one pass over a split (or a shard of one); memory does not grow with the
     number of rows.
-
-    Args:
-        slots: S.
-        batch_tokens: tokens in a batch.
-
-    Raises:
-        NumbersError: there is NaN or infinity in the attention.
     """
     done = 0
     with averaging(encoder, slots) as averager:
@@ -178,10 +169,6 @@ def check_sums(
 
     Args:
         batches: gone through again, only where there is something to find.
-        text: what messages call that which the batches are of.
-
-    Raises:
-        NumbersError: names layer, row and batch.
     """
     if sum_is_finite(sums):
         return

@@ -166,9 +166,7 @@ def derived(
     """Make what ``papa.spec.derived`` makes of an average.
 
     Args:
-        average: as the stage ``average`` has it.
         special: the slots of [CLS] and [SEP].
-        parameters: the kind's own.
     """
     assert average.counts is not None
     read = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)

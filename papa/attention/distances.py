@@ -62,12 +62,6 @@ class DistanceWeights:
         """Rows on real tokens, divided by their sums, times V, without a matrix for each input.
 
         The last token stands at another place in each input, so it is a column of its own.
-
-        Args:
-            layer, heads: which.
-            value: V of these heads.
-            positions: of the columns, from 0 on.
-            real: where inputs have tokens.
         """
         last = (real.sum(dim=1) - 1)[:, None]
         table = self.table(layer, heads).to(value.dtype)

@@ -26,7 +26,6 @@ def mean_qk(encoder: Encoder, batches: Iterable[MicroBatch], slots: int) -> Cons
 
     Args:
         encoder: of a family with rotary positions.
-        slots: S.
     """
     scores = encoder.family.scores_of_means
     if scores is None:

@@ -34,9 +34,7 @@ def mixed_product(
 
     Args:
         own: what A follows from; without dropout.
-        value: V.
         constant: C, masked and with its rows normalised for every input; gets no gradient.
-        share: λ of every head.
 
     Returns:
         In float32 at least, as all is computed.

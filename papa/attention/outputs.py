@@ -134,9 +134,6 @@ def mean_outputs(
     """The mean of A·V over a split: over all tokens, or over those of each slot.
 
     A slot that no input had takes the mean over all.
-
-    Args:
-        by_slot: whether each slot has a mean of its own.
     """
     shape = (encoder.layers, encoder.heads, split.slots, encoder.head_width)
     sums = torch.zeros(shape, dtype=torch.float64, device=encoder.device)
@@ -174,10 +171,6 @@ def resampled_outputs(
 
     A length that no input of the split has takes the next longer one that an input has, else the
     longest. At a slot that the drawn input lacks, as in pairs, its token before that slot stands.
-
-    Args:
-        split: what inputs are drawn from.
-        progress: called with drawn inputs done and in all.
     """
     drawn = drawn_rows(split, seed)
     found: list[list[Tensor]] = [[] for _ in range(encoder.layers)]

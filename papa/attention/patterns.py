@@ -84,7 +84,6 @@ def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False)
     text the first slot.
 
     Args:
-        slots: S.
         double_separator: whether the tokenizer puts ``</s></s>`` between two texts, as RoBERTa's
             does.
     """

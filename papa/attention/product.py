@@ -33,9 +33,6 @@ def constant_product(
     """Return what constant heads put out (paper, Section 3.1).
 
     Args:
-        matrices: C at the batch's slots.
-        value: V of the same heads.
-        attention_mask: r, where inputs have tokens.
         dropout: probability with which entries are dropped; above 0 each input needs matrices of
             its own.
 

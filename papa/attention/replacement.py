@@ -148,11 +148,7 @@ class _Replacing:
 
 
 def check_fits(constants: Constants, encoder: Encoder) -> None:
-    """Refuse constants that are not one for each head of the encoder.
-
-    Raises:
-        ArtifactError: the numbers of layers or heads differ.
-    """
+    """Refuse constants that are not one for each head of the encoder."""
     layers, heads = constants.values.shape[:2]
     if (layers, heads) != (encoder.layers, encoder.heads):
         raise ArtifactError(
@@ -171,17 +167,12 @@ def replaced(
     As they were is input-dependent, or constant in a block around this one.
 
     Args:
-        encoder: changed inside the block, as before after it.
         constants: C, whose rows are masked and normalised for each input; or weights of distances,
             for inputs whose tokens stand side by side; or what heads put out.
-        heads: (layer, head) of the constant heads.
 
     Yields:
         What the inputs that pass through read of the constants, and how much of it the average had
         never seen.
-
-    Raises:
-        ArtifactError: the matrices do not fit the encoder.
     """
     check_fits(constants, encoder)
     block = _Block(constants.to(encoder.device), tuple(sorted(heads)), EntryCounts())

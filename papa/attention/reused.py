@@ -24,7 +24,6 @@ class _Reusing:
 
     Attributes:
         reusing: the heads that mix by A of the layer before.
-        dependent_heads: the others.
         before: what each head mixes by; every layer writes it for the next.
     """
 

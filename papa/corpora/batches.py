@@ -31,8 +31,6 @@ class MicroBatch:
         column_ids: the column of each token, ascending within an input.
         inputs_of_tokens: the input (0..batch-1) that each token belongs to.
         positions_in_input: each token's number among the tokens of its input, from 0.
-        input_ids: token ids.
-        token_type_ids: segment ids.
     """
 
     rows: Int[Tensor, " batch"]
@@ -45,12 +43,7 @@ class MicroBatch:
 
     @classmethod
     def of(cls, rows: Int[np.ndarray, " batch"], tokens: PackedTokens) -> MicroBatch:
-        """The batch of these tokens, on the CPU; its columns are the slots that occur.
-
-        Args:
-            rows: what to call the rows of ``tokens``.
-            tokens: of every input.
-        """
+        """The batch of these tokens, on the CPU; its columns are the slots that occur."""
 
         def tensor(values: Int[np.ndarray, " n"]) -> Int[Tensor, " n"]:
             # A copy: tokens may lie in a mapped file, which cannot be written to.
@@ -212,10 +205,8 @@ def micro_batches(
     """The rows in batches, shortest first; the same rows always give the same batches.
 
     Args:
-        split: a split or a shard of it.
         rows: row numbers in the split; None takes all of ``split``.
         batch_tokens: tokens in a batch, padding included.
-        largest: inputs in a batch at most.
     """
     rows = split.rows if rows is None else np.sort(np.asarray(rows, dtype=np.int64))
     index = split.index_of(rows)
@@ -239,8 +230,6 @@ def rows_of_like_length(
     Args:
         first_lengths: text tokens of each row's first (or only) text.
         lengths: tokens of each row.
-        batch_tokens: tokens in a batch, padding included.
-        largest: rows in a batch at most.
     """
     # The columns of a batch hold its longest first text and its longest rest (second text and
     # special tokens).

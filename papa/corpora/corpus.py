@@ -70,7 +70,6 @@ class TokenisedCorpus:
     """Both splits of one task, laid out for one tokenizer.
 
     Attributes:
-        slots: S.
         label_names: the classes' names; None for regression and masked language models.
         metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, labelled
             tokens, cut texts and words, notes.
@@ -150,10 +149,6 @@ def tokenise_corpus(
         encoder: whose tokenizer it is, and how many slots it can take.
         rows: those of the task's source, where they were read before.
         content: the fingerprint that the source must have; None takes the one that it has.
-        provenance: what else its metadata say.
-
-    Returns:
-        ``folder``.
     """
     if task.most_slots > encoder.positions:
         raise EncoderError(
@@ -217,12 +212,7 @@ class RowTokens:
 def tokens_per_row(
     task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, rows: pa.Table
 ) -> RowTokens:
-    """Count the tokens of some rows.
-
-    Args:
-        task, layout, tokenizer: as of ``tokenise_corpus``.
-        rows: some of the task's, as ``TaskRows`` has them; at least one.
-    """
+    """Count the tokens of some rows."""
     writer = _Writer(task, layout, tokenizer, special_tokens_for(task.kind, tokenizer))
     arranged, labels = writer._arranged(rows, "train", 0)
     return RowTokens(

@@ -36,8 +36,6 @@ class HubSplit:
     """The files of one split.
 
     Attributes:
-        origin: the dataset and split, for messages.
-        files: their paths in the repository.
         class_names: for columns of integer classes, the names that the README gives to them.
     """
 
@@ -54,12 +52,7 @@ class HubSplit:
         )
 
     def read(self) -> SourceTable:
-        """All rows.
-
-        Raises:
-            DataError: a file is damaged or of a format that is not read.
-            HubUnreachableError: a file is not on this machine and the hub does not answer.
-        """
+        """All rows."""
         paths = [self.repository.fetch(file) for file in self.files]
         tables = [read_file(path, None, header=True) for path in paths]
         for column in tables[0].class_names:
@@ -76,10 +69,6 @@ class HubSplit:
         says so.
 
         Only the ends of Parquet files are fetched.
-
-        Raises:
-            DataError: a file is damaged.
-            HubUnreachableError: the hub does not answer.
         """
         if any(format_of(PurePosixPath(file)) != "parquet" for file in self.files):
             return None
@@ -100,24 +89,12 @@ class HubSplit:
 
 
 def read_hub(source: HubSource, split: str) -> SourceTable:
-    """One split of a dataset; only its own files are downloaded.
-
-    Raises:
-        DataError: the dataset, configuration, revision or split does not exist, or it may not be
-            read.
-        HubUnreachableError: it is not on this machine and the hub does not answer.
-    """
+    """One split of a dataset; only its own files are downloaded."""
     return split_of(source, split).read()
 
 
 def split_of(source: HubSource, split: str) -> HubSplit:
-    """The files of a split; none of them is fetched.
-
-    Raises:
-        DataError: the dataset, configuration, revision or split does not exist, or it may not be
-            read.
-        HubUnreachableError: nobody asked for it before and the hub does not answer.
-    """
+    """The files of a split; none of them is fetched."""
     repository = open_repository(source)
     label = label_of(source)
     splits, names = _splits(source, repository.commit)

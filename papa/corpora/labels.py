@@ -21,8 +21,6 @@ class LabelColumn:
 
     Attributes:
         values: strings, integers, floats or booleans.
-        origin: the file or dataset, for messages.
-        column: the column's name, for messages.
         row_of: for flat labels of words, the row of each; None where a label is a row's.
     """
 
@@ -115,11 +113,7 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
 
 
 def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
-    """The labels as int64 or as strings.
-
-    Args:
-        as_text: whether strings stay strings.
-    """
+    """The labels as int64 or as strings."""
     values = side.values
     if _is_text(values.type):
         values = values.cast(pa.large_string())
@@ -286,7 +280,6 @@ def split_warnings(train: np.ndarray, validation: np.ndarray, names: Sequence[st
 
     Args:
         train, validation: int64 [labels], the class of each row, or of each word.
-        names: the classes' names.
     """
     counts = [np.bincount(labels, minlength=len(names)) for labels in (train, validation)]
     warnings = []

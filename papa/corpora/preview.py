@@ -48,9 +48,6 @@ class Preview:
 def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
     """Look at a task's source: what was found, None where it is not fit for use, and all that is
     wrong with it.
-
-    Raises:
-        HubUnreachableError: the source is not on this machine and the hub does not answer.
     """
     problems: list[DataError] = []
     tables: dict[Split, SourceTable] = {}

@@ -38,12 +38,7 @@ def count_by_row(
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of integers, back to back.
-
-    Attributes:
-        values: the rows one after another.
-        lengths: how many values each row has.
-    """
+    """Rows of integers, back to back."""
 
     values: Values
     lengths: Rows

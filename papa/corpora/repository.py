@@ -32,10 +32,7 @@ class Repository:
     """A dataset's files at one commit.
 
     Attributes:
-        name: of the dataset, or the folder.
         commit: on the hub; for a folder, a digest of its content.
-        files: bytes of each file, by its path in the repository.
-        local: whether it is a folder.
     """
 
     name: str
@@ -44,12 +41,7 @@ class Repository:
     local: bool
 
     def fetch(self, path: str) -> Path:
-        """The file on this machine, downloaded if it is not there; an interrupted download goes on.
-
-        Raises:
-            DataError: it may not be read.
-            HubUnreachableError: it is not on this machine and the hub does not answer.
-        """
+        """The file on this machine, downloaded if need be; an interrupted download goes on."""
         if self.local:
             return Path(self.name) / path
         from huggingface_hub import hf_hub_download
@@ -78,12 +70,7 @@ class Repository:
         )
 
     def tail(self, path: str, length: int = _TAIL) -> bytes:
-        """The last ``length`` bytes of a file, without fetching the rest.
-
-        Raises:
-            DataError: it may not be read.
-            HubUnreachableError: the hub does not answer.
-        """
+        """The last ``length`` bytes of a file, without fetching the rest."""
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
@@ -100,10 +87,6 @@ def open_repository(source: HubSource) -> Repository:
     """The repository at the commit that the source's revision stands for now.
 
     Where the hub does not answer, at the commit that it stood for when it was last asked.
-
-    Raises:
-        DataError: there is no such dataset or revision, or it may not be read.
-        HubUnreachableError: the hub does not answer, and this machine never asked before.
     """
     folder = Path(source.name)
     commit = commit_of(source)
@@ -116,10 +99,6 @@ def open_repository(source: HubSource) -> Repository:
 def commit_of(source: HubSource) -> str:
     """The commit that the source's revision stands for, asked once a process; a digest of what a
     folder holds now.
-
-    Raises:
-        DataError: there is no such dataset or revision, or it may not be read.
-        HubUnreachableError: the hub does not answer, and this machine never asked before.
     """
     folder = Path(source.name)
     if folder.is_dir():

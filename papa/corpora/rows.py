@@ -269,9 +269,6 @@ def sampled_rows(count: int, rows: int | None, seed: int) -> np.ndarray:
 
     A sample stands in the order in which it was drawn, so that a smaller one of the same seed is
     the start of a larger one. Where all rows are taken they keep their own order.
-
-    Args:
-        rows: rows asked for; None takes all.
     """
     if rows is None or rows >= count:
         return np.arange(count)

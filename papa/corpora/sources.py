@@ -45,11 +45,6 @@ def fingerprint(source: Source) -> str:
     Local and embedded files: their bytes. Hub: name, configuration, splits and the commit that the
     revision stands for, which is remembered for when the hub cannot be reached; the branch's own
     name does not count.
-
-    Raises:
-        DataError: a local file is missing, the embedded package is not installed, or the hub has no
-            such dataset.
-        HubUnreachableError: the hub does not answer, and this machine never asked before.
     """
     match source:
         case FilesSource():
@@ -90,12 +85,7 @@ def source_files(source: Source) -> list[Path]:
 
 
 def pinned(source: Source) -> Source:
-    """The source at the commit that its revision stands for now; what is on this machine as it is.
-
-    Raises:
-        DataError: the hub has no such dataset or revision, or it may not be read.
-        HubUnreachableError: the hub does not answer, and this machine never asked before.
-    """
+    """The source at its revision's commit of now; what is on this machine as it is."""
     if not isinstance(source, HubSource) or Path(source.name).is_dir():
         return source
     from papa.corpora.repository import commit_of

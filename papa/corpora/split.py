@@ -91,10 +91,7 @@ class TokenisedSplit:
     ``rows``.
 
     Attributes:
-        shards: the Arrow IPC files.
-        slots: S.
         starts: the number of each shard's first row, and one past the last row of all.
-        name: ``train`` or ``validation``.
     """
 
     shards: tuple[Path, ...]
@@ -128,9 +125,6 @@ class TokenisedSplit:
 
         Args:
             classes: how many there are; None where labels are no classes or words of a vocabulary.
-
-        Raises:
-            ValueError: counts differ, or a slot, a token or a label is none.
         """
         for path, (tokens, labels), rows in zip(
             self.shards, self._opened, np.diff(self.starts), strict=True
@@ -194,11 +188,7 @@ class TokenisedSplit:
         )
 
     def index_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """Where the rows with these numbers are in the arrays of this view.
-
-        Raises:
-            IndexError: a row is not in it.
-        """
+        """Where the rows with these numbers are in the arrays of this view."""
         rows = np.asarray(rows, dtype=np.int64)
         if len(rows) and (rows.min() < self.starts[0] or rows.max() >= self.starts[-1]):
             raise IndexError(

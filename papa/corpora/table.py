@@ -22,7 +22,6 @@ class SourceTable:
 
     Attributes:
         rows: the table; nothing is renamed or converted.
-        origin: the file or dataset, for messages.
         class_names: for columns of integer classes, the names that the source gives to 0, 1, …
     """
 
@@ -93,9 +92,6 @@ def memory_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Ta
 
     Args:
         batches: of one schema; checked in full, text for UTF-8 among others.
-
-    Raises:
-        pyarrow.ArrowInvalid: a batch is not valid.
     """
     checked = _checked(batches)
     first = list(islice(checked, 2))
@@ -116,11 +112,7 @@ def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
-    """These rows in this order. ``Table.take`` would join the whole table's chunks in memory first.
-
-    Args:
-        rows: int64 row numbers.
-    """
+    """These rows in this order. ``Table.take`` would join all of the table's chunks in memory."""
     batches = table.to_batches()
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     blocks = (rows[at : at + _ROWS_AT_ONCE] for at in range(0, len(rows), _ROWS_AT_ONCE))

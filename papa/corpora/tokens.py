@@ -206,11 +206,7 @@ def special_tokens_for(kind: TaskKind, tokenizer: PreTrainedTokenizerBase) -> Sp
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:
-    """Refuse a tokenizer with ids that an encoder has no embeddings for.
-
-    Args:
-        rows: of the encoder's word embeddings.
-    """
+    """Refuse a tokenizer with ids that an encoder has no embeddings for."""
     with _usable(tokenizer):
         highest = max(tokenizer.get_vocab().values(), default=-1)
     if highest >= rows:

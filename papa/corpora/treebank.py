@@ -37,7 +37,6 @@ class Tree:
     """A sentence's gold tree over its words.
 
     Attributes:
-        words: as they are written.
         heads: the number of each word's head, from 0; -1 for the root.
         relations: of each word to its head, without subtypes.
     """
@@ -57,9 +56,7 @@ class LaidTrees:
     """Sentences in the slots of an encoder's layout.
 
     Attributes:
-        trees: of the sentences that fit.
         words: the number of each token's word, -1 for special tokens, sentence by sentence.
-        tokens: of them.
         dropped: how many sentences do not fit.
     """
 

@@ -122,7 +122,6 @@ class SlotPositions:
     batch.
 
     Args:
-        encoder: the stack of layers.
         dispatch: knows the current batch.
         row: from slot distances to rows of all relative embeddings.
     """

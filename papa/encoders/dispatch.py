@@ -29,10 +29,8 @@ class InputDependentAttention:
     """The input-dependent attention of some heads of one layer, not yet computed.
 
     Attributes:
-        query, key: projections of these heads.
         mask: True where a query may look at a key: where the key is a real token, in a local layer
             also near enough. None where all may.
-        scaling: factor on the dot products.
         bias: added to the scaled scores before the softmax (relative positions).
         dropout: probability with which entries are dropped (the authors' code probes with it; 0
             otherwise).
@@ -203,7 +201,6 @@ class DependentHeadsProjection(nn.Module):
     projection. While its weights are in training they are taken anew at every call.
 
     Args:
-        head_width: d/H.
         prepared: how the rows of some heads are computed with; ``linear`` itself is called.
     """
 

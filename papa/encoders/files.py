@@ -123,9 +123,6 @@ def digest_of_source(encoder: str, tokenizer: str) -> str:
 def converted_folder(digest: str) -> Path:
     """Return where this machine keeps an encoder whose published weights are pickles, with
     safetensors.
-
-    Args:
-        digest: of all its files.
     """
     return cache_folder() / "encoders" / digest
 
@@ -163,15 +160,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Path, str]:
     """Download an encoder's configuration and tokenizer, where they are not here yet.
 
-    Args:
-        revision: a branch, tag or commit; None is the default branch.
-
     Returns:
         The folder with its files, and the commit.
-
-    Raises:
-        EncoderError: there is no such encoder or revision, or it may not be read.
-        HubUnreachableError: the hub does not answer and not all of it is here.
     """
     with _hub_errors(what, name, revision):
         folder = _fetched(name, revision, [CONFIGURATION, POOLING, *TOKENIZER_FILES])
@@ -181,10 +171,6 @@ def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Pat
 def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
     """Download an encoder's weights to the folder of its configuration, where they are not here
     yet.
-
-    Raises:
-        EncoderError: it has no weights that PAPA reads, or they may not be read.
-        HubUnreachableError: the hub does not answer and not all of them are here.
     """
     patterns = weight_patterns(name, commit, folder, what)
     with _hub_errors(what, name, commit):

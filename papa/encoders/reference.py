@@ -93,12 +93,6 @@ def resolve_encoder(
     Args:
         read_again: read its weights even where the file system says that they are what they were;
             needed before anything is computed with them.
-
-    Raises:
-        EncoderError: it is missing, may not be read or is unsupported, its weights are missing,
-            damaged or do not fit its architecture, or its tokenizer needs a library that is not
-            installed.
-        HubUnreachableError: it is not on this machine and the hub does not answer.
     """
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
     folder = Path(described.folder)
@@ -173,11 +167,6 @@ def _watched(folder: Path, what: str) -> Watched:
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
     """An encoder's shape and tokenizer, from its small files; its weights are not fetched and its
     digest is unknown.
-
-    Raises:
-        EncoderError: it is missing, may not be read or is unsupported, or its tokenizer needs a
-            library that is not installed.
-        HubUnreachableError: it is not on this machine and the hub does not answer.
     """
     what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)

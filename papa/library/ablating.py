@@ -213,11 +213,7 @@ def substitute_for(
 
 
 def called_with(data: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The batches of what a model is called with, each looked at.
-
-    Raises:
-        DataError: one is something else, such as a text.
-    """
+    """The batches of what a model is called with, each looked at."""
     for inputs in data:
         if not isinstance(inputs, Mapping):
             raise DataError(

@@ -26,11 +26,7 @@ def bar(description: str, shown: bool) -> Iterator[Progress]:
 
 @dataclass(frozen=True)
 class Bars:
-    """A reporter of steps: a bar for each that runs.
-
-    Attributes:
-        shown: whether there are any.
-    """
+    """A reporter of steps: a bar for each that runs."""
 
     shown: bool
 

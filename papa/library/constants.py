@@ -97,13 +97,7 @@ def constants(
 
 
 def constants_for(encoder: TextEncoder | Decoder, given: Constants) -> ConstantMatrices:
-    """What was given as constant matrices of this encoder.
-
-    Raises:
-        ArtifactError: it is of another encoder, another shape or another dtype, or holds NaN or
-            infinity.
-        SpecError: it is nothing of the kind.
-    """
+    """What was given as constant matrices of this encoder."""
     if isinstance(given, str):
         return constants(given, encoder)
     if not isinstance(given, ConstantMatrices):
@@ -126,10 +120,6 @@ def own_constants(
 ) -> tuple[list[Any], dict[str, ConstantMatrices]]:
     """Constants as a study has them, in which a user's own matrices are of a kind ``own``,
     ``own-2``, …; and those matrices by that kind.
-
-    Raises:
-        ArtifactError: matrices do not fit the encoder.
-        SpecError: one is nothing of the kind.
     """
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise SpecError(

@@ -138,11 +138,7 @@ def named(name: str, revision: str | None) -> EncoderSpec:
 
 
 def slots_of(reference: EncoderReference, slots: int | None) -> int:
-    """The slots asked for, or as many as a model takes, up to 128.
-
-    Raises:
-        EncoderError: it takes no such number.
-    """
+    """The slots asked for, or as many as a model takes, up to 128."""
     slots = slots or min(DEFAULT_SLOTS, reference.positions)
     if slots % 2 or not 4 <= slots <= reference.positions:
         raise EncoderError(

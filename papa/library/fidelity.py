@@ -147,12 +147,7 @@ def fidelity(
 
 
 def batches_of(model: nn.Module, data: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The batches of a model that can answer.
-
-    Raises:
-        EncoderError: it is in train mode.
-        DataError: there are none, or they are something else.
-    """
+    """The batches of a model that can answer."""
     if model.training:
         raise EncoderError(
             "the model is in train mode, where dropout changes its answers: call model.eval() first"
@@ -167,9 +162,6 @@ def compared(
 ) -> dict[str, np.ndarray]:
     """What two rounds of ``answers`` without embeddings differ in, by measure: a number for each
     answer.
-
-    Raises:
-        DataError: no answer counts.
     """
     if not before["lengths"].sum():
         raise DataError(

@@ -32,7 +32,6 @@ class LaidOut:
     """Texts in the slots of an encoder's layout.
 
     Attributes:
-        tokens: of every text, in the order given.
         batch_tokens: tokens in a micro-batch.
         special: the slots of [CLS] and [SEP], where known.
     """
@@ -55,15 +54,6 @@ class LaidOut:
 def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
     """Tokenise texts and lay them out in the encoder's slots (paper, App. A); what does not fit is
     cut.
-
-    Args:
-        encoder: whose tokenizer and slots.
-        texts: see ``Texts``.
-        text: the column with the texts, where they are a table.
-        text_pair: the column with second texts, where the inputs are pairs; None for single texts.
-
-    Raises:
-        DataError: there is no text, or what was given is something else.
     """
     table, paired = _table_of_texts(texts, text, text_pair)
     first = _tokens(encoder, table, text)
@@ -130,15 +120,7 @@ def is_tabular(data: object) -> bool:
 
 
 def table_of(data: Table, origin: str) -> SourceTable:
-    """A table from the kinds that ``Table`` names.
-
-    Args:
-        data: the rows.
-        origin: what to call them in messages.
-
-    Raises:
-        DataError: it is tokenised, empty, several splits at once, or cannot be read as a table.
-    """
+    """A table from the kinds that ``Table`` names."""
     if isinstance(data, Mapping) and TOKENISED in data:
         raise DataError(
             f"{origin}: tokenised inputs ({', '.join(data)}) were given: give the texts, PAPA lays "
@@ -171,15 +153,7 @@ def table_of(data: Table, origin: str) -> SourceTable:
 
 
 def require_columns(table: SourceTable, columns: Mapping[str, str | None]) -> None:
-    """Refuse a table that lacks a column.
-
-    Args:
-        table: the rows.
-        columns: parameter → the column that it names; None needs none.
-
-    Raises:
-        DataError: it does; the message says which parameter to set.
-    """
+    """Refuse a table that lacks a column."""
     found = table.rows.column_names
     for parameter, column in columns.items():
         if column is None or column in found:

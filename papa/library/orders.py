@@ -24,13 +24,6 @@ for every head, in an array, a tensor, lists or a data frame [layers, heads], or
 def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> dict[str, Any]:
     """Orders as a study's ``orders`` and ``scores`` have them: one's own are ``scores:own``,
     ``scores:own 2``, …
-
-    Args:
-        orders: names, and orders of one's own.
-        layers, heads: of the encoder.
-
-    Raises:
-        SpecError: one is neither a name nor an order of these heads.
     """
     names: list[str] = []
     scores: list[dict[str, Any]] = []

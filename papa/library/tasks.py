@@ -168,16 +168,9 @@ def study_inputs(
     meanwhile.
 
     Args:
-        encoder: whose tokenizer and slots; a decoder is asked for the next word of plain text.
-        dataset: see ``LabelledData``.
         task: how to read one's own data; None takes ``Task()``, and the registry's task where
             ``dataset`` is a name.
         sampled: ``train_rows`` and ``validation_rows``, None for all.
-        parts: further keys of a study.
-
-    Raises:
-        DataError: a split or a column is missing, or a row does not fit the task.
-        SpecError: a value is impossible.
     """
     causal, code = encoder.reference.causal, task.code if task else None
     if causal and (task is None or task.label is not None or task.head != "own"):
@@ -211,14 +204,7 @@ def study_inputs(
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """A study of one encoder on one task, and the task's tokenised text.
-
-    Attributes:
-        study: the resolved specification.
-        corpus: both splits.
-        folder: for files that are gone with it.
-        code: the user's own, if any.
-    """
+    """A study of one encoder on one task, and the task's tokenised text."""
 
     study: StudySpec
     corpus: TokenisedCorpus

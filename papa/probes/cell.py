@@ -35,7 +35,6 @@ class CellScores:
         unseen_share: of the entries of C that validation rows read, the share that the average
             never saw; None without replacement, of constant outputs, and where C was trained.
         constant_heads: as (layer, head), sorted.
-        heads: the encoder's number of heads.
     """
 
     scores: tuple[SeedScore, ...]
@@ -66,7 +65,6 @@ def score_cell(
     Args:
         constants: C, or constant outputs; ``papa.spec.values.REUSED``; None where no head is
             constant.
-        heads: (layer, head) of the constant heads.
         trained: whether the constant matrices are trained with the probe, from ``constants`` on.
         features, execution, scratch, code, progress, on_epoch: see
             ``papa.probes.evaluate.evaluate_cell``.

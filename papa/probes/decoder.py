@@ -31,15 +31,7 @@ def average_by_position(
     heads: int,
     progress: Progress = ignore_progress,
 ) -> AttentionSums:
-    """Sums of A over a split, which merge as those of encoders; a layer of a batch at a time.
-
-    Args:
-        model: as ``load_own`` gives it.
-        split: its tokens.
-        special_tokens: of its tokenizer.
-        heads: of a layer, counted by query.
-        progress: called with rows done and in all.
-    """
+    """Sums of A over a split, which merge as those of encoders; a layer of a batch at a time."""
     modules = attention_modules(model)
     averager = AttentionAverager(len(modules), heads, split.slots, model.device)
 
@@ -63,9 +55,6 @@ def average_by_distance(
 ) -> ByDistance:
     """Means of A along diagonals over a split, with the first token apart; no matrix of positions
     is held, whatever S is.
-
-    Args:
-        model, split, special_tokens, progress: as of ``average_by_position``.
     """
     average = AverageByDistance()
     _observe(model, split, special_tokens, average.see, progress)

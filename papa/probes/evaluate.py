@@ -67,10 +67,6 @@ def evaluate_cell(
     Args:
         encoder: frozen, or its word embeddings alone; it is as before after the call.
         seeds: a probe each; a seed's score does not depend on the seeds beside it.
-        execution: batch_tokens and features_budget_gb.
-        code: a metric and a probe of the user's own, if any.
-        progress: called with rows done and in all, of the encoder and of probes.
-        on_epoch: called after each epoch of the probes with every seed's loss.
         probe: of ``build_probe`` for the same seeds, which is trained in place; None builds one.
 
     Returns:
@@ -189,10 +185,7 @@ def evaluate_trained_cell(
     Args:
         start: the matrices, or outputs, that training starts from; outputs have a learning rate of
             their own.
-        heads: (layer, head) of the constant heads.
-        code: a metric of the user's own, if any.
         progress: called with training rows done and in all, over all seeds.
-        on_epoch: called after each epoch of each seed with its loss.
 
     Returns:
         One score per seed, in the order of ``seeds``.

@@ -29,12 +29,8 @@ class WordEmbeddings:
     """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is
     one hidden state.
 
-    Args:
-        encoder: whose; it stays as it is.
-
     Attributes:
         width: e, which some encoders (ALBERT, small ELECTRA) have smaller than d.
-        precision: the encoder's.
     """
 
     layers = 0
@@ -103,8 +99,6 @@ def extract_features(
 
     Args:
         encoder: whatever replacement is active on it is in the features.
-        dtype: how numbers are stored.
-        progress: called with rows done and rows in all.
     """
     # Offsets are known before any number is: batches may come in any order.
     tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)

@@ -68,8 +68,6 @@ class JointGradients:
     Args:
         encoder: gradients pass through it and stay nowhere in it.
         parameter: θ of the mix, or constant matrices.
-        corpus: its training split is trained on.
-        dropout: whether the encoder's dropout and the probe's are on.
         block: inside it the parameter takes part in the encoder's attention.
 
     Attributes:
@@ -143,18 +141,13 @@ def train_jointly(
     On the whole split a seed sees the minibatches that ``train_probes`` shows it.
 
     Args:
-        of_parts: computes the gradients of a minibatch's parts.
         trained: as in ``JointGradients``; changed in place.
-        corpus: its training split is trained on.
         spec: rows in a minibatch, weight decay, largest gradient norm.
         epochs: passes over the rows, at most, with those before.
         parameter_rate: that of the encoder's parameter, where it is another.
-        seed: of the order of the rows, and of dropout.
         token_values: (L+1)·d, which decides on the order as in ``train_probes``.
         on_gpu: whether the gradients are computed on one; minibatches are cut into larger parts
             there.
-        progress: called with rows done and in all, over all epochs.
-        on_epoch: called with each epoch's loss, the mean over its minibatches.
         stop: asked after every epoch whether to leave out the others.
         first: epochs that were trained before; ``trained`` is as they left it.
         moments: what this function returned after them.
@@ -212,7 +205,6 @@ def joint_step(
     """Take one step on a minibatch.
 
     Args:
-        of_parts: computes the gradients of the parts.
         trained: as in ``JointGradients``; changed in place, their gradients clipped together.
         parts: of the minibatch; their gradients are added in this order.
         max_grad_norm: what the gradient is scaled down to; 0 scales nothing.

@@ -24,10 +24,6 @@ WINDOW_BYTES = 4 * 2**30
 def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.ndarray]:
     """Return the windows of an epoch: disjoint sets of rows that together hold every row once.
 
-    Args:
-        epoch: 0, 1, …; every epoch cuts other windows.
-        window: rows in a window; the last one may be smaller.
-
     Returns:
         int64 arrays, each ascending.
     """
@@ -53,10 +49,7 @@ def minibatches(rows: int, epoch: int, seed: int, window: int, batch_size: int) 
     needs no windows.
 
     Args:
-        rows: rows in the split.
-        epoch, seed: of the order.
         window: a multiple of ``batch_size``, from ``window_rows``.
-        batch_size: rows in a minibatch; only the last can be short.
     """
     order = epoch_order(rows, epoch, seed, window)
     return [order[start : start + batch_size] for start in range(0, rows, batch_size)]
@@ -75,7 +68,6 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
     as it is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
 
     Args:
-        rows: rows in the split.
         tokens: tokens of the split that the probe sees.
         token_values: numbers per token, (L+1)·d.
     """
@@ -123,8 +115,6 @@ def parts_of(
     """Cut a minibatch into parts of like length and about equal tokens.
 
     Args:
-        split: the rows and their labels.
-        minibatch: row numbers.
         tokens: real tokens in a part, about, at most.
         seed: of the minibatch; with a part's place it gives the seed of its dropout.
 

@@ -51,7 +51,6 @@ class SeedLinear(nn.Module):
     float32.
 
     Args:
-        generators: one per seed, on the CPU; the weights are drawn from them.
         dtype: what inputs and weights are rounded to before they are multiplied, and gradients
             likewise; the products of half precision are summed in float32 and rounded once.
     """
@@ -102,8 +101,6 @@ class SequenceProbe(Probe):
 
     Args:
         layers: L+1, the embeddings counted.
-        width: d.
-        slots: S.
         labels: classes; 1 for regression.
         regression: mean squared error on one output in place of cross-entropy.
         dropout: share of the values between tanh and the last Linear that training drops.
@@ -194,8 +191,6 @@ class TokenProbe(Probe):
 
     Args:
         layers: L+1, the embeddings counted.
-        width: d.
-        labels: classes.
         dtype: of the products of the first Linear, where nearly all of the work is.
     """
 

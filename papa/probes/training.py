@@ -69,8 +69,6 @@ def train_probes(
 
     Args:
         probe: built for ``seeds``, on the device of the features; changed in place.
-        seeds: they fix each probe's order of rows.
-        spec: rate, weight decay, largest gradient norm, batch size in rows, epochs.
         score: of predictions, labels, and labels of each row.
         token_values: (L+1)·d, which bounds the rows of a window.
         progress: called with rows done and in all: epochs × training rows + validation rows.
@@ -119,9 +117,6 @@ def fit_probes(
     Args:
         probe, train, seeds, spec, token_values, on_epoch: as of ``train_probes``.
         progress: called with rows done and in all: epochs × training rows.
-
-    Raises:
-        SpecError: a loss or its gradient is no longer a number.
     """
     rows = len(train.split)
     total = spec.epochs * rows

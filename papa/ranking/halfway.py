@@ -31,11 +31,7 @@ class Halfway:
     moments: Moments = ()
 
     def restore(self, trained: Sequence[nn.Parameter]) -> None:
-        """Set what is trained to the values.
-
-        Raises:
-            ValueError: they are of something else.
-        """
+        """Set what is trained to the values."""
         if not self.lambdas:
             return
         with torch.no_grad():

@@ -31,14 +31,7 @@ def lambda_gradients(
     task: TaskSpec,
     seed: int,
 ) -> JointGradients:
-    """What finds gradients for θ (0 at the start) and the task's probe, on this encoder.
-
-    Args:
-        encoder: frozen; as before after every gradient.
-        constants: C, what attention is mixed with.
-        corpus: its training split is what λ is trained on.
-        seed: of the probe's start.
-    """
+    """What finds gradients for θ (0 at the start) and the task's probe, on this encoder."""
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
     on_device = replace(constants, matrices=constants.matrices.to(encoder.device))
     return JointGradients(
@@ -70,10 +63,6 @@ def train_lambda(
     encoder is frozen.
 
     Args:
-        encoder: frozen; as before after the call.
-        constants: C, what attention is mixed with.
-        corpus: its training split is what λ is trained on.
-        ranking: epochs, until_stable, rate, rows.
         seed: of the probe's start, the sample of rows and their order.
         sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they
             were to be the last: an order by λ and how many of its first heads are constant.
@@ -81,13 +70,9 @@ def train_lambda(
             each with ``lambda_gradients`` of the same arguments: λ is the same to the bit; None
             finds them here.
         progress: called with (rows done, rows) over all epochs.
-        on_epoch: called with each epoch's loss, under ``seed``.
         halfway: where an earlier call stopped; this one goes on from there and leaves it where it
             stops. λ is the same to the bit in any number of calls.
         until: the epoch after which to stop; None trains all.
-
-    Raises:
-        SpecError: the loss is no longer a number.
     """
     here = lambda_gradients(
         encoder=encoder, constants=constants, corpus=corpus, task=task, seed=seed

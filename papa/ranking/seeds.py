@@ -51,12 +51,7 @@ class Stability:
 
 
 def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[float]) -> Stability:
-    """Compare the head orders after the last two epochs.
-
-    Args:
-        lambdas: λ after every epoch.
-        fractions: input-dependent fractions.
-    """
+    """Compare the head orders after the last two epochs."""
     epochs, layers, heads = lambdas.shape
     if epochs < 2:
         return Stability(epochs, None, {})
@@ -79,7 +74,6 @@ def is_stable(
     """Whether λ has moved, and the last epoch left every set of constant heads as it was.
 
     Args:
-        lambdas: λ after every epoch so far.
         sets: an order by λ and how many of its first heads are constant.
     """
     if len(lambdas) < 2 or lambdas[-1].std() < MOVED:

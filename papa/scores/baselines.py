@@ -33,7 +33,6 @@ class ConstantAnswer:
     """The best score that one answer for every example gets.
 
     Attributes:
-        score: on the validation split.
         examples: what each validation row adds to it (``papa.scores.examples``).
         answer: the class's name; None where the answer is no class (correlations, masked words).
     """
@@ -49,10 +48,7 @@ def best_constant_answer(
     """The score of always giving one answer, on the validation split.
 
     Args:
-        corpus: both splits of the task.
-        task: its metric and positive class.
         vocabulary: size of the vocabulary; used for masked language models alone.
-        code: with a metric of the user's own, if any.
     """
     labels, lengths = labels_of(corpus.split("validation"))
     if corpus.kind == "mlm":

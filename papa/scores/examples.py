@@ -59,9 +59,6 @@ def example_counts(metric: Metric, answers: Answers) -> Float[np.ndarray, "rows 
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
     """The score that belongs to sums of ``example_counts`` over examples; 0 where nothing was
     counted.
-
-    Raises:
-        KeyError: the metric is a rank correlation.
     """
     return _SCORES[metric](totals)
 
@@ -77,7 +74,6 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
     """What the score loses where one example is left out, for each of them: the jackknife's values.
 
     Args:
-        metric: which.
         examples: as ``example_counts`` returns them; of a measure of embeddings, and of a metric of
             the user's own, these values themselves.
     """

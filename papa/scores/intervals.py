@@ -39,10 +39,8 @@ class Interval:
     """A mean over seeds and its 95 % interval.
 
     Attributes:
-        mean: the mean of the scores.
         low: lower end of the interval; nan for one seed.
         high: upper end of the interval; nan for one seed.
-        seeds: how many scores it is computed from.
     """
 
     mean: float
@@ -103,9 +101,6 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     """Student's t interval of the mean of independent scores.
 
     One score has no spread: its interval is nan, never a width of zero.
-
-    Raises:
-        ValueError: there are no scores.
     """
     count = len(scores)
     if count == 0:
@@ -149,8 +144,6 @@ def difference(
     added.
 
     Args:
-        first, second: any two.
-        confidence: of the interval.
         unseen: whether the interval allows for differences that no example shows. One that says
             how large a difference may be needs it; one that tests whether there is any does not.
 
@@ -225,12 +218,10 @@ def _joint(
     """The interval of the mean of ``scores``.
 
     Args:
-        scores: by seed.
         influences: of each example on the mean.
         unit: what one example in n may change, times n; 0 for no more than examples show, nan where
             nobody knows: there are no ends then where no two examples differ.
         rows: how many examples there are, if not those of ``influences``.
-        confidence: of the interval.
     """
     over_seeds = interval(scores.tolist(), confidence)
     rows = len(influences) if rows is None else rows
@@ -263,10 +254,6 @@ def _half_over_examples(
 
 def relative_drop(full: float, score: float) -> float:
     """(s₁ - s_f) / |s₁|: the share of the full model's score that is lost.
-
-    Args:
-        full: s₁, the score with every head input-dependent.
-        score: s_f, the score with a fraction f of the heads input-dependent.
 
     Returns:
         The drop; negative where the score rose; nan where ``full`` is 0 or not a number. A negative

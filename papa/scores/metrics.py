@@ -48,7 +48,6 @@ class Scored:
     """A score and what each validation example adds to it.
 
     Attributes:
-        score: on the whole split.
         examples: as ``papa.scores.examples.example_counts`` returns them.
     """
 
@@ -67,7 +66,6 @@ def scored(
     """The score of predictions on a validation split, example by example.
 
     Args:
-        metric: one of ``papa.spec.study.Metric``.
         predictions: classes as int64 [n]; numbers [n] for rank correlations; for
             ``negative_log_perplexity`` the natural log-probability [n] that each masked token's
             true word received.
@@ -101,10 +99,6 @@ def scored(
 
 def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
     """The positive class of metric ``f1``: the one that ``task.positive`` names, else class 1.
-
-    Args:
-        task: its metric and the name of its positive class.
-        label_names: the classes' names; None for tasks without classes.
 
     Returns:
         Its number; 1 for every other metric, which has none.

@@ -92,16 +92,7 @@ def _digest(file: Path) -> str:
 
 
 def scorer(task: TaskSpec, names: Sequence[str] | None, code: OwnCode | None) -> Score:
-    """How predictions on a task are scored.
-
-    Args:
-        task: its metric and positive class.
-        names: of its classes.
-        code: with a metric of the user's own, if any.
-
-    Raises:
-        DataError: no class has the name of the positive one.
-    """
+    """How predictions on a task are scored."""
     if code and code.metric:
         return partial(own_metric_scored, code.metric)
     positive = positive_class(task, names)
@@ -120,12 +111,6 @@ def own_metric_scored(
 
     Args:
         metric: called once with all examples, and once without each of them.
-        predictions: classes.
-        labels: the true ones.
-        lengths: labels of each example; None: one each.
-
-    Raises:
-        SpecError: it fails, or gives no finite number.
     """
 
     def value(kept: slice | np.ndarray) -> float:
@@ -157,11 +142,7 @@ def mean_scored(values: Shaped[np.ndarray, " texts"]) -> Scored:
 
 
 def checked_score(found: Any) -> Any:
-    """What a score of the user's own gave of a batch: a tensor [texts].
-
-    Raises:
-        DataError: it is something else, or holds NaN or infinity.
-    """
+    """What a score of the user's own gave of a batch: a tensor [texts]."""
     import torch
 
     found = torch.as_tensor(found)

@@ -53,12 +53,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ArtifactReference:
-    """Where an artifact lies and the digest of what it holds: all that stages pass to one another.
-
-    Attributes:
-        path: its address.
-        digest: of its files.
-    """
+    """Where an artifact lies and the digest of its files: all that stages pass to one another."""
 
     path: str
     digest: str
@@ -76,10 +71,6 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
     On an error nothing appears at ``address`` and the scratch directory is removed. Where another
     process published the same artifact first, the scratch directory is dropped and the one in place
     stays.
-
-    Raises:
-        ArtifactError: the disk is full.
-        TransientError: it is read-only.
     """
     store = store_at(address)
     with _disk_errors(address), store.scratch() as scratch, _disk_errors(scratch.parent):
@@ -119,9 +110,6 @@ def _is(number: int, error: Exception) -> bool:
 def reading(address: Address) -> Iterator[None]:
     """What the block raises on the content of an artifact whose digests fit becomes one sentence:
     whoever can write to a store can sign what no step makes.
-
-    Raises:
-        ArtifactError: the content has another form than its step gives it.
     """
     try:
         yield
@@ -135,14 +123,7 @@ def reading(address: Address) -> Iterator[None]:
 
 
 def check_form(**forms: tuple[object, object]) -> None:
-    """Compare what tensors are found to be with what they must be.
-
-    Args:
-        forms: by name: found, expected.
-
-    Raises:
-        ValueError: one differs.
-    """
+    """Compare what tensors are found to be with what they must be."""
     for name, (found, expected) in forms.items():
         if found != expected:
             raise ValueError(f"{name} is {found}, expected {expected}")
@@ -154,20 +135,13 @@ def is_complete(address: Address) -> bool:
 
 
 def read_metadata(address: Address) -> dict[str, Any]:
-    """The metadata of the artifact at ``address``; its files are not looked at.
-
-    Raises:
-        ArtifactError: there is no artifact, or its metadata is damaged.
-    """
+    """The metadata of the artifact at ``address``; its files are not looked at."""
     return parse_metadata(store_at(address).read(METADATA), address)
 
 
 def inspect(address: Address) -> dict[str, Any]:
     """The metadata of the artifact at ``address``, after a look at all of it that needs no
     fetching.
-
-    Raises:
-        DamagedError: there is none, or it is not what was stored.
     """
     return store_at(address).inspect()
 
@@ -187,9 +161,6 @@ def verify(address: Address, *needed: str) -> dict[str, Any]:
 
     Args:
         needed: files that it must hold, as they are read next.
-
-    Raises:
-        ArtifactError: a file is missing or its bytes changed.
     """
     folder = fetched(address)
     return check_files(folder, folder, needed)
@@ -203,21 +174,13 @@ def fetched(address: Address, digest: str | None = None) -> Path:
 
     Args:
         digest: what it must hold; None takes what it holds now.
-
-    Raises:
-        ArtifactError: it is not there, holds something else or is damaged, or the store cannot be
-            used.
     """
     return store_at(address).fetch(digest)
 
 
 @contextmanager
 def borrowed(address: Address, *needed: str) -> Iterator[Path]:
-    """The artifact's verified files on this machine while the block runs; no copy stays behind.
-
-    Raises:
-        ArtifactError: it is not there or damaged, or the store cannot be used.
-    """
+    """The artifact's verified files on this machine while the block runs; no copy stays behind."""
     with store_at(address).borrow(needed) as folder:
         yield folder
 

@@ -90,12 +90,7 @@ def without_bucket(error: FileNotFoundError) -> bool:
 
 @contextmanager
 def storage_errors(uri: str) -> Iterator[None]:
-    """Whatever a filesystem raises inside becomes one sentence.
-
-    Raises:
-        ArtifactError: the store cannot be used; the message says why and what to do.
-        TransientError: likewise: it does not answer.
-    """
+    """Whatever a filesystem raises inside becomes one sentence."""
     try:
         yield
     except PapaError:

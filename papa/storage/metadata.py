@@ -30,12 +30,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def bytes_of(path: Path) -> bytes:
-    """The bytes of a file; what else may lie there, such as a pipe that nobody writes to, has none.
-
-    Raises:
-        IsADirectoryError: it is no file.
-        OSError: it cannot be read.
-    """
+    """The bytes of a file; what else may lie there, such as a pipe without a writer, has none."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is no file")
     return path.read_bytes()
@@ -79,15 +74,9 @@ def metadata_bytes(document: Mapping[str, Any]) -> bytes:
 def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
     """The document that an artifact's metadata is.
 
-    Args:
-        data: its bytes; None where there are none.
-
     Returns:
         A mapping with ``files``, plain relative paths inside the artifact → SHA-256, and
         ``digest``, theirs.
-
-    Raises:
-        DamagedError: there is none, it is anything else, or not what was stored.
     """
     if data is None:
         raise DamagedError(
@@ -120,10 +109,6 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
 
     Args:
         needed: files that the metadata must name.
-
-    Raises:
-        DamagedError: there are no metadata, or a file is missing or its bytes changed.
-        ArtifactError: a file cannot be read.
     """
     data = None
     try:

@@ -17,11 +17,7 @@ from papa.storage.remembered import status_of
 
 
 class Watched:
-    """Files as the file system describes them now, before they are read.
-
-    Args:
-        error: what is raised where they change.
-    """
+    """Files as the file system describes them now, before they are read."""
 
     def __init__(self, what: str, paths: Iterable[Path], error: type[PapaError]) -> None:
         self._what, self._paths, self._error = what, tuple(paths), error
@@ -36,12 +32,7 @@ class Watched:
                 )
 
     def check_digest(self, expected: str, found: str) -> None:
-        """Refuse files that changed since, or are not what they are known by.
-
-        Args:
-            expected: their digest, as it is in keys.
-            found: their digest, taken after they were read.
-        """
+        """Refuse files that changed since, or are not what they are known by."""
         self.check()
         if found != expected:
             raise self._error(

@@ -52,10 +52,7 @@ class Aggregate(WorkerStep):
 
     Attributes:
         baselines: by (encoder label, task).
-        corpora: the tokenised corpus of each task, by task name.
-        averages: the averages that heads were replaced by.
         rankings: what scores heads, by (encoder label, task), method and ranking seed.
-        invocation: the run that writes them.
     """
 
     stage: ClassVar[str] = "aggregate"
@@ -134,7 +131,6 @@ class Aggregate(WorkerStep):
         finished artifacts.
 
         Args:
-            folder: made if it does not exist.
             store: where descriptions of the study may be kept. No number of a result depends on
                 them, so they are in no key; ``papa describe`` writes the report again.
         """
@@ -188,12 +184,7 @@ def specification(study: StudySpec) -> str:
 
 @dataclass(frozen=True)
 class Averaged:
-    """The average of one encoder over one task's training text.
-
-    Attributes:
-        label: the encoder's name in tables.
-        constants: the step of stage ``average``.
-    """
+    """The average of one encoder over one task's training text."""
 
     label: str
     encoder: EncoderReference
@@ -212,14 +203,7 @@ def inspected(
     scores: Mapping[tuple[str, str], Mapping[str, HeadScores | TrainedLambda]],
     study: StudySpec,
 ) -> dict[str, Any]:
-    """The report's extras on matrices: every head, and the shares of patterned heads.
-
-    Args:
-        found: artifacts of the averages.
-        averages: of each encoder and task.
-        scores: of all heads by (encoder label, task) and what orders are scored by.
-        study: its orders that are the same for all seeds, and its scores.
-    """
+    """The report's extras on matrices: every head, and the shares of patterned heads."""
     import pandas
 
     heads = [

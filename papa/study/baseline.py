@@ -26,11 +26,7 @@ BASELINE = "baseline.json"
 
 @dataclass(frozen=True, eq=False)
 class Baseline(ScoringStep):
-    """Score always giving one answer, and the task's probe on word embeddings alone.
-
-    Attributes:
-        code: the user's own, if any.
-    """
+    """Score always giving one answer, and the task's probe on word embeddings alone."""
 
     stage: ClassVar[str] = "baseline"
     version: ClassVar[int] = 2
@@ -70,8 +66,6 @@ class BaselineScores:
     """What the stage found: the files ``baseline.json`` and ``examples.safetensors``.
 
     Attributes:
-        always_one_answer: the best score that one answer for every example gets.
-        word_embeddings: the probe's scores on word embeddings, one per seed.
         word_examples: what each validation row adds to them (``papa.scores.examples``), float64
             [seeds, rows, k].
     """

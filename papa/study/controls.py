@@ -19,12 +19,7 @@ from papa.study.step import Context, Session, Step, WorkerStep, identity
 
 @dataclass(frozen=True, eq=False)
 class Controls(WorkerStep):
-    """One of ``papa.spec.controls``, for every head of an encoder.
-
-    Attributes:
-        kind: which control.
-        parameters: the kind's own.
-    """
+    """One of ``papa.spec.controls``, for every head of an encoder."""
 
     stage: ClassVar[str] = "controls"
     version: ClassVar[int] = 1
@@ -53,12 +48,7 @@ class Controls(WorkerStep):
 
 @dataclass(frozen=True, eq=False)
 class Derived(WorkerStep):
-    """One of ``papa.spec.derived``, of every head's average.
-
-    Attributes:
-        average: what it is made of.
-        parameters: the kind's own.
-    """
+    """One of ``papa.spec.derived``, of every head's average."""
 
     stage: ClassVar[str] = "derived"
     version: ClassVar[int] = 1

@@ -70,7 +70,6 @@ class Size:
     """About how much text a task has.
 
     Attributes:
-        train, validation: rows of each split.
         tokens: of a row.
         labelled: tokens of a row that have a label of their own.
     """
@@ -84,13 +83,7 @@ class Size:
 def size_of(
     task: TaskSpec, counted: tuple[int, int] | None = None, tokens: RowTokens | None = None
 ) -> Size:
-    """A task's size.
-
-    Args:
-        task: with its source; no row of it is parsed.
-        counted: the rows of each split, where they are known.
-        tokens: of a row, where they are known.
-    """
+    """A task's size."""
     rows = counted or [
         min(limit or most, most)
         for limit, most in (
@@ -265,9 +258,6 @@ def _optimiser_flops(layers: int, encoder: EncoderReference, rows: int, task: Ta
 def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
     """Operations per second of each stage on devices with this rate in a matrix product; other
     stages run on a core.
-
-    Args:
-        device, core: operations per second.
     """
     return {
         **dict.fromkeys(("tokenise", "aggregate", "track"), core),
@@ -281,7 +271,6 @@ def measured_rates(store: Store, device: str = "cpu") -> dict[str, float]:
 
     Args:
         store: steps that several workers shared count with the seconds of all of them.
-        device: the kind of device they were computed on, "cpu" or "cuda".
     """
     rates = {}
     for stage in SHARES:

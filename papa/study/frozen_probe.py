@@ -20,12 +20,7 @@ WEIGHTS = "probe.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class FrozenProbe(OnText, WorkerStep):
-    """Train the probe of one seed; the methods that read it share it.
-
-    Attributes:
-        task: its labels and probe.
-        seed: of its start and its order of rows.
-    """
+    """Train the probe of one seed; the methods that read it share it."""
 
     stage: ClassVar[str] = "frozen_probe"
     version: ClassVar[int] = 1
@@ -59,11 +54,7 @@ class FrozenProbe(OnText, WorkerStep):
             save_file(probe.state_dict(), folder / WEIGHTS)
 
     def read(self, found: ArtifactReference, encoder: Encoder, corpus: TokenisedCorpus) -> Probe:
-        """The probe, on the encoder's device.
-
-        Raises:
-            ArtifactError: the artifact is damaged.
-        """
+        """The probe, on the encoder's device."""
         from safetensors.torch import load_file
 
         from papa.probes.evaluate import build_probe

@@ -26,9 +26,6 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
     what fetches and reads it. The damaged artifact is made again first, once a run, under its own
     key.
 
-    Args:
-        damage: what is known to be wrong with its artifact.
-
     Returns:
         Whether there was something to do.
     """
@@ -69,7 +66,6 @@ class ThisProcess:
     """What stands in for the pool of workers: this process, with one thread, as each of them.
 
     Args:
-        device: where encoders run; auto takes the GPU where there is one.
         loaded: encoders that are at hand; of others the last one that was asked for is kept.
     """
 
@@ -150,7 +146,6 @@ def run_here(
 
     Args:
         steps: each after those it reads.
-        loaded: encoders that are at hand.
     """
     session = Session(store, ThisProcess(execution.device, loaded), execution, reporter)
     with announced(store, str(Process.this())) as alive:

@@ -45,10 +45,7 @@ class StudyInputs:
 
     Attributes:
         study: the study with every branch of the hub replaced by its commit.
-        encoders: in the study's order.
-        fingerprints: what each source holds, by source.
         sizes: about how much text each task has, by source and rows asked for.
-        labels: each encoder's name in tables.
         code: of the user's own, which ``papa.measure`` alone takes.
         matrices: likewise, ``ConstantMatrices`` by the kind that ``study`` calls them.
     """
@@ -76,12 +73,7 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
 
 
 def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
-    """The inputs of a study whose one encoder is at hand.
-
-    Raises:
-        DataError: a source is missing.
-        HubUnreachableError: it is not on this machine and the hub does not answer.
-    """
+    """The inputs of a study whose one encoder is at hand."""
     (spec,) = study.encoders
     sources = {text.source: _source(text.source) for text in named_texts(study)}
     return ResolvedInputs(study, {spec: encoder}, sources).inputs()

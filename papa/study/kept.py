@@ -47,15 +47,6 @@ def keep(
 ) -> Path:
     """Write a Parquet file for each description; what was kept of others with the same averages
     stays.
-
-    Args:
-        store: which has the study.
-        study: its name.
-        averages: ``digests`` of its averages.
-        frames: by name of the description.
-
-    Returns:
-        The folder with the files.
     """
     folder = store.study(study) / FOLDER
     with claimed(store, f"study-{study}"):
@@ -70,9 +61,6 @@ def keep(
 def kept(store: Store, study: str, averages: Mapping[str, str]) -> dict[str, pd.DataFrame]:
     """What was kept, by name of the description; nothing where it is damaged, or the study has
     other averages now.
-
-    Raises:
-        ArtifactError: the files are no descriptions.
     """
     import pandas as pd
 
@@ -91,11 +79,7 @@ def kept(store: Store, study: str, averages: Mapping[str, str]) -> dict[str, pd.
 
 
 def kept_section(store: Store, study: str, averages: Mapping[str, str]) -> Section | None:
-    """What was kept, as a section of the study's report.
-
-    Raises:
-        ArtifactError: the files are no descriptions.
-    """
+    """What was kept, as a section of the study's report."""
     from papa.reporting.sections import descriptions_section
 
     frames = kept(store, study, averages)

@@ -30,7 +30,6 @@ def claimed(
     on two machines may make the same artifact; what is published first stays.
 
     Args:
-        what: a step's stage and key, or a study.
         waits: called once where another holds it.
         given_up: asked again and again while another holds it; True ends the waiting.
     """
@@ -58,10 +57,6 @@ SILENT_SECONDS = 24 * 3600.0
 def announced(store: Store, process: str) -> Iterator[Callable[[], None]]:
     """Say that ``process`` uses the store while the block runs, and again with each call of what is
     yielded.
-
-    Raises:
-        ArtifactError: the store cannot be used.
-        TransientError: it does not answer.
     """
 
     def again() -> None:

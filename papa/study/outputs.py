@@ -20,7 +20,6 @@ class Outputs(OnText, WorkerStep):
     """Constant outputs of an encoder's heads, from the training text of a corpus.
 
     Attributes:
-        slots: S.
         kind: one of ``papa.spec.values``, but for what is trained.
         seed: of the draw; None where nothing is drawn.
     """

@@ -84,12 +84,10 @@ class WithConstantHeads(OnText, WorkerStep):
 
     Attributes:
         constants: what makes constant matrices, or outputs; None where no head is constant.
-        task: what is asked.
         order: which heads become constant first; None where it changes nothing.
         count: how many heads are constant.
         rankings: those whose mean the order follows, by seed; none where it follows no scores.
         draw: what a random order is drawn from; empty for another.
-        code: the user's own, if any.
     """
 
     constants: Step | None
@@ -221,7 +219,6 @@ class ProbeScores:
     """What the stage found: the file ``scores.json``.
 
     Attributes:
-        scores: one per seed.
         positive: the class that F1 is of; None for other metrics.
         unseen_share: of the entries of C that validation rows read, the share that the average
             never saw; None without replacement, and where C was trained.

@@ -28,12 +28,7 @@ _PROCESSORS = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Invocation:
-    """The process that runs a study.
-
-    Attributes:
-        command: its command line.
-        started: when, in seconds since the epoch.
-    """
+    """The process that runs a study."""
 
     command: str
     started: float
@@ -51,12 +46,6 @@ def provenance(
 ) -> Provenance:
     """When, by which command, on what machine, from which code, weights and texts; how long its
     steps computed.
-
-    Args:
-        invocation: the run that writes the report.
-        found: the artifacts that the report is read from.
-        corpora: the tokenised corpus of each task, by task name.
-        baselines: by encoder label and task; they name the weights.
     """
     from papa.reporting.provenance import Provenance
 

@@ -56,7 +56,6 @@ class Rank(OnText, WorkerStep):
     """Train λ on a task's training text: with a probe, or on what the model's own head answers.
 
     Attributes:
-        constants: the constant matrices that attention is mixed with.
         seed: the one it is trained with here.
         sets: with ``ranking.until_stable``, the sets of constant heads that end the training once
             they stay: an order by λ and how many of its first heads are constant.
@@ -259,7 +258,6 @@ def read_lambda(
     """λ of every head from finished rankings.
 
     Args:
-        rankings: by seed.
         encoder: whose heads they must be of; None takes any.
     """
     from safetensors.numpy import load_file

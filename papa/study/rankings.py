@@ -29,12 +29,6 @@ def ranking_steps(
     of constants, so kinds meet on the same heads.
 
     Streamed methods share steps, of one seed where seeds would draw nothing.
-
-    Args:
-        name: of the encoder and the task.
-        corpus: the text that they are scored on.
-        task: what is asked of the text.
-        method: "lambda", or one of ``HEAD_SCORES``.
     """
     ranking, seeds = study.ranking, study.ranking.seeds
     if method == "lambda":

@@ -73,7 +73,6 @@ def results_table(
     Args:
         baselines: steps of stage ``baseline``, by encoder label and task; none for a model's own
             head.
-        found: what these steps made.
     """
     import pandas
 
@@ -162,10 +161,6 @@ def found_orders(
     """The orders of the cells in which some heads are constant and others not, by (encoder label,
     task), then by name. What one ranking took, or a probe that several read, counts for the first
     order that follows it.
-
-    Args:
-        cells: of a study.
-        found: the artifacts of its rankings, among others.
     """
     from papa.reporting.orders import FoundOrder
 

@@ -61,9 +61,6 @@ class Step(ABC):
     def run(self, session: Session, progress: Progress) -> None:
         """Publish the artifact at ``folder(session.store)``; called under the step's lock, where it
         is not complete.
-
-        Raises:
-            PapaError: its inputs do not fit.
         """
 
     @cached_property
@@ -149,12 +146,7 @@ class WorkerStep(Step):
 
     @abstractmethod
     def compute(self, encoder: Any, context: Context) -> None:
-        """Open the inputs, compute, and publish the artifact; runs on the worker.
-
-        Args:
-            encoder: the loaded encoder, with ``loads_encoder``.
-            context: what else it may use.
-        """
+        """Open the inputs, compute, and publish the artifact; runs on the worker."""
 
     def run(self, session: Session, progress: Progress) -> None:
         self.run_on_worker(session, progress)
@@ -245,10 +237,6 @@ class Context:
     def published(self, before: Sequence[Mapping[str, Any]] = (), **found: Any) -> Iterator[Path]:
         """Yield a folder to fill; it becomes the step's artifact, with its provenance, ``found``
         and the seconds, those of earlier calls (``before``) with them.
-
-        Raises:
-            ArtifactError: the disk is full.
-            EncoderError: the encoder's files changed meanwhile.
         """
         now = self.work()
         times = {name: now[name] + sum(call[name] for call in before) for name in now}

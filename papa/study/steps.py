@@ -41,8 +41,6 @@ class StudyPart:
     """One encoder on one task, and its steps.
 
     Attributes:
-        encoder_label: the encoder's name in tables.
-        cells: its cells with the steps that score them.
         constants: the steps that make constant matrices, by their label.
         rankings: what scores heads, λ or a method, which every kind of constants shares: by ranking
             seed; none where no cell needs it.

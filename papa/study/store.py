@@ -125,21 +125,11 @@ class Store:
         return reference(self.folder(stage, key))
 
     def check(self) -> None:
-        """Check that artifacts can be read, before work starts that only reads them.
-
-        Raises:
-            ArtifactError: they cannot.
-            TransientError: the store does not answer.
-        """
+        """Check that artifacts can be read, before work starts that only reads them."""
         self.backend.check(write=False)
 
     def make(self) -> None:
-        """Make the store and its folder on this machine; check that artifacts can be written.
-
-        Raises:
-            ArtifactError: they cannot, the folder cannot be made, or something else lies there.
-            TransientError: the store does not answer.
-        """
+        """Make the store and its folder on this machine; check that artifacts can be written."""
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.backend.check(write=True)

@@ -17,11 +17,7 @@ from papa.study.store import Store
 
 
 class StoredStudy:
-    """A study, and which of its steps are finished.
-
-    Attributes:
-        inputs: its encoders and sources.
-    """
+    """A study, and which of its steps are finished."""
 
     def __init__(self, study: StudySpec, store: Store) -> None:
         self.inputs: StudyInputs = check_inputs(study)

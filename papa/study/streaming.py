@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class OnTheFly(WorkerStep):
-    """What heads see; nothing is computed, so its artifact holds no more than its record.
-
-    Attributes:
-        parameters: the kind's own.
-    """
+    """What heads see; nothing is computed, so its artifact holds no more than its record."""
 
     version: ClassVar[int] = 1
     urgency: ClassVar[int] = 3

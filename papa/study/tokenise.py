@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Tokenise(WorkerStep):
-    """Tokenise both splits of a task.
-
-    Attributes:
-        fingerprint: the digest of the source's content.
-    """
+    """Tokenise both splits of a task."""
 
     stage: ClassVar[str] = "tokenise"
     version: ClassVar[int] = TOKENISE_VERSION
@@ -66,12 +62,7 @@ class Tokenise(WorkerStep):
 
 @dataclass(frozen=True, eq=False)
 class OnText(Step):
-    """A step on an encoder and a text; what else it reads and depends on it adds.
-
-    Attributes:
-        encoder: whose heads, or word embeddings.
-        corpus: the tokenised text.
-    """
+    """A step on an encoder and a text; what else it reads and depends on it adds."""
 
     encoder: EncoderReference
     corpus: Tokenise

@@ -45,8 +45,6 @@ class Unused:
     """Something that serves nothing.
 
     Attributes:
-        address: where it lies.
-        name: what people call it.
         reason: why it serves nothing.
         modified: when it was last written, in seconds since 1970.
     """
@@ -63,7 +61,6 @@ class Findings:
     """What a look through a store found.
 
     Attributes:
-        unused: what serves nothing.
         foreign: addresses of what lies among PAPA's things and bears no name that PAPA gives.
     """
 
@@ -72,12 +69,7 @@ class Findings:
 
 
 def survey(store: Store) -> Findings:
-    """Look through artifacts, scratch, locks and unfinished copies of results.
-
-    Raises:
-        ArtifactError: the store cannot be used.
-        TransientError: it does not answer.
-    """
+    """Look through artifacts, scratch, locks and unfinished copies of results."""
     found = Findings([], [])
     kept = _artifacts(store, found)
     found.unused.extend(_on_disk(path, "scratch", _KILLED) for path in _never_filled(store))
