@@ -171,8 +171,10 @@ def verdict_on(drop: Interval, max_drop: float, *, all_within: bool) -> Verdict:
 
 
 def _heads(stored: StoredStudy, cell: Cell) -> tuple[Head, ...] | None:
-    step, *others = stored.steps.cells[cell]
-    return None if others else read_scores(stored.found[step].folder).constant_heads
+    found = {
+        read_scores(stored.found[step].folder).constant_heads for step in stored.steps.cells[cell]
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def _certainty(stored: StoredStudy, part: StudyPart) -> str:

@@ -86,9 +86,11 @@ def _unmeasured(stored: StoredStudy, answer: Answer) -> Iterator[str]:
     line = answer.encoder, answer.task, answer.constants, answer.order
     for cell, (step, *others) in stored.steps.cells.items():
         own = (cell.encoder, cell.task, cell.constants, cell.order) == line and not stored.has(cell)
-        if own and step.count and not (others or step.rankings):
-            yield f"  {step.count} of {answer.heads_in_all}: not measured"
-            yield from _listed(tuple(sorted(step.heads({}))))
+        if own and step.count and not step.rankings:
+            heads, *more = {tuple(sorted(one.heads({}))) for one in (step, *others)}
+            if not more:
+                yield f"  {step.count} of {answer.heads_in_all}: not measured"
+                yield from _listed(heads)
 
 
 def document_of(answer: Answer) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import papa
+from flows.drops import answers
 from flows.export import ExportRequest, export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
@@ -21,6 +23,7 @@ from papa.study.outputs import Outputs
 from papa.study.results import results_table
 from papa.study.steps import study_steps
 from papa.study.store import Store
+from papa.study.stored import StoredStudy
 from tests.flows.conftest import SMALL
 from tests.study.told import Told
 
@@ -48,7 +51,7 @@ def document(task: dict[str, Any], kinds: list[str]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, KINDS[:3])])
+@pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, [*KINDS[:3], "reused"])])
 def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     task: dict[str, Any], kinds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +85,11 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
         assert len(scores["resampled_output"]) == 2, "a draw for each seed"
         assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
+    told = {answer.constants: answer.counts for answer in answers(StoredStudy(study, store), 0.01)}
+    assert told.keys() == {*kinds}
+    assert all(told.values())
+    half_of_all = tuple(product(range(3), range(12)))
+    assert all(count.heads == half_of_all for counts in told.values() for count in counts)
     monkeypatch.setattr(speed, "PATIENCE", 0.0)
     request = ExportRequest(None, None, "mean_output_by_slot", "first_to_last", 0.5)
     export_cell(study, store, request, tmp_path / "export", Console())
@@ -89,6 +97,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     for kind, sentence in {
         "resampled_output": "'resampled_output' draws other inputs for each of the study's 2 seeds",
         "optimal_output": "trained constants differ from seed to seed",
+        "reused": "'reused' heads mix by the attention of the layer before, which is no constant",
     }.items():
         if kind in kinds:
             asked = replace(request, constants=kind)
