@@ -1,26 +1,20 @@
 """Whether this machine's device, memory and disk suffice for a study's workers, checked before
 anything runs.
-
-What a worker needs is estimated from shapes; ``tests/flows/test_capacity.py`` compares it with
-processes that do the work. Float32 weights count once for each encoder: workers map the same file.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import psutil
-from safetensors import safe_open
 
-from papa.encoders.files import has_weights, weight_files
 from papa.encoders.precision import check_device, check_precision
-from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError, Problem, problems_of
 from papa.probes.minibatches import WINDOW_BYTES, WINDOW_ROWS
-from papa.spec import StudySpec, TaskSpec
-from papa.study.costs import Size, feature_bytes
+from papa.study.costs import feature_bytes
 from papa.study.inputs import ResolvedInputs, StudyInputs, device_of
 from papa.study.store import Store
 
@@ -30,11 +24,8 @@ _OVERHEAD = 1.5e9
 """The study itself, Prefect's server and Ray."""
 LEAST_BYTES = _PROCESS + _OVERHEAD
 """What a study with one worker takes, without weights and text."""
-_SUMS = 2.5
-"""Copies of the float64 sums while two are merged and divided."""
-_BATCH_TOKENS, _PART_TOKENS = 512, 256
-_DECODER = 0.2e9
-"""Logits of a masked language model, a chunk at a time, and their gradients."""
+_SUMS = 2.5 * 8
+"""Bytes of an entry of the averages while two sums in float64 are merged and divided."""
 
 
 class CapacityError(PapaError):
@@ -65,28 +56,28 @@ def check_capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list
 
 
 def check_memory(inputs: StudyInputs, workers: int) -> None:
-    """Compare what the workers need at most with what is free now."""
-    study, free = inputs.study, psutil.virtual_memory().available
-    cells = [
-        (encoder, task, inputs.sizes[task]) for encoder in inputs.encoders for task in study.tasks
-    ]
-    need, what = max(
-        (needed, f"{stage} · {inputs.labels[encoder]} · {task.name}")
-        for encoder, task, size in cells
-        for stage, needed in worker_bytes(study, encoder, task, size).items()
-    )
-    overhead = _OVERHEAD + sum(mapped_bytes(encoder) for encoder in inputs.encoders)
-    if workers * need + overhead <= free:
+    """Compare the least that the workers take, for averages or a window of features that are not
+    stored, with what is free now.
+    """
+    free, study = psutil.virtual_memory().available, inputs.study
+    budget, need = study.execution.features_budget_gb * 1e9, _PROCESS
+    for encoder, task in product(inputs.encoders, study.tasks):
+        size, sums = inputs.sizes[task], _SUMS * encoder.layers * encoder.heads * task.slots**2
+        streamed = feature_bytes(encoder, size, study.features) > budget
+        of_row = 4 * size.tokens * (encoder.layers + 1) * encoder.width
+        window = min(min(size.train, WINDOW_ROWS) * of_row, WINDOW_BYTES) if streamed else 0.0
+        need = max(need, _PROCESS + max(sums, window))
+    if workers * need + _OVERHEAD <= free:
         return
-    fewer = int((free - overhead) // need)
+    fewer = int((free - _OVERHEAD) // need)
     advice = (
         f"use --workers {fewer}"
         if fewer > 0
         else "free memory, or use a larger machine or --ray-address"
     )
     raise CapacityError(
-        f"{what} needs about {need / 1e9:.1f} GB per worker, which is "
-        f"{(workers * need + overhead) / 1e9:.1f} GB for {workers} workers and the processes "
+        f"a worker takes {need / 1e9:.1f} GB or more, which is "
+        f"{(workers * need + _OVERHEAD) / 1e9:.1f} GB for {workers} workers and the processes "
         f"beside them, and {free / 1e9:.1f} GB are free: {advice}"
     )
 
@@ -117,73 +108,3 @@ def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
         f"{existing}: free some space, use another --store, or set execution.features_budget_gb to "
         f"{free / at_once / 1e9:.2g} or less"
     )
-
-
-def worker_bytes(
-    study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: Size
-) -> dict[str, float]:
-    """About the bytes that a worker needs at most in each stage, for one encoder and a task of that
-    size.
-    """
-    entries = encoder.layers * encoder.heads * task.slots**2
-    probe = 4 * (encoder.layers + 1) * encoder.width**2
-    tokens = study.execution.batch_tokens or _BATCH_TOKENS
-    batch = 4 * tokens * (14 * encoder.width + 3 * encoder.heads * task.slots)
-    layers = 4 * tokens * 2 * (encoder.layers + 1) * encoder.width
-    averaging = _SUMS * 8 * entries + batch
-    # Values on their way to and from the optimiser, which keeps two more for each.
-    trained = 8 * (
-        probe + (4 * entries if any(entry.kind == "trained" for entry in study.constants) else 0)
-    )
-    kept = 20 * encoder.width + 3 * encoder.heads * task.slots
-    ranking = 4 * entries + trained + 4 * _PART_TOKENS * encoder.layers * kept
-    probing = (
-        4 * entries
-        + 4 * len(study.seeds) * probe
-        + batch
-        + layers
-        + _window(study, encoder, task, size)
-    )
-    decoder = _DECODER if task.kind == "mlm" else 0.0
-    converted = weight_bytes(encoder) - mapped_bytes(encoder)
-    # Linear maps in bfloat16 are copies, half as large; gradients take another, transposed.
-    rounded = weight_bytes(encoder) / 2 if encoder.precision == "bfloat16" else 0.0
-    process = _PROCESS + 2 * converted + rounded
-    return {
-        "average": process + averaging,
-        "rank": process + rounded + decoder + ranking,
-        "probe": process + decoder + probing,
-    }
-
-
-def _window(study: StudySpec, encoder: EncoderReference, task: TaskSpec, size: Size) -> float:
-    """Features of a window in memory, where they are not stored and mapped."""
-    stored = (
-        feature_bytes(encoder, size, study.features) <= study.execution.features_budget_gb * 1e9
-    )
-    if stored and not task.probe.encoder_dropout:
-        return 0.0
-    rows = min(max(size.train, size.validation), WINDOW_ROWS)
-    return min(4 * rows * size.tokens * (encoder.layers + 1) * encoder.width, WINDOW_BYTES)
-
-
-def weight_bytes(encoder: EncoderReference) -> int:
-    """The bytes of the weights on the disk."""
-    return sum(path.stat().st_size for path in _weights(encoder))
-
-
-def mapped_bytes(encoder: EncoderReference) -> int:
-    """The bytes of weights that workers map: files whose first tensor is float32."""
-    mapped = 0
-    for path in _weights(encoder):
-        with safe_open(path, "np") as file:
-            first = next(iter(file.keys()))
-            if file.get_slice(first).get_dtype() == "F32":
-                mapped += path.stat().st_size
-    return mapped
-
-
-def _weights(encoder: EncoderReference) -> tuple[Path, ...]:
-    """Its files; none before they are fetched, as in a check before the first run."""
-    folder = Path(encoder.folder)
-    return weight_files(folder, encoder.name).paths if has_weights(folder) else ()
