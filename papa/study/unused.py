@@ -1,8 +1,7 @@
 """What lies in a store and serves nothing: artifacts that nothing refers to, and what killed runs
 left.
 
-An artifact's metadata names the steps that it was built from (``inputs``), in older ones by their
-digests (``upstream``, ``origins``). The results of studies
+An artifact's metadata names the steps that it was built from (``inputs``). The results of studies
 and what was logged of them (stages ``aggregate`` and ``track``) are what counts; whatever they
 reach is in use.
 
@@ -101,13 +100,15 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
     }
     stages = {folder.partition("/")[0] for folder in whole}
     known = {
-        stage: metadata_below(f"{store.artifacts}/{stage}") for stage in sorted(stages - {_SHARDS})
+        f"{stage}/{key}": document
+        for stage in sorted(stages - {_SHARDS})
+        for key, document in metadata_below(f"{store.artifacts}/{stage}").items()
     }
-    used = _reached(document for documents in known.values() for document in documents.values())
+    used = _reached(known)
     kept, foreign = set(), set()
     for folder, files in groups.items():
         address, (stage, _, key) = f"{store.artifacts}/{folder}", folder.partition("/")
-        document = known.get(stage, {}).get(key)
+        document = known.get(folder)
         if folder not in whole:
             left = _left_by_writers(store, stage, files)
             found.unused.extend(left)
@@ -118,7 +119,7 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
         elif document is None:
             damaged = any(file.path == f"{folder}/{METADATA}" for file in files)
             found.unused.append(_unused(address, stage, _DAMAGED if damaged else _KILLED, files))
-        elif not _names(document) & used:
+        elif folder not in used:
             name = document.get("name") or f"{stage} · {document.get('task', key)}"
             found.unused.append(_unused(address, name, "nothing refers to it", files))
         else:
@@ -130,29 +131,15 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
     return kept
 
 
-def _reached(documents: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The names of all artifacts that results reach, results among them."""
-    origins: dict[str, set[str]] = {}
-    todo = []
-    for document in documents:
-        read = {*document.get("upstream", {}).values()}
-        read |= {*document.get("origins", ()), *document.get("inputs", ())}
-        for name in _names(document):
-            origins.setdefault(name, set()).update(origin for origin in read if origin)
-            if document.get("stage") in _RESULTS:
-                todo.append(name)
+def _reached(known: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The artifacts that results reach, results among them; each as stage/key."""
+    todo = [name for name, document in known.items() if document.get("stage") in _RESULTS]
     reached: set[str] = set()
     while todo:
-        name = todo.pop()
-        if name not in reached:
+        if (name := todo.pop()) not in reached:
             reached.add(name)
-            todo += origins.get(name, ())
+            todo += known.get(name, {}).get("inputs", ())
     return reached
-
-
-def _names(document: Mapping[str, Any]) -> set[str]:
-    """What other artifacts' metadata call an artifact: its step, or its digest."""
-    return {document["digest"], f"{document.get('stage')}/{document.get('key')}"}
 
 
 def _left_by_writers(

@@ -19,51 +19,37 @@ from papa.study.unused import Unused, survey
 USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
 
 
-def make(
-    store: Store, stage: str, key: str, upstream: Iterable[str] = (), origins: Iterable[str] = ()
-) -> str:
-    """Publish an artifact that was built from others; its digest."""
-    address = store.folder(stage, key)
-    metadata = {
-        "stage": stage,
-        "name": f"{stage} · {key}",
-        "upstream": {str(number): digest for number, digest in enumerate(upstream)},
-        "origins": list(origins),
-    }
-    with published(address, metadata) as scratch:
+def make(store: Store, stage: str, key: str, inputs: Iterable[str] = ()) -> str:
+    """Publish an artifact that was built from others; its name."""
+    metadata = {"stage": stage, "name": f"{stage} · {key}", "inputs": list(inputs)}
+    with published(store.folder(stage, key), metadata) as scratch:
         (scratch / "data").write_text(f"{stage} {key}")
-    return str(read_metadata(address)["digest"])
+    return f"{stage}/{key}"
 
 
 def fill(store: Store) -> None:
     """A finished study, an unfinished one, and what a killed run left."""
-    corpus = make(store, "tokenise", USED, ["the source's fingerprint"])
+    corpus = make(store, "tokenise", USED)
     average = make(store, "average", USED, [corpus])
     ranking = make(store, "rank", USED, [corpus, average])
-    scores = make(store, "probe", USED, [corpus, average], origins=[ranking])
+    scores = make(store, "probe", USED, [corpus, average, ranking])
     results = make(store, "aggregate", USED, [scores, corpus])
     make(store, "track", USED, [results])
-    lost = make(store, "tokenise", UNUSED, ["another fingerprint"])
+    lost = make(store, "tokenise", UNUSED)
     make(store, "probe", UNUSED, [lost, average])
     for shard in ("shard-0", "first-7"):
         make(store, "average-shards", f"{KILLED}/{shard}")
 
 
 def test_what_was_made_again_is_still_in_use(tmp_path: Path) -> None:
-    """Under the key that others name, whatever its digest is by now; older artifacts name digests
-    alone.
-    """
+    """Under the key that others name, whatever its digest is by now."""
     store = Store(tmp_path / "store")
     for stage, inputs in (("average", []), ("aggregate", [f"average/{USED}"])):
-        metadata = {"stage": stage, "key": USED, "upstream": {}, "inputs": inputs}
-        with published(store.folder(stage, USED), metadata) as scratch:
-            (scratch / "data").write_text(stage)
+        make(store, stage, USED, inputs)
     assert unused(store) == []
     remove(store.folder("average", USED))
     for key in (USED, UNUSED):
-        with published(
-            store.folder("average", key), {"stage": "average", "key": key, "upstream": {}}
-        ) as scratch:
+        with published(store.folder("average", key), {"stage": "average"}) as scratch:
             (scratch / "data").write_text(f"another digest of {key}")
     assert [leftover.address for leftover in unused(store)] == [store.folder("average", UNUSED)]
 
