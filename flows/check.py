@@ -109,7 +109,6 @@ def check_study(
     disk.
 
     Args:
-        store: what is tokenised there is not read again.
         for_plan: the study need not run here: published shapes and sizes suffice where the hub does
             not answer.
         fetch_weights: download encoders that are not here, as a run needs, and check their weights.

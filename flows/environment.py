@@ -32,9 +32,6 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     """Point Prefect at the store; to be called before Prefect is imported.
 
     With ``verbose`` engines show what they log.
-
-    Raises:
-        PapaError: an engine is not installed.
     """
     if missing := missing_engines():
         raise PapaError(

@@ -29,11 +29,8 @@ By = Literal["slot", "relative"]
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The cell asked for; None takes the study's only one.
-
-    Attributes:
-        encoder: a name as in the study's tables, or in full.
-        fraction: as in the study; None where it is chosen by its drop.
+    """The cell asked for, by names in full or as in the study's tables; None takes the study's only
+    one, and a fraction that is chosen by its drop.
     """
 
     encoder: str | None

@@ -34,11 +34,7 @@ _SHARED = 0.82
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One step of a plan.
-
-    Attributes:
-        seconds: about how long one worker needs; 0 where it is there.
-    """
+    """One step of a plan, and about how long one worker needs: 0 where it is there."""
 
     step: Step
     cached: bool
@@ -79,10 +75,8 @@ class Bound:
 
 
 def bound(plan: Sequence[PlannedStep], alone: Collection[str] = ()) -> Bound:
-    """The bound of a plan, whose steps come after those that they read.
-
-    Args:
-        alone: stages whose steps one worker computes, whatever their parts.
+    """The bound of a plan, whose steps come after those that they read; one worker computes those
+    of stages ``alone``, whatever their parts.
     """
     until: dict[Step, float] = {}
     for planned in plan:

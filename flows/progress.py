@@ -46,14 +46,8 @@ class Follower(Protocol):
 
 
 class StudyProgress:
-    """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere.
-    Thread-safe.
-
-    Args:
-        output: a console, or a function that takes a line.
-
-    Attributes:
-        log: takes every line as well, such as a logger's ``info``.
+    """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere,
+    which ``log`` takes as well. Thread-safe.
     """
 
     def __init__(self, output: Console | Callable[[str], object]) -> None:

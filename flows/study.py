@@ -51,12 +51,8 @@ _FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
 
 
 def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
-    """The flow of a study.
-
-    Args:
-        ready: the study, where it was loaded and checked before Prefect was imported. Prefect
-            records a flow's parameters, so it cannot be one of them. None makes it from the
-            parameters when the flow runs.
+    """The flow of a study: of one that was loaded and checked before Prefect was imported, which
+    can be no parameter, as Prefect records those; else of what its parameters say.
     """
 
     @flow(

@@ -166,11 +166,7 @@ def meant(wanted: object, existing: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that keeps a study from running.
-
-    Attributes:
-        where: the study's key, such as ``tasks.1 (mrpc)``.
-    """
+    """One thing that keeps a study from running, by the study's key: ``tasks.1 (mrpc)``, say."""
 
     where: str
     error: PapaError

@@ -10,11 +10,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Process:
-    """A process on a machine.
-
-    Attributes:
-        host: the machine's name.
-        started: its start, in clock ticks after boot; 0 where the system does not say.
+    """A process on a machine, by its start in clock ticks after boot; 0 where the system does not
+    say.
     """
 
     host: str

@@ -22,11 +22,9 @@ def live_link(address: str, experiment: str) -> str:
 
 
 def run_links(document: Mapping[str, Any]) -> dict[str, str]:
-    """Where a browser shows a study's runs.
-
-    Returns:
-        The chart of the study's curves under its name, or its runs where the document names no
-        curves; then the page of each parent run under the run's name. Empty for a SQLite file.
+    """Where a browser shows a study's runs: the chart of its curves under its name, or all runs
+    where the document names no curves; then the page of each parent run under the run's name. Empty
+    for a SQLite file.
     """
     address, number = document["address"], document["experiment_id"]
     every = live_link(address, number)

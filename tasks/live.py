@@ -38,12 +38,8 @@ _LEAST_PROGRESS = 0.005
 
 class LiveRuns:
     """Inside its block a study is shown in MLflow, once ``begin`` is called. Its methods return at
-    once.
-
-    Args:
-        driver: the process that runs the study.
-        opened: called with the experiment's id once it is there.
-        failed: called with a sentence where MLflow fails.
+    once; ``opened`` is called with the experiment's id, ``failed`` with a sentence where MLflow
+    fails.
     """
 
     def __init__(

@@ -15,9 +15,6 @@ from tasks.track import RUNS, Track
 def logged_runs(track: Track, store: Store) -> dict[str, Any]:
     """The runs of a finished study, as ``runs.json`` of its artifact holds them; where they are the
     step knows, whatever the file says.
-
-    Raises:
-        ArtifactError: the artifact is damaged.
     """
     found = track.reference(store)
     verify(found.folder, RUNS)

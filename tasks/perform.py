@@ -39,13 +39,11 @@ def perform(step: Step, session: Session) -> State[Any]:
 
 
 def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> PrefectFuture[Any]:
-    """Submit a step as a task run of its stage.
+    """Submit a step as a task run of its stage, after the finished ones it builds on, for Prefect's
+    graph.
 
     It gets no tags: Prefect asks its server for each tagged task run whether it may start, and a
     server that is being restarted would fail the run.
-
-    Args:
-        after: the states of the finished task runs it builds on, for Prefect's graph.
     """
 
     def retry(task: Any, task_run: TaskRun, state: State[Any]) -> bool:

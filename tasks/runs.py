@@ -50,11 +50,8 @@ class Entry:
 
 
 class Runs:
-    """The runs of a study's experiment, which is made or restored where it is not there.
-
-    Attributes:
-        experiment: its id.
-        by_key: its runs; of several with one key the oldest.
+    """The runs of a study's experiment, which is made or restored where it is not there; of several
+    with one key the oldest.
     """
 
     def __init__(self, client: MlflowClient, study: str, store: Store, note: str) -> None:

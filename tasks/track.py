@@ -54,11 +54,7 @@ _NOTE = (
 
 @dataclass(frozen=True, eq=False)
 class Track(Step):
-    """Log a study to MLflow.
-
-    Attributes:
-        parents: its encoders on its tasks; their cells are all of the study's.
-    """
+    """Log a study to MLflow: its encoders on its tasks, whose cells are all of the study's."""
 
     stage: ClassVar[str] = "track"
     version: ClassVar[int] = 4

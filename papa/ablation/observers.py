@@ -70,10 +70,8 @@ class MeanOfOutputs:
 
 @dataclass
 class DrawnOutputs:
-    """What heads put out in one text of each length, drawn among the texts seen.
-
-    Attributes:
-        seed: of the draw; all layers of a length have the same text.
+    """What heads put out in one text of each length, drawn among the texts seen; all layers of a
+    length have the same text.
     """
 
     seed: int

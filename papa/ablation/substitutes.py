@@ -43,14 +43,11 @@ class Zeros:
 
 @dataclass(frozen=True)
 class ByPosition:
-    """A constant matrix for each head, read at the positions of a text (Hassid et al., 2022,
-    Section 3.1).
+    """A constant matrix for each head, C[layer, head, i, j], read at the positions of a text
+    (Hassid et al., 2022, Section 3.1).
 
     Rows are restricted to the keys that the model's own mask allows and divided by their sums; a
     row of zeros puts out zeros.
-
-    Attributes:
-        matrices: C[layer, head, i, j].
     """
 
     matrices: Float[Tensor, "layers heads slots slots"]
@@ -120,9 +117,6 @@ class MeanOutput:
 class Resampled:
     """What the head put out at the same position of another text, drawn once for each length
     (causal scrubbing).
-
-    Attributes:
-        donors: by layer, what heads put out in the drawn text of each length.
     """
 
     donors: Mapping[int, Mapping[int, Float[Tensor, "heads tokens width"]]]

@@ -86,10 +86,8 @@ class AttentionAverager:
         slots: Int[Tensor, " m"],
         attention_mask: Bool[Tensor, "batch m"],
     ) -> None:
-        """Add one layer's attention over one batch; the first layer's call also counts the inputs.
-
-        Args:
-            probabilities: A; columns without a token are 0.
+        """Add A of one layer over one batch, 0 in columns without a token; the first layer's call
+        also counts the inputs.
         """
         pairs = (slots[:, None] * len(self.counts) + slots).flatten()
         if layer == 0:
@@ -165,10 +163,8 @@ def check_sums(
     batches: Iterable[MicroBatch],
     text: str,
 ) -> None:
-    """Refuse sums of attention with NaN or infinity.
-
-    Args:
-        batches: gone through again, only where there is something to find.
+    """Refuse sums of attention with NaN or infinity; only then are the batches gone through again,
+    to say where.
     """
     if sum_is_finite(sums):
         return

@@ -163,10 +163,8 @@ def control(
 def derived(
     kind: ConstantsKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
 ) -> ConstantMatrices:
-    """Make what ``papa.spec.derived`` makes of an average.
-
-    Args:
-        special: the slots of [CLS] and [SEP].
+    """Make what ``papa.spec.derived`` makes of an average; ``special`` are the slots of [CLS] and
+    [SEP].
     """
     assert average.counts is not None
     read = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)

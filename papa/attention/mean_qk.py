@@ -22,10 +22,8 @@ from papa.errors import EncoderError
 
 @torch.inference_mode()
 def mean_qk(encoder: Encoder, batches: Iterable[MicroBatch], slots: int) -> ConstantMatrices:
-    """softmax(RoPE(q̄) · RoPE(k̄)), of the means over all tokens before their rotation.
-
-    Args:
-        encoder: of a family with rotary positions.
+    """softmax(RoPE(q̄) · RoPE(k̄)), of the means over all tokens before their rotation, of an
+    encoder with rotary positions.
     """
     scores = encoder.family.scores_of_means
     if scores is None:

@@ -35,7 +35,6 @@ class ConstantOutputs:
     Attributes:
         outputs: by place.
         index: of slot s in an input of n tokens.
-        kind: as the specification names it.
     """
 
     outputs: Float[Tensor, "layers heads places width"]

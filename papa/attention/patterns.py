@@ -81,11 +81,8 @@ class HeadPatterns:
 
 def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False) -> tuple[int, ...]:
     """Return where the layout puts [CLS] (first) and [SEP] (the others) in S slots; of a decoder's
-    text the first slot.
-
-    Args:
-        double_separator: whether the tokenizer puts ``</s></s>`` between two texts, as RoBERTa's
-            does.
+    text the first slot. RoBERTa's tokenizer puts a double separator, ``</s></s>``, between two
+    texts.
     """
     if kind == "causal":
         return (0,)

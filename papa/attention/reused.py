@@ -20,11 +20,8 @@ from papa.spec.orders import Head
 
 @dataclass
 class _Reusing:
-    """The rule of one layer.
-
-    Attributes:
-        reusing: the heads that mix by A of the layer before.
-        before: what each head mixes by; every layer writes it for the next.
+    """The rule of one layer whose ``reusing`` heads mix by A of the layer ``before``, which every
+    layer writes for the next.
     """
 
     reusing: Sequence[int]

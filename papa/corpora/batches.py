@@ -224,12 +224,9 @@ def rows_of_like_length(
 ) -> Iterator[Int[np.ndarray, " batch"]]:
     """Row numbers 0..rows-1 in batches of like length.
 
-    Rows are sorted by length (two texts: by the first text's, then the second's). A batch takes
-    rows while rows × columns stays within ``batch_tokens``, at least one and at most ``largest``.
-
-    Args:
-        first_lengths: text tokens of each row's first (or only) text.
-        lengths: tokens of each row.
+    Rows are sorted by length (two texts: by the text tokens of the first, then the second). A batch
+    takes rows while rows × columns stays within ``batch_tokens``, at least one and at most
+    ``largest``.
     """
     # The columns of a batch hold its longest first text and its longest rest (second text and
     # special tokens).

@@ -33,11 +33,7 @@ _LOCAL = "give local files (source.kind: files)"
 
 @dataclass(frozen=True)
 class HubSplit:
-    """The files of one split.
-
-    Attributes:
-        class_names: for columns of integer classes, the names that the README gives to them.
-    """
+    """The files of one split, and the names that the README gives to columns of integer classes."""
 
     repository: Repository
     origin: str

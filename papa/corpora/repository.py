@@ -29,11 +29,7 @@ _TAIL = 65_536
 
 @dataclass(frozen=True)
 class Repository:
-    """A dataset's files at one commit.
-
-    Attributes:
-        commit: on the hub; for a folder, a digest of its content.
-    """
+    """A dataset's files at one commit; those of a folder, at a digest of its content."""
 
     name: str
     commit: str

@@ -42,13 +42,11 @@ class TaskRows:
 
 
 def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
-    """Read, check, label and sample the rows of a task.
+    """Read, check, label and sample the rows of a task, whose source has the fingerprint
+    ``content`` where one is given.
 
     The labels' names are taken from all training rows, before ``train_rows`` of them are sampled;
     ``sample_seed`` draws the samples of both splits.
-
-    Args:
-        content: the fingerprint that the source must have; None takes what is there.
     """
     files = Watched(f"the source of task '{task.name}'", source_files(task.source), DataError)
     try:

@@ -121,10 +121,8 @@ class TokenisedSplit:
         return tuple(_read_shard(path) for path in self.shards)
 
     def check(self, classes: int | None) -> None:
-        """Check shards that somebody else may have written.
-
-        Args:
-            classes: how many there are; None where labels are no classes or words of a vocabulary.
+        """Check shards that somebody else may have written; ``classes`` is None where labels are no
+        classes or words of a vocabulary.
         """
         for path, (tokens, labels), rows in zip(
             self.shards, self._opened, np.diff(self.starts), strict=True

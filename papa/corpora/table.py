@@ -84,14 +84,11 @@ _ROWS_AT_ONCE = 8192
 
 
 def memory_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table: as it is where there is one batch, else mapped from a temporary
-    file.
+    """The batches of one schema as one table: as it is where there is one batch, else mapped from a
+    temporary file. All is checked, text for UTF-8 too.
 
     The file has no name any more when this returns; its space is free again when nothing uses the
     table.
-
-    Args:
-        batches: of one schema; checked in full, text for UTF-8 among others.
     """
     checked = _checked(batches)
     first = list(islice(checked, 2))

@@ -84,11 +84,8 @@ def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 @runtime_checkable
 class Rule(Protocol):
-    """What the heads of one layer put out instead of A·V for all of them.
-
-    Attributes:
-        dependent_heads: the heads whose queries and keys the rule asks for, ascending; None asks
-            for all.
+    """What the heads of one layer put out instead of A·V for all of them. It asks for queries and
+    keys of its ``dependent_heads``, ascending; None asks for all.
     """
 
     dependent_heads: Int[Tensor, " dependent"] | None
@@ -197,11 +194,9 @@ class DependentHeadsProjection(nn.Module):
     """A query or key projection that is computed for the heads the layer's rule asks for, and no
     others.
 
-    The rows of those heads are kept, one copy for each set of heads: layers may share the
-    projection. While its weights are in training they are taken anew at every call.
-
-    Args:
-        prepared: how the rows of some heads are computed with; ``linear`` itself is called.
+    The rows of those heads are kept, as ``prepared`` makes them, one copy for each set of heads:
+    layers may share the projection. While its weights are in training they are taken anew at every
+    call.
     """
 
     def __init__(

@@ -66,10 +66,8 @@ def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class WeightFiles:
-    """The files that hold an encoder's weights: one, or its shards.
-
-    Attributes:
-        pickled: whether they are PyTorch's pickles and not safetensors.
+    """The files that hold an encoder's weights: one, or its shards; safetensors, or PyTorch's
+    pickles.
     """
 
     paths: tuple[Path, ...]
@@ -158,10 +156,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Path, str]:
-    """Download an encoder's configuration and tokenizer, where they are not here yet.
-
-    Returns:
-        The folder with its files, and the commit.
+    """Download an encoder's configuration and tokenizer, where they are not here yet; returns the
+    folder with them, and the commit.
     """
     with _hub_errors(what, name, revision):
         folder = _fetched(name, revision, [CONFIGURATION, POOLING, *TOKENIZER_FILES])

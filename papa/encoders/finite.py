@@ -24,11 +24,8 @@ def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
 def check_states(
     model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
 ) -> None:
-    """Refuse hidden states with NaN or infinity, which every later layer of the same token
-    inherits.
-
-    Args:
-        layers: embeddings first.
+    """Refuse hidden states, embeddings first, with NaN or infinity, which every later layer of the
+    same token inherits.
     """
     if sum_is_finite(layers[-1]):
         return

@@ -18,10 +18,8 @@ _LARGEST = 127
 
 
 class Int8Linear:
-    """x Wᵀ + b with W and x in 8 bits; no gradients.
-
-    Args:
-        linear: float32, on a CPU; it stays as it is.
+    """x Wᵀ + b with W and x in 8 bits, of a float32 map on a CPU, which stays as it is; no
+    gradients.
     """
 
     def __init__(self, linear: nn.Linear) -> None:

@@ -23,12 +23,9 @@ _TOKENS = 512
 
 
 class FrozenLinear:
-    """x Wᵀ + b in bfloat16, for a W and b that do not change.
+    """x Wᵀ + b in bfloat16, of a float32 map on a CPU whose W and b do not change.
 
     Gradients pass through to x, dX = dY W, and nothing is kept for them but W.
-
-    Args:
-        linear: float32, on a CPU; it stays as it is.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -82,15 +79,11 @@ Kind = Callable[[nn.Linear], Callable[[Tensor], Tensor]]
 
 
 class FrozenLinears:
-    """The linear maps of a model's layers as ``FrozenLinear``, or as another kind, which stand for
-    the model's own while it runs.
+    """The linear maps of a model's layers, which are in lists of modules, as ``FrozenLinear`` or
+    another ``kind``, which stand for the model's own while it runs.
 
     Maps outside the layers keep float32: the few that widen embeddings, from which the residual
     stream starts.
-
-    Args:
-        model: with its layers in lists of modules; on a CPU, in float32.
-        kind: what stands for a map.
     """
 
     def __init__(self, model: nn.Module, kind: Kind = FrozenLinear) -> None:

@@ -26,11 +26,8 @@ _one_at_a_time = threading.Lock()
 
 
 def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding]) -> Finding:
-    """Return what ``check`` found for this content before, else what it finds now.
-
-    Args:
-        content: digests of all that it looks at, and its settings.
-        check: returns a JSON value other than None.
+    """Return what ``check`` found for this content before, a JSON value other than None, else what
+    it finds now; ``content`` are digests of all that it looks at, and its settings.
     """
     key = {"check": what, "content": content, "made by": _makers()}
     found = recall(key)

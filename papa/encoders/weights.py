@@ -37,11 +37,8 @@ _POOLER = 2_000_000
 
 
 def as_safetensors(folder: Path, digest: str, what: str) -> Path:
-    """Return the same encoder with its weights as safetensors, in this machine's cache; pickles are
-    read once.
-
-    Returns:
-        A folder that holds all of the encoder; what it holds was checked against its digests.
+    """Return a folder in this machine's cache with the same encoder, checked against its digests,
+    and its weights as safetensors; pickles are read once.
     """
     converted = converted_folder(digest)
     converted.parent.mkdir(parents=True, exist_ok=True)
@@ -74,8 +71,6 @@ def load_model(
     """Load the model of an encoder from its safetensors.
 
     Args:
-        dtype: "auto" is the weights' own.
-        attention: transformers' name of an implementation.
         head: the class of transformers that loads it; of one with a head every weight is needed.
 
     Raises:

@@ -29,11 +29,8 @@ TOKENISED = "input_ids"
 
 @dataclass(frozen=True)
 class LaidOut:
-    """Texts in the slots of an encoder's layout.
-
-    Attributes:
-        batch_tokens: tokens in a micro-batch.
-        special: the slots of [CLS] and [SEP], where known.
+    """Texts in the slots of an encoder's layout; ``special`` are those of [CLS] and [SEP], where
+    known.
     """
 
     tokens: PackedTokens

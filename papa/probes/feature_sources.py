@@ -30,12 +30,7 @@ class FeatureSource(Protocol):
         ...
 
     def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
-        """Return the features of a window, and the number that each of ``rows`` has in them.
-
-        Args:
-            rows: ascending row numbers.
-            dropout_seed: of the encoder's dropout, where the source has it on.
-        """
+        """Return the features of a window, whose rows ascend, and each row's number in them."""
         ...
 
 
@@ -58,10 +53,7 @@ class StoredFeatures:
 @dataclass(frozen=True)
 class StreamedFeatures:
     """Features that the encoder computes anew for every window: one pass per epoch serves all
-    seeds.
-
-    Attributes:
-        dropout: keep the encoder's dropout active, as the authors' code runs it.
+    seeds. With ``dropout`` the encoder's is active, as the authors' code runs it.
     """
 
     split: TokenisedSplit

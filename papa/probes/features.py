@@ -27,10 +27,7 @@ from papa.spec import Precision
 
 class WordEmbeddings:
     """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is
-    one hidden state.
-
-    Attributes:
-        width: e, which some encoders (ALBERT, small ELECTRA) have smaller than d.
+    one hidden state, whose width e some encoders (ALBERT, small ELECTRA) have smaller than d.
     """
 
     layers = 0
@@ -90,15 +87,13 @@ def extract_features(
     dtype: Precision,
     progress: Progress = ignore_progress,
 ) -> PackedFeatures:
-    """Run the encoder once over a split and keep what the probe needs, on disk.
+    """Run the encoder, with whatever replacement is active on it, once over a split and keep what
+    the probe needs, on disk.
 
     Tasks with one label per row keep all real tokens, tasks with labels on tokens the labelled
     ones. The file holds the bare numbers, [tokens, L+1, d]. It takes its full size at once, so a
     full disk is known before the encoder runs, and each batch is written where it belongs: memory
     holds one batch, and a few bytes per token of slots and labels.
-
-    Args:
-        encoder: whatever replacement is active on it is in the features.
     """
     # Offsets are known before any number is: batches may come in any order.
     tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)
@@ -129,10 +124,8 @@ def compute_features(
     dtype: Precision,
     progress: Progress = ignore_progress,
 ) -> PackedFeatures:
-    """Return the features of some rows, in the memory of the encoder's device.
-
-    Args:
-        rows: ascending row numbers; row i of the result is ``rows[i]``.
+    """Return the features of some rows, which ascend, in the memory of the encoder's device; row i
+    of the result is ``rows[i]``.
     """
     lengths = split.probed_lengths[split.index_of(rows)]
     offsets = offsets_of(lengths)

@@ -22,10 +22,8 @@ WINDOW_BYTES = 4 * 2**30
 
 
 def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.ndarray]:
-    """Return the windows of an epoch: disjoint sets of rows that together hold every row once.
-
-    Returns:
-        int64 arrays, each ascending.
+    """Return the windows of an epoch: disjoint sets of rows, int64 and ascending, that together
+    hold every row once.
     """
     shared = _generator(0, epoch, 0).permutation(rows)
     # Ascending within a window: its features are read from the disk in one direction.
@@ -46,10 +44,7 @@ def epoch_order(rows: int, epoch: int, seed: int, window: int = WINDOW_ROWS) -> 
 
 def minibatches(rows: int, epoch: int, seed: int, window: int, batch_size: int) -> list[np.ndarray]:
     """The minibatches of an epoch as ``seed`` sees them, for training through the encoder, which
-    needs no windows.
-
-    Args:
-        window: a multiple of ``batch_size``, from ``window_rows``.
+    needs no windows; ``window`` is a multiple of ``batch_size``, from ``window_rows``.
     """
     order = epoch_order(rows, epoch, seed, window)
     return [order[start : start + batch_size] for start in range(0, rows, batch_size)]
@@ -61,15 +56,11 @@ def seed_of(*entropy: int) -> int:
 
 
 def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
-    """Return how many rows a window has: 4,096, fewer where their features would exceed 4 GiB in
-    float32.
+    """Return how many rows a window has: 4,096, fewer where their features, (L+1)·d numbers for
+    each token that the probe sees, would exceed 4 GiB in float32.
 
     A function of the corpus and the encoder alone, so that what only affects speed leaves the order
     as it is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
-
-    Args:
-        tokens: tokens of the split that the probe sees.
-        token_values: numbers per token, (L+1)·d.
     """
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
     window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))

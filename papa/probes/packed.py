@@ -72,13 +72,8 @@ class PackedFeatures:
     def tokens_of(
         self, rows: Int[Tensor, " n"]
     ) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
-        """Return the tokens of the given rows, one after another.
-
-        Args:
-            rows: row numbers on the CPU, repeats allowed.
-
-        Returns:
-            Token numbers, and for each the position in ``rows`` that it came from; both on the CPU.
+        """Return the tokens of the given rows, repeats allowed, one after another, and for each the
+        position in ``rows`` that it came from; all on the CPU.
         """
         starts = self.offsets[rows]
         lengths = (self.offsets[rows + 1] - starts).numpy()
@@ -89,11 +84,8 @@ class PackedFeatures:
 def pack_states(
     token_states: Sequence[Float[Tensor, "tokens width"]], kept: Bool[np.ndarray, " tokens"] | None
 ) -> Float[Tensor, "kept layers width"]:
-    """Return the layers of the kept tokens side by side; gradients flow through.
-
-    Args:
-        token_states: the L+1 layers of a batch's real tokens, embeddings first.
-        kept: the tokens wanted; None for all.
+    """Return the layers, embeddings first, of the kept tokens side by side, or of all; gradients
+    flow through.
     """
     mask = None if kept is None else torch.from_numpy(kept).to(token_states[0].device)
     # One layer at a time: the stack of all tokens is never made where few are wanted.
@@ -116,10 +108,7 @@ def pack_features(
     slot_ids: Int[np.ndarray, " tokens"] | None = None,
 ) -> PackedFeatures:
     """Return the features with their slots and labels; row i of the result is ``rows[i]``.
-
-    Args:
-        values: of the rows' tokens that a probe sees.
-        slot_ids: of all the rows' real tokens; None reads them from the split.
+    ``values`` are of the tokens that a probe sees, ``slot_ids`` of all the rows' real tokens.
     """
     if slot_ids is None:
         slot_ids = split.tokens(None if np.array_equal(rows, split.rows) else rows).slot_ids
@@ -140,11 +129,8 @@ def pack_features(
 def live_features(
     token_states: Sequence[Float[Tensor, "tokens width"]], split: TokenisedSplit, batch: MicroBatch
 ) -> PackedFeatures:
-    """Pack the tokens of a batch that a probe sees; row i of the result is the batch's row i.
-
-    Args:
-        token_states: the L+1 layers of the batch's real tokens, embeddings first.
-        batch: on the CPU.
+    """Pack the tokens of a batch on the CPU that a probe sees, from all layers, embeddings first;
+    row i of the result is the batch's row i.
     """
     rows = batch.rows.numpy()
     values = pack_states(token_states, probed_tokens(split, rows))

@@ -31,12 +31,8 @@ class Probe(nn.Module, ABC):
         rows: Int[Tensor, "seeds batch"],
         dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
-        """Return the mean loss of each seed on its own rows.
-
-        Args:
-            rows: row numbers on the CPU.
-            dropout_seeds: what each seed draws its dropout from, where the probe has any; None
-                drops nothing.
+        """Return the mean loss of each seed on its own rows, numbered on the CPU; without seeds for
+        it no dropout is drawn.
         """
 
     @abstractmethod

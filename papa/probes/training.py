@@ -73,9 +73,6 @@ def train_probes(
         token_values: (L+1)·d, which bounds the rows of a window.
         progress: called with rows done and in all: epochs × training rows + validation rows.
         on_epoch: called with each epoch's losses, means over its minibatches.
-
-    Raises:
-        SpecError: a loss or its gradient is no longer a number.
     """
     started = time.perf_counter()
     validation_rows = len(validation.split)
@@ -112,12 +109,7 @@ def fit_probes(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
-    """Train a probe for each seed, for all epochs.
-
-    Args:
-        probe, train, seeds, spec, token_values, on_epoch: as of ``train_probes``.
-        progress: called with rows done and in all: epochs × training rows.
-    """
+    """Train a probe for each seed, for all epochs; arguments are those of ``train_probes``."""
     rows = len(train.split)
     total = spec.epochs * rows
     window = window_rows(rows, count_tokens(train.split), token_values, spec.batch_size)
@@ -254,11 +246,7 @@ def adamw(
     """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
 
     PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with
-    an ε that shrinks from step to step.
-
-    Args:
-        parameters: what is trained, or groups of it.
-        taken: steps that were taken before.
+    an ε that shrinks from step to step, of which ``taken`` were taken before.
     """
     optimizer = torch.optim.AdamW(
         parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True
@@ -277,15 +265,8 @@ def adamw(
 def clip_gradients(
     gradients: Sequence[Float[Tensor, "seeds ..."]], limit: float
 ) -> Float[Tensor, " seeds"]:
-    """Scale the gradients of each seed, in place, so that their common norm is at most ``limit``.
-
-    Args:
-        gradients: of all that is trained; the first axis counts seeds, which are clipped one by
-            one.
-        limit: 0 scales nothing.
-
-    Returns:
-        Each seed's norm before it was clipped.
+    """Scale the gradients of each seed, along the first axis, in place, so that their common norm
+    is at most ``limit``; 0 scales nothing. Returns each seed's norm before it was clipped.
     """
     norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
     scales = (limit / (norms + _NORM_EPSILON)).clamp(max=1)

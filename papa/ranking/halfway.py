@@ -18,12 +18,8 @@ _FILE = "halfway.safetensors"
 
 @dataclass
 class Halfway:
-    """What training has behind it; empty before the first epoch.
-
-    Attributes:
-        lambdas: λ after every epoch.
-        values: of every trained tensor.
-        moments: AdamW's, of every trained tensor.
+    """What training has behind it: λ after every epoch, the values of every trained tensor and
+    AdamW's moments of it; empty before the first epoch.
     """
 
     lambdas: list[Float[Tensor, "layers heads"]] = field(default_factory=list)

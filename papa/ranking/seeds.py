@@ -71,10 +71,8 @@ MOVED = 0.01
 def is_stable(
     lambdas: Sequence[Float[Any, "layers heads"]], sets: Sequence[tuple[Order, int]]
 ) -> bool:
-    """Whether λ has moved, and the last epoch left every set of constant heads as it was.
-
-    Args:
-        sets: an order by λ and how many of its first heads are constant.
+    """Whether λ has moved, and the last epoch left every set of constant heads as it was: an order
+    by λ and how many of its first heads are constant.
     """
     if len(lambdas) < 2 or lambdas[-1].std() < MOVED:
         return False
@@ -125,11 +123,8 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
-    """A score of every head by each of several seeds; heads become constant by its mean.
-
-    Attributes:
-        by_seed: the scores.
-        standard_error: of the scores of one seed; None where there are several, or it has none.
+    """A score of every head by each of several seeds, by whose mean heads become constant; the
+    scores of one seed may have a standard error.
     """
 
     by_seed: Float[np.ndarray, "seeds layers heads"]

@@ -45,10 +45,8 @@ class ConstantAnswer:
 def best_constant_answer(
     corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: OwnCode | None = None
 ) -> ConstantAnswer:
-    """The score of always giving one answer, on the validation split.
-
-    Args:
-        vocabulary: size of the vocabulary; used for masked language models alone.
+    """The score of always giving one answer, on the validation split; the size of the vocabulary is
+    used for masked language models alone.
     """
     labels, lengths = labels_of(corpus.split("validation"))
     if corpus.kind == "mlm":

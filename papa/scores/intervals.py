@@ -36,12 +36,7 @@ _ZERO = 1e-12
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and its 95 % interval.
-
-    Attributes:
-        low: lower end of the interval; nan for one seed.
-        high: upper end of the interval; nan for one seed.
-    """
+    """A mean over seeds and its 95 % interval, whose ends are nan for one seed."""
 
     mean: float
     low: float

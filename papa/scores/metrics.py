@@ -45,11 +45,7 @@ MEANINGS: dict[Metric, str] = {
 
 @dataclass(frozen=True)
 class Scored:
-    """A score and what each validation example adds to it.
-
-    Attributes:
-        examples: as ``papa.scores.examples.example_counts`` returns them.
-    """
+    """A score and what each validation example adds to it (``papa.scores.examples``)."""
 
     score: float
     examples: Float[np.ndarray, "rows k"]
@@ -98,10 +94,8 @@ def scored(
 
 
 def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
-    """The positive class of metric ``f1``: the one that ``task.positive`` names, else class 1.
-
-    Returns:
-        Its number; 1 for every other metric, which has none.
+    """The number of the positive class of metric ``f1``: the one that ``task.positive`` names, else
+    class 1, as of every other metric, which has none.
     """
     if task.metric != "f1":
         return 1

@@ -107,10 +107,8 @@ def own_metric_scored(
     labels: Shaped[np.ndarray, " n"],
     lengths: Int[np.ndarray, " rows"] | None = None,
 ) -> Scored:
-    """The score of predictions, and what it loses without each example.
-
-    Args:
-        metric: called once with all examples, and once without each of them.
+    """The score of predictions, and what it loses without each example: the metric is called once
+    with all of them, and once without each.
     """
 
     def value(kept: slice | np.ndarray) -> float:

@@ -157,23 +157,19 @@ def reference(address: Address) -> ArtifactReference:
 
 
 def verify(address: Address, *needed: str) -> dict[str, Any]:
-    """Check every file of the artifact against its digest and return the metadata.
-
-    Args:
-        needed: files that it must hold, as they are read next.
+    """Check every file of the artifact, the ``needed`` ones among them, against its digest and
+    return the metadata.
     """
     folder = fetched(address)
     return check_files(folder, folder, needed)
 
 
 def fetched(address: Address, digest: str | None = None) -> Path:
-    """The artifact's folder on this machine.
+    """The artifact's folder on this machine, which must hold ``digest``; None takes what it holds
+    now.
 
     What lies behind a URI is downloaded once a machine and content, and checked; a folder is
     returned as it is.
-
-    Args:
-        digest: what it must hold; None takes what it holds now.
     """
     return store_at(address).fetch(digest)
 

@@ -21,11 +21,8 @@ from papa.storage.metadata import METADATA
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file in a store.
-
-    Attributes:
-        path: below the address that was asked, with slashes.
-        modified: when it was written, in seconds since 1970.
+    """A file in a store, by its path below the address that was asked, with slashes, and when it
+    was written, in seconds since 1970.
     """
 
     path: str
@@ -99,12 +96,8 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def publish(self, scratch: Path, metadata: Mapping[str, Any]) -> None:
-        """Make the artifact appear at once, from the files in ``scratch``; where there is one, that
-        one stays.
-
-        Args:
-            scratch: from ``scratch()``; what is in it may be moved.
-            metadata: with the digests of these files.
+        """Make the artifact appear at once, from the files in ``scratch``, which may be moved, and
+        the metadata with their digests; where there is one, that one stays.
         """
 
     @abstractmethod
@@ -121,11 +114,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def fetch(self, digest: str | None) -> Path:
-        """The artifact's folder on this machine, kept there.
-
-        Args:
-            digest: what it must hold; None takes what it holds now.
-        """
+        """The artifact's folder on this machine, kept there; it must hold ``digest``, if any."""
 
     @abstractmethod
     def borrow(self, needed: Iterable[str]) -> AbstractContextManager[Path]:

@@ -72,11 +72,8 @@ def metadata_bytes(document: Mapping[str, Any]) -> bytes:
 
 
 def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
-    """The document that an artifact's metadata is.
-
-    Returns:
-        A mapping with ``files``, plain relative paths inside the artifact → SHA-256, and
-        ``digest``, theirs.
+    """The document that an artifact's metadata is: a mapping with ``files``, plain relative paths
+    inside the artifact → SHA-256, and ``digest``, theirs.
     """
     if data is None:
         raise DamagedError(
@@ -105,10 +102,8 @@ def _damaged(what: str, address: object) -> DamagedError:
 
 
 def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> dict[str, Any]:
-    """Check the files in ``folder`` against the metadata there, and return the metadata.
-
-    Args:
-        needed: files that the metadata must name.
+    """Check the files in ``folder`` against the metadata there, which must name the ``needed``
+    ones, and return the metadata.
     """
     data = None
     try:

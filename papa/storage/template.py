@@ -33,12 +33,9 @@ def start_from_template(package: str, database: Path) -> None:
 def keep_as_template(
     package: str, database: Path, prepare: Callable[[sqlite3.Connection], bool]
 ) -> None:
-    """Keep a copy of a database as the template, unless there is one; where that fails there is
-    none.
-
-    Args:
-        database: as the package has just made it; another process may use it.
-        prepare: makes the copy one that anybody may start from; whether it is one.
+    """Keep a copy of a database that the package has just made, and may use, as the template,
+    unless there is one; where that fails there is none. ``prepare`` makes the copy one that anybody
+    may start from, and says whether it is.
     """
     folder = cache_folder() / package
     scratch = aside(folder / "new.db")

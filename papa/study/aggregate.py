@@ -48,11 +48,8 @@ SPECIFICATION = "study.yaml"
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(WorkerStep):
-    """Write the results of a study.
-
-    Attributes:
-        baselines: by (encoder label, task).
-        rankings: what scores heads, by (encoder label, task), method and ranking seed.
+    """Write the results of a study. Baselines are by (encoder label, task), rankings also by method
+    and ranking seed.
     """
 
     stage: ClassVar[str] = "aggregate"
@@ -130,9 +127,8 @@ class Aggregate(WorkerStep):
         """Write the results, the figures, both reports and the resolved specification, from
         finished artifacts.
 
-        Args:
-            store: where descriptions of the study may be kept. No number of a result depends on
-                them, so they are in no key; ``papa describe`` writes the report again.
+        Descriptions that the store keeps change no number of a result, so they are in no key;
+        ``papa describe`` writes the report again.
         """
         from papa.ranking.seeds import TrainedLambda
         from papa.reporting.paper import read_reference

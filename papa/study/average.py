@@ -248,11 +248,7 @@ def _work_in(parts: Iterable[str]) -> dict[str, Any]:
 
 
 def _read_sums(address: str, shape: tuple[int, ...] | None = None) -> AttentionSums:
-    """The sums at ``address``, verified.
-
-    Args:
-        shape: [L, H, S, S]; None takes any.
-    """
+    """The sums at ``address``, verified, of shape [L, H, S, S], or of any."""
     import torch
 
     from papa.attention.average import AttentionSums

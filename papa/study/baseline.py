@@ -63,11 +63,8 @@ class Baseline(ScoringStep):
 
 @dataclass(frozen=True)
 class BaselineScores:
-    """What the stage found: the files ``baseline.json`` and ``examples.safetensors``.
-
-    Attributes:
-        word_examples: what each validation row adds to them (``papa.scores.examples``), float64
-            [seeds, rows, k].
+    """What the stage found: ``baseline.json`` and, of ``examples.safetensors``, what each
+    validation row adds to the scores on word embeddings, float64 [seeds, rows, k].
     """
 
     always_one_answer: ConstantAnswer

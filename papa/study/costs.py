@@ -67,12 +67,7 @@ _BYTES_PER_ROW = {"parquet": 60, "conll": 200}
 
 @dataclass(frozen=True)
 class Size:
-    """About how much text a task has.
-
-    Attributes:
-        tokens: of a row.
-        labelled: tokens of a row that have a label of their own.
-    """
+    """About how much text a task has: rows, tokens of a row, and those with a label."""
 
     train: int
     validation: int
@@ -267,10 +262,7 @@ def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
 
 def measured_rates(store: Store, device: str = "cpu") -> dict[str, float]:
     """Operations per second that a worker reached in each stage, over the finished artifacts of a
-    store.
-
-    Args:
-        store: steps that several workers shared count with the seconds of all of them.
+    store; steps that several workers shared count with the seconds of all of them.
     """
     rates = {}
     for stage in SHARES:
@@ -301,11 +293,8 @@ _DATA_SHEET = {"float32": 19.5, "bfloat16": 312.0}
 
 @dataclass(frozen=True)
 class Device:
-    """One worker's share of the machine.
-
-    Attributes:
-        name: what it is and where the rate comes from.
-        flops: floating point operations per second in a matrix product.
+    """One worker's share of the machine: what it is, where its rate comes from, and the rate,
+    floating point operations per second in a matrix product.
     """
 
     name: str

@@ -19,15 +19,11 @@ from papa.study.store import Store
 
 def make(step: Step, session: Session, damage: DamagedError | None = None) -> bool:
     """Run a step unless its artifact is complete, and once more where what it reads turns out to be
-    damaged.
+    damaged; returns whether there was something to do.
 
-    Whether it is complete is asked before any lock: a step that is finished needs none.
-    What lies in the store is looked at before it counts as complete; damage beyond that is found by
-    what fetches and reads it. The damaged artifact is made again first, once a run, under its own
-    key.
-
-    Returns:
-        Whether there was something to do.
+    Whether it is complete is asked before any lock: a step that is finished needs none. What lies
+    in the store is looked at before it counts as complete; damage beyond that is found by what
+    fetches and reads it. The damaged artifact is made again first, once a run, under its own key.
     """
     if damage is None and step.is_complete(session.store):
         return False
@@ -63,10 +59,8 @@ def _make(step: Step, session: Session, damage: DamagedError | None) -> None:
 
 
 class ThisProcess:
-    """What stands in for the pool of workers: this process, with one thread, as each of them.
-
-    Args:
-        loaded: encoders that are at hand; of others the last one that was asked for is kept.
+    """What stands in for the pool of workers: this process, with one thread, as each of them. Of
+    encoders that are not ``loaded`` the last one that was asked for is kept.
     """
 
     size, closed = 1, False
@@ -142,10 +136,8 @@ def run_here(
     reporter: Reporter,
     loaded: Mapping[EncoderReference, Any] | None = None,
 ) -> None:
-    """Run steps in their order, unless their artifacts are complete; the first that fails ends it.
-
-    Args:
-        steps: each after those it reads.
+    """Run steps, each after those it reads, unless their artifacts are complete; the first that
+    fails ends it.
     """
     session = Session(store, ThisProcess(execution.device, loaded), execution, reporter)
     with announced(store, str(Process.this())) as alive:

@@ -60,11 +60,8 @@ class StudyInputs:
 
 
 def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInputs:
-    """Resolve encoders and sources and check that they fit each other; no row is read.
-
-    Args:
-        shapes_suffice: for plans: published shapes and sizes replace what an unreachable hub does
-            not give.
+    """Resolve encoders and sources and check that they fit each other; no row is read. For plans
+    ``shapes_suffice``: published ones replace what an unreachable hub does not give.
     """
     resolved = resolve_inputs(study, shapes_suffice=shapes_suffice)
     if resolved.problems:

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Outputs(OnText, WorkerStep):
-    """Constant outputs of an encoder's heads, from the training text of a corpus.
-
-    Attributes:
-        kind: one of ``papa.spec.values``, but for what is trained.
-        seed: of the draw; None where nothing is drawn.
+    """Constant outputs of an encoder's heads, from the training text of a corpus: one of
+    ``papa.spec.values``, but for what is trained, with a seed where it is drawn.
     """
 
     stage: ClassVar[str] = "outputs"

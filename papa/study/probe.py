@@ -141,10 +141,8 @@ class Probe(WithConstantHeads, ScoringStep):
     """Train and score the task's probe while the first heads of an order are constant.
 
     Cells that cannot differ share a step (``papa.spec.cells``): with no head constant it has
-    neither constants nor an order, with every head constant no order.
-
-    Attributes:
-        trained: whether the constants are trained with the probe, from ``constants`` on.
+    neither constants nor an order, with every head constant no order. Constants that are
+    ``trained`` are so with the probe, from ``constants`` on.
     """
 
     stage: ClassVar[str] = "probe"
@@ -198,11 +196,7 @@ class Probe(WithConstantHeads, ScoringStep):
 
 @dataclass(frozen=True)
 class ScoredSeed:
-    """The score of one seed.
-
-    Attributes:
-        seconds: its share of training and scoring.
-    """
+    """The score of one seed, and its share of the seconds of training and scoring."""
 
     seed: int
     score: float

@@ -56,7 +56,6 @@ class Rank(OnText, WorkerStep):
     """Train λ on a task's training text: with a probe, or on what the model's own head answers.
 
     Attributes:
-        seed: the one it is trained with here.
         sets: with ``ranking.until_stable``, the sets of constant heads that end the training once
             they stay: an order by λ and how many of its first heads are constant.
     """
@@ -255,11 +254,7 @@ def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) ->
 def read_lambda(
     rankings: Mapping[int, ArtifactReference], encoder: EncoderReference | None = None
 ) -> TrainedLambda:
-    """λ of every head from finished rankings.
-
-    Args:
-        encoder: whose heads they must be of; None takes any.
-    """
+    """λ of every head, of this encoder or any, from finished rankings by seed."""
     from safetensors.numpy import load_file
 
     from papa.ranking.seeds import TrainedLambda

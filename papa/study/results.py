@@ -33,11 +33,8 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True)
 class ProbedCell:
-    """A cell and the steps that score it.
-
-    Attributes:
-        probes: steps of stage ``probe``: one for all seeds, or one per seed. Cells that share a
-            result share them.
+    """A cell and the steps that score it: one for all seeds, or one per seed. Cells that share a
+    result share them.
     """
 
     cell: Cell
@@ -68,11 +65,7 @@ def results_table(
     found: Mapping[Step, ArtifactReference],
 ) -> Any:
     """A pandas frame with the columns of ``results.parquet``; cells that share a result have rows
-    of their own.
-
-    Args:
-        baselines: steps of stage ``baseline``, by encoder label and task; none for a model's own
-            head.
+    of their own. Baselines are by encoder label and task; a model's own head has none.
     """
     import pandas
 

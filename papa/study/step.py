@@ -194,8 +194,6 @@ class Context:
     Attributes:
         execution: settings that change speed and never results.
         group: the workers that may help; None where none were asked for.
-        encoder: the loaded encoder; None where the step needs none.
-        on_epoch: called with the losses of each epoch.
     """
 
     step: Step

@@ -70,11 +70,8 @@ class StudyPart:
 
 @dataclass(frozen=True)
 class StudySteps:
-    """A study's steps.
-
-    Attributes:
-        steps: each once and after those it reads.
-        parts: encoder by encoder, task by task.
+    """A study's steps, each once and after those it reads, and its parts, encoder by encoder, task
+    by task.
     """
 
     steps: tuple[Step, ...]

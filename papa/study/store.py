@@ -43,26 +43,16 @@ KEY_FORMAT = 2
 
 
 def cache_key(stage: str, version: int, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """What identifies a step's result: stage, the stage's version, its part of the spec, what it
-    builds on.
-
-    Args:
-        spec: the part of the specification that the stage reads; nothing that only changes speed.
-        inputs: keys of the steps, and digests of what no step makes, that it reads; by name.
+    """What identifies a step's result: stage, the stage's version, its part of the spec without
+    what only changes speed, and, by name, keys of steps and digests of what no step makes.
     """
     parts = {"stage": stage, "version": version, "spec": dict(spec), "inputs": dict(inputs)}
     return sha256_of_json({"format": KEY_FORMAT, **parts})
 
 
 class Store:
-    """The places in a store.
-
-    Args:
-        address: a folder, made when something is written to it; or a URI that fsspec knows.
-
-    Attributes:
-        address: the folder or URI.
-        root: the store's folder on this machine.
+    """The places in a store: a folder, made when something is written to it, or a URI that fsspec
+    knows; ``root`` is the store's folder on this machine.
     """
 
     def __init__(self, address: Address) -> None:

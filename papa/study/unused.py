@@ -41,12 +41,7 @@ _DAMAGED = "damaged, or of an older PAPA"
 
 @dataclass(frozen=True)
 class Unused:
-    """Something that serves nothing.
-
-    Attributes:
-        reason: why it serves nothing.
-        modified: when it was last written, in seconds since 1970.
-    """
+    """Something that serves nothing, why, and when it was last written, in seconds since 1970."""
 
     address: str
     name: str
@@ -57,10 +52,8 @@ class Unused:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a look through a store found.
-
-    Attributes:
-        foreign: addresses of what lies among PAPA's things and bears no name that PAPA gives.
+    """What a look through a store found: what serves nothing, and addresses of what lies among
+    PAPA's things and bears no name that PAPA gives.
     """
 
     unused: list[Unused]
