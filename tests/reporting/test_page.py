@@ -1,4 +1,4 @@
-"""``report.html`` of a real study of two tasks, in Chromium."""
+"""``report.html`` in Chromium: of a real study of two tasks, of three tasks and four constants."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pandas
@@ -16,10 +17,13 @@ from safetensors.torch import load_file
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from papa.reporting.summary import read_summary
+from papa.reporting.report import Extras, write_report
+from papa.reporting.summary import read_summary, summarise
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, write_study
 from tests.reporting.browser import Page, chromium
+from tests.reporting.heads import heads_of
+from tests.reporting.studies import results, study
 
 pytestmark = pytest.mark.server
 
@@ -58,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *SMALL["tasks"],
         {**PAIRS, "source": source, "labels": ["</script><b>other</b>", "same"]},
     ]  # type: ignore[misc]
-    study = write_study(
+    file = write_study(
         here,
         SMALL
         | {
@@ -68,8 +72,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "name": "several",
         },
     )
-    finish_study(study, here / "store")
+    finish_study(file, here / "store")
     return here / "store" / "studies" / "several"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of made-up results: three tasks, four kinds of constants, two head orders."""
+    here = tmp_path_factory.mktemp("large")
+    tasks = (("cola", "matthews"), ("mrpc", "f1"), ("reviews", "accuracy"))
+    constants = ("average", "identity", "toeplitz", "zeros")
+    frame = results(tasks=tasks, constants=constants, orders=("lambda", "first_to_last"))
+    heads = [heads_of(task=task, layers=6, heads=12, slots=32) for task, _ in tasks]
+    lambdas = {(own.encoder, own.task): own.lambdas for own in heads if own.lambdas}
+    extras = Extras(heads=heads, lambdas=lambdas)
+    write_report(here, study(frame), frame, summarise(frame), extras=extras)
+    return here
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +98,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 @pytest.fixture
 def page(browser: Page, folder: Path) -> Iterator[Page]:
-    """The report, freshly opened; nothing in a test may make the console speak."""
+    """The real report, freshly opened."""
+    yield from opened(browser, folder)
+
+
+@pytest.fixture(params=["folder", "large"])
+def either(browser: Page, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """Each of the two reports, freshly opened."""
+    yield from opened(browser, request.getfixturevalue(request.param))
+
+
+def opened(browser: Page, folder: Path) -> Iterator[Page]:
+    """A report, opened; nothing in a test may make the console speak."""
     browser.emulate()
     browser.open(folder / "report.html")
     yield browser
@@ -256,16 +285,16 @@ def test_figures_are_saved_as_svg_and_their_data_as_csv(page: Page, folder: Path
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_keeps_its_contrast_in_both_themes(page: Page, scheme: str) -> None:
-    page.emulate(scheme=scheme)
-    paper = page.run("return getComputedStyle(document.body).backgroundColor")
+def test_text_keeps_its_contrast_in_both_themes(either: Page, scheme: str) -> None:
+    either.emulate(scheme=scheme)
+    paper = either.run("return getComputedStyle(document.body).backgroundColor")
     assert (luminance(paper) < 0.1) == (scheme == "dark")
     for selector in ("body", ".note", ".choice", "nav a"):
-        ink = page.run(
+        ink = either.run(
             "return getComputedStyle(document.querySelector(arguments[0])).color", selector
         )
         assert contrast(ink, paper) >= 4.5, selector
-    inks = page.run(
+    inks = either.run(
         "return [...document.querySelectorAll('.chart svg text')].map(one => "
         "getComputedStyle(one).fill)"
     )
@@ -273,53 +302,74 @@ def test_text_keeps_its_contrast_in_both_themes(page: Page, scheme: str) -> None
     assert all(contrast(ink, paper) >= 4.5 for ink in set(inks))
 
 
-def test_nothing_is_wider_than_a_phone(page: Page) -> None:
-    page.emulate(width=390)
-    page.all(".tile")[0].click()
-    zoomed(page, 0)
+def test_nothing_is_wider_than_a_phone(either: Page) -> None:
+    either.emulate(width=390)
+    either.all(".tile")[0].click()
+    zoomed(either, 0)
     wider = """return [...document.querySelectorAll('body *')].filter(one =>
         one.getBoundingClientRect().right > 390.5
         && !one.closest('.scroll, pre')).map(one => one.outerHTML.slice(0, 99))"""
-    page.wait(lambda: not page.run(wider))
-    assert page.run("return document.documentElement.scrollWidth") == 390
+    either.wait(lambda: not either.run(wider))
+    assert either.run("return document.documentElement.scrollWidth") == 390
 
 
-def test_paper_is_light_whole_and_without_controls(page: Page) -> None:
-    page.emulate(media="print", scheme="dark")
-    assert luminance(page.run("return getComputedStyle(document.body).color")) < 0.1
+def test_paper_is_light_whole_and_without_controls(either: Page) -> None:
+    either.emulate(media="print", scheme="dark")
+    assert luminance(either.run("return getComputedStyle(document.body).color")) < 0.1
     for selector in ("nav", ".choice", ".downloads"):
         assert (
-            page.run(
+            either.run(
                 "return getComputedStyle(document.querySelector(arguments[0])).display", selector
             )
             == "none"
         )
-    page.run("dispatchEvent(new Event('beforeprint'))")
-    assert page.all("details:not([open])") == []
-    page.run("dispatchEvent(new Event('afterprint'))")
-    assert page.all("details:not([open])") != []
+    either.run("dispatchEvent(new Event('beforeprint'))")
+    assert either.all("details:not([open])") == []
+    either.run("dispatchEvent(new Event('afterprint'))")
+    assert either.all("details:not([open])") != []
 
 
-def test_nothing_is_cut_on_paper(page: Page) -> None:
+def test_nothing_is_cut_on_paper(either: Page) -> None:
     """A4 without its margins has about 680 pixels."""
-    page.emulate(media="print", width=680)
-    page.run("dispatchEvent(new Event('beforeprint'))")
+    either.emulate(media="print", width=680)
+    either.run("dispatchEvent(new Event('beforeprint'))")
     cut = """return [...document.querySelectorAll(
         ':is(main, footer) :not(svg, svg *)')].filter(one =>
         one.getBoundingClientRect().right > document.documentElement.clientWidth + .5
         || (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflow !== 'visible')
         ).map(one => one.outerHTML.slice(0, 99))"""
-    page.wait(lambda: not page.run(cut))
-    page.run("dispatchEvent(new Event('afterprint'))")
+    either.wait(lambda: not either.run(cut))
+    either.run("dispatchEvent(new Event('afterprint'))")
 
 
-def test_figures_drawn_for_the_screen_fit_the_paper(page: Page) -> None:
+def test_figures_drawn_for_the_screen_fit_the_paper(either: Page) -> None:
     beyond = """document.body.style.width = "600px";
         return [...document.querySelectorAll(".chart svg")].map(one =>
             one.getBoundingClientRect().right - one.closest(".chart").getBoundingClientRect().right)"""  # noqa: E501
-    assert max(page.run(beyond)) > 100, "a screen this narrow draws them anew"
-    page.emulate(media="print")
-    assert max(page.run(beyond)) < 1
+    assert max(either.run(beyond)) > 100, "a screen this narrow draws them anew"
+    either.emulate(media="print")
+    assert max(either.run(beyond)) < 1
+
+
+def test_no_figure_is_cut_between_pages(either: Page) -> None:
+    """A4 without its margins has about 1,000 pixels."""
+    either.emulate(media="print", width=680)
+    either.run("dispatchEvent(new Event('beforeprint'))")
+    boxes = """return [...document.querySelectorAll("figure, .layer, .claims li, .note")].map(one =>
+        [getComputedStyle(one).breakInside, one.getBoundingClientRect().height])"""
+    for inside, height in either.run(boxes):
+        assert (inside, height < 1000) == ("avoid", True)
+    either.run("dispatchEvent(new Event('afterprint'))")
+
+
+def test_no_line_at_zero_goes_through_a_name(either: Page) -> None:
+    boxes = """return [...document.querySelectorAll('[data-chart="relative-drop"] ' + arguments[0])]
+        .map(one => one.getBoundingClientRect()).map(one => [one.top, one.bottom])"""
+    names = either.run(boxes, ".mark-text.role-mark text")
+    lines = either.run(boxes, ".mark-rect.role-mark path")
+    assert len(names) == len(lines) > 1
+    for (top, bottom), (start, end) in product(names, lines):
+        assert bottom < start + 2 or top > end
 
 
 def test_a_screen_reader_finds_a_name_on_every_control_and_figure(page: Page) -> None:

@@ -79,6 +79,7 @@ def config(colours: Colours, font: str = _PAGE_FONT) -> dict[str, Any]:
         "range": {"category": colours["lines"]},
         "point": {"color": colours["lines"][0]},
         "rule": {"color": quiet},
+        "tick": {"color": quiet},
         "text": {"color": ink},
         "style": {
             "row-label": {"fontSize": 12},
@@ -228,7 +229,7 @@ def verdict_rows(
         "data": {"values": records(rows)},
         "encoding": {"y": {"field": "name", "type": "nominal", "sort": names, "axis": None}},
         "layer": [
-            layer("rule", {"x": {"datum": 0, **x}, "y": None}),
+            layer("tick", {"x": {"datum": 0, **x}}, size=12, thickness=1),
             layer("rule", interval, f"isValid(datum.{low})", strokeWidth=2),
             layer("point", point, filled=True, size=90, opacity=1),
             layer("text", name, align="left", dy=-13, style="row-label"),

@@ -188,8 +188,11 @@ class _Lines:
         point = {**mean, "shape": colour, "tooltip": tooltip}
         dagger = {**mean, "text": {"field": "mark"}, "color": None}
         bold = {"fontSize": 14, "fontWeight": "bold"}
+        points = self._points(rows)
+        # Without a point Vega warns of a layer that has no extent.
+        marks = [layer("text", dagger, "datum.mark !== ''", dx=11, **bold)]
         at_fraction = {
-            "data": {"values": records(self._points(rows))},
+            "data": {"values": records(points)},
             "transform": [
                 *chosen,
                 {"calculate": f"{SPACING} === 'true' ? datum.at_true : datum.at_even", "as": "x"},
@@ -199,7 +202,7 @@ class _Lines:
                 layer("rule", interval, "isValid(datum.low)", strokeWidth=1.5, opacity=0.7),
                 layer("line", {**mean, "strokeDash": dash}, strokeWidth=2),
                 layer("point", point, filled=True, size=70, opacity=1),
-                layer("text", dagger, "datum.mark !== ''", dx=11, **bold),
+                *(marks if (points["mark"] != "").any() else []),
             ],
         }
         return [*self._baselines(rows, chosen, score, colour), at_fraction]
