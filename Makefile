@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt requirements-embedded.txt
 	touch $(STAMP)
 
 # In the environment that is active, if `papa` is installed there, else in .venv.
-PAPA := $(or $(if $(VIRTUAL_ENV),$(wildcard $(VIRTUAL_ENV)/bin/papa)),$(BIN)/papa)
+PAPA := $(or $(wildcard $(addsuffix /bin/papa,$(or $(VIRTUAL_ENV),$(CONDA_PREFIX)))),$(BIN)/papa)
 
 demo: $(if $(filter $(BIN)/papa,$(PAPA)),setup)
 	$(dir $(PAPA))python $(EMBEDDED)

@@ -85,6 +85,19 @@ def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path
     assert (checkout / "my-encoder" / "README.md").is_file()
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("active", ["VIRTUAL_ENV", "CONDA_PREFIX", "none"])
+def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path, active: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "papa").touch()
+    others = dict.fromkeys(("VIRTUAL_ENV", "CONDA_PREFIX"), "")
+    settings = os.environ | others | ({active: str(tmp_path)} if active in others else {})
+    make = ["make", "-n", "demo"]
+    done = subprocess.run(make, cwd=ROOT, env=settings, capture_output=True, text=True, check=True)
+    used = str(tmp_path) if active in others else ".venv"
+    assert done.stdout.splitlines()[-1] == f"{used}/bin/papa run studies/demo.yaml"
+
+
 def commands(section: str) -> list[str]:
     text = README.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return re.findall(r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
