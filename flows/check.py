@@ -264,21 +264,20 @@ def _counted(
 
 def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
     """Tokenizers that cannot be loaded or cannot write the layout."""
-    problems = []
     methods = filter(None, map(scored_by, resolved.study.orders))
     ranked = not all(map(is_label_free, methods))
     masks = any(
         text.kind == "mlm" or (ranked and text.unlabelled and text.head == "probe")
         for text in named_texts(resolved.study)
     )
-    for index, spec in enumerate(resolved.study.encoders):
-        encoder = resolved.encoders.get(spec)
-        if encoder is None or not encoder.folder:
-            continue
-        problems += problems_of(
+    return [
+        problem
+        for index, spec in enumerate(resolved.study.encoders)
+        if (encoder := resolved.encoders.get(spec)) and encoder.folder
+        for problem in problems_of(
             f"encoders.{index} ({spec.name})", partial(_tokenizer, encoder, masks=masks)
         )
-    return problems
+    ]
 
 
 def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
@@ -331,15 +330,16 @@ def _changed_weights(inputs: StudyInputs) -> list[Problem]:
     """Encoders whose weights are not what the file system made believe; what is computed with is
     read first.
     """
-    problems = []
-    for index, (spec, encoder) in enumerate(
-        zip(inputs.study.encoders, inputs.encoders, strict=True)
-    ):
-        where = f"encoders.{index} ({spec.name})"
-        problems += problems_of(where, partial(_same_weights, spec, encoder))
-    return problems
 
+    def same_weights(spec: EncoderSpec, encoder: EncoderReference) -> None:
+        found = resolve_encoder(spec, encoder.precision)
+        check_trace(f"encoder '{spec.name}'", Path(encoder.folder), encoder.digest, found.digest)
 
-def _same_weights(spec: EncoderSpec, encoder: EncoderReference) -> None:
-    found = resolve_encoder(spec, encoder.precision)
-    check_trace(f"encoder '{spec.name}'", Path(encoder.folder), encoder.digest, found.digest)
+    both = zip(inputs.study.encoders, inputs.encoders, strict=True)
+    return [
+        problem
+        for index, (spec, encoder) in enumerate(both)
+        for problem in problems_of(
+            f"encoders.{index} ({spec.name})", partial(same_weights, spec, encoder)
+        )
+    ]

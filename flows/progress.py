@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,6 +23,9 @@ from rich.table import Column
 
 from papa.progress import Progress as ReportProgress
 
+if TYPE_CHECKING:
+    from tasks.live import LiveRuns
+
 _LINE_SECONDS = 15.0
 _STUDY = "study"
 _ALMOST = 0.99
@@ -30,19 +33,6 @@ _ALMOST = 0.99
 _BAR_WIDTH = 12
 _BESIDE_NAMES = 46
 """Columns of a terminal for the bar, the share, the time so far and the time left."""
-
-
-class Follower(Protocol):
-    """Who else wants to know of a study's progress."""
-
-    def enters(self, step: str) -> None:
-        """A step is about to run."""
-
-    def started(self, step: str) -> None:
-        """A worker has started a step."""
-
-    def share(self, share: float) -> None:
-        """So much of the study is done, 0 to 1."""
 
 
 class StudyProgress:
@@ -67,7 +57,7 @@ class StudyProgress:
         self._kept: set[str] = set()
         self._done: dict[str, float] = {}
         self._last_line = 0.0
-        self.follower: Follower | None = None
+        self.follower: LiveRuns | None = None
 
     def __enter__(self) -> StudyProgress:
         if self._bars:

@@ -42,9 +42,8 @@ from papa.study.locks import announced
 from papa.study.step import Session, Step
 from papa.study.store import Store
 from tasks.links import page_link, run_links
-from tasks.logged import logged_runs
 from tasks.perform import CACHED, reason, submit
-from tasks.track import Track
+from tasks.track import Track, logged_runs
 
 _THREADS = 512
 _FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")

@@ -46,7 +46,6 @@ _PLACES = {
         "SentenceModule",
         "load_exported",
         "load_sentence_transformer",
-        "load_sentence_transformer",
         "save_exported",
     ),
     "papa.library.ablating": ("ablated",),

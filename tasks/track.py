@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from papa.progress import Progress
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.storage.artifacts import ArtifactReference, published, read_metadata, verify
+from papa.storage.artifacts import ArtifactReference, published, read_metadata, reading, verify
 from papa.study import costs
 from papa.study.inputs import StudyInputs
 from papa.study.own import Own
@@ -25,7 +25,7 @@ from papa.study.results import cells_in_key, in_threads, probes_of
 from papa.study.step import Session, Step
 from papa.study.steps import StudyPart, StudySteps, study_steps
 from papa.study.store import Store
-from tasks.links import RESULTS, first_to_open
+from tasks.links import RESULTS, first_to_open, run_links
 from tasks.mlflow import connect, database_of, tracking_errors, without_password
 from tasks.runs import DESCRIPTION, PARENT, Entry, Point, Runs, now, twice
 from tasks.shown import CURVE, ROLE, ShownPart, in_name
@@ -108,6 +108,19 @@ class Track(Step):
             logged = StudyRuns(connect(self.address), session.store, self).log(found, progress)
             document = {"address": without_password(self.address), **logged}
             (scratch / RUNS).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def logged_runs(track: Track, store: Store) -> dict[str, Any]:
+    """The runs of a finished study, as ``runs.json`` of its artifact holds them; where they are the
+    step knows, whatever the file says.
+    """
+    found = track.reference(store)
+    verify(found.folder, RUNS)
+    with reading(found.path):
+        document = json.loads((found.folder / RUNS).read_text())
+        document["address"] = without_password(track.address)
+        run_links(document)
+        return dict(document)
 
 
 class StudyRuns:
@@ -296,7 +309,7 @@ class StudyRuns:
 def tracked_steps(inputs: StudyInputs, address: str) -> StudySteps:
     """The steps of a study with, last, the one that logs it to the MLflow at ``address``."""
     found, study = study_steps(inputs), inputs.study
-    flops = costs.tracking_flops(len(found.cells) * len(study.seeds))
+    flops = costs.TRACKING * len(found.cells) * len(study.seeds)
     track = Track(f"track · {study.name}", flops, study, found.steps[-1], found.parts, address)
     return replace(found, steps=(*found.steps, track))
 

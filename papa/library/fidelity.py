@@ -141,8 +141,7 @@ def fidelity(
         return Fidelity(embedding_fidelity(before["embeddings"], after["embeddings"]), len(lengths))
     values = compared(before, after)
     return Fidelity(
-        {name: mean_over_examples(name, own, lengths) for name, own in values.items()},
-        len(lengths),
+        {name: mean_over_examples(name, own, lengths) for name, own in values.items()}, len(lengths)
     )
 
 

@@ -85,9 +85,7 @@ def train_lambda(
         if spec.head == "own":
             check_own(spec, encoder.reference, None, None)
             model = load_own(
-                encoder.reference,
-                own_class(spec, encoder.reference),
-                str(encoder.encoder.device),
+                encoder.reference, own_class(spec, encoder.reference), str(encoder.encoder.device)
             )
             trained = partial(
                 train_lambda_of_own, model, special_tokens=special_tokens_of(encoder.tokenizer)

@@ -66,11 +66,7 @@ class StreamedFeatures:
         """Return the window's features, from one pass of the encoder."""
         with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
             features = compute_features(
-                self.encoder,
-                self.split,
-                rows,
-                batch_tokens=self.batch_tokens,
-                dtype=self.dtype,
+                self.encoder, self.split, rows, batch_tokens=self.batch_tokens, dtype=self.dtype
             )
         return features, np.arange(len(rows))
 

@@ -64,9 +64,7 @@ def embedding_score(
     return _neighbours_kept(*similarities, int(measure.removeprefix("nearest_")))
 
 
-def pair_cosines(
-    embeddings: Float[np.ndarray, "sentences width"],
-) -> Float[np.ndarray, " pairs"]:
+def pair_cosines(embeddings: Float[np.ndarray, "sentences width"]) -> Float[np.ndarray, " pairs"]:
     """The cosine of the first and second, the third and fourth embedding, and so on."""
     unit = _normalised(embeddings)
     return (unit[::2] * unit[1::2]).sum(1)

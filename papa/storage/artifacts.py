@@ -20,35 +20,9 @@ from typing import Any
 
 from papa.errors import ArtifactError, PapaError, TransientError, in_one_line
 from papa.storage.address import Address, store_at
-from papa.storage.metadata import (
-    METADATA,
-    check_files,
-    describe,
-    parse_metadata,
-    sha256_of_file,
-    sha256_of_json,
-)
-
-__all__ = [
-    "Address",
-    "ArtifactReference",
-    "borrowed",
-    "check_form",
-    "complete_below",
-    "fetched",
-    "inspect",
-    "is_complete",
-    "is_sound",
-    "metadata_below",
-    "published",
-    "read_metadata",
-    "reading",
-    "reference",
-    "remove",
-    "sha256_of_file",
-    "sha256_of_json",
-    "verify",
-]
+from papa.storage.metadata import METADATA, check_files, describe, parse_metadata
+from papa.storage.metadata import sha256_of_file as sha256_of_file
+from papa.storage.metadata import sha256_of_json as sha256_of_json
 
 
 @dataclass(frozen=True)

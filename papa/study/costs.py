@@ -44,10 +44,10 @@ SHARES = {
 """The share of a core's rate in a matrix product that a worker reached
 (``python -m benchmarks.plans``).
 """
-_TOKENISING = 5e-6
-"""Seconds per token, on a core."""
-_AGGREGATING, _TRACKING = 0.005, 0.04
-"""Seconds of the driver for each row of the results: to read and show it, and to log it to MLflow
+_TOKENISING = 5e-6 * CORE
+"""Operations of a core for each token."""
+AGGREGATING, TRACKING = 0.005 * CORE, 0.04 * CORE
+"""Of the driver's for each row of the results: to read and show it, and to log it to MLflow
 (docs/performance.md, Scale).
 """
 SUBMITTING = 0.05
@@ -127,17 +127,7 @@ def _rows(task: TaskSpec, split: str) -> int:
 
 def tokenising_flops(size: Size) -> float:
     """In operations of a core, so that every stage has the same unit."""
-    return (size.train + size.validation) * size.tokens * _TOKENISING * CORE
-
-
-def aggregating_flops(rows: int) -> float:
-    """In operations of a core. Args: rows of the results."""
-    return rows * _AGGREGATING * CORE
-
-
-def tracking_flops(rows: int) -> float:
-    """In operations of a core. Args: rows of the results."""
-    return rows * _TRACKING * CORE
+    return (size.train + size.validation) * size.tokens * _TOKENISING
 
 
 def training_parts(size: Size, task: TaskSpec) -> int:

@@ -108,16 +108,8 @@ def commit() -> str:
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return ""
-    asked = [
-        "git",
-        "-C",
-        str(checkout),
-        "describe",
-        "--always",
-        "--abbrev=40",
-        "--dirty",
-        "--exclude=*",
-    ]
+    options = ["--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    asked = ["git", "-C", str(checkout), "describe", *options]
     try:
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -238,12 +238,7 @@ class Context:
         """
         now = self.work()
         times = {name: now[name] + sum(call[name] for call in before) for name in now}
-        metadata = {
-            **self.step.metadata(self.found),
-            **found,
-            **times,
-            "device": self.device,
-        }
+        metadata = {**self.step.metadata(self.found), **found, **times, "device": self.device}
         with published(self.step.folder(self.store), metadata) as folder:
             yield folder
             if self.encoder is not None:

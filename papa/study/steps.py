@@ -104,7 +104,7 @@ class _Builder:
         self._once(
             Aggregate(
                 f"aggregate · {study.name}",
-                costs.aggregating_flops(len(cells) * len(study.seeds)),
+                costs.AGGREGATING * len(cells) * len(study.seeds),
                 study,
                 cells,
                 {part.pair: part.baseline for part in parts if part.baseline},

@@ -13,10 +13,9 @@ from papa.errors import ArtifactError
 from papa.storage.artifacts import published
 from papa.study.store import Store
 from tasks.links import run_links
-from tasks.logged import logged_runs
 from tasks.mlflow import connect
 from tasks.runs import PARENT, Entry, Runs
-from tasks.track import RUNS
+from tasks.track import RUNS, logged_runs
 from tests.tasks.tracked import address_in, logged, tracked
 
 PARENT_RUN, FIRST, SECOND = (
