@@ -17,12 +17,11 @@ from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.study.outputs import Outputs
+from papa.study.outputs import Outputs, ReusedBefore
 from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
-from papa.study.streaming import ReusedBefore
 
 By = Literal["slot", "relative"]
 

@@ -1,20 +1,24 @@
-"""Stages ``controls``, ``derived`` and ``given``: constant matrices that depend on no text, those
-made of the average, and a user's own.
+"""Stages ``controls``, ``derived``, ``mean_qk`` and ``given``: constant matrices that depend on no
+text, those made of the average or of mean queries and keys, and a user's own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.progress import Progress
 from papa.spec import ConstantsKind
 from papa.study.average import Average
-from papa.study.mean_qk import MeanQK
 from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.tokenise import OnText, open_corpus
+
+if TYPE_CHECKING:
+    from papa.corpora.batches import MicroBatch
+    from papa.encoders.encoder import Encoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +83,39 @@ class Derived(WorkerStep):
         matrices = derived(self.kind, average, special, **self.parameters)
         matrices.save(self.folder(context.store), self.encoder, self.metadata(found))
         context.progress(1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanQK(OnText, WorkerStep):
+    """Mean queries and keys over the training text of a corpus, and their scores by distance, of
+    an encoder with rotary positions."""
+
+    stage: ClassVar[str] = "mean_qk"
+    version: ClassVar[int] = 1
+    urgency: ClassVar[int] = 2
+    loads_encoder: ClassVar[bool] = True
+
+    slots: int
+
+    def spec(self) -> dict[str, Any]:
+        return {**super().spec(), "slots": self.slots}
+
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        from papa.attention.mean_qk import mean_qk
+        from papa.corpora.batches import micro_batches
+
+        split = open_corpus(context.found[self.corpus]).split("train")
+        tokens = encoder.tokens_per_batch(context.execution.batch_tokens)
+
+        def batches() -> Iterator[MicroBatch]:
+            done = 0
+            for batch in micro_batches(split, None, tokens):
+                yield batch
+                context.progress(done := done + len(batch.rows), len(split))
+
+        found = mean_qk(encoder, batches(), self.slots)
+        encoder.check_unchanged()
+        found.save(self.folder(context.store), self.encoder, self.metadata(context.found))
 
 
 @dataclass(frozen=True, eq=False)

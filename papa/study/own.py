@@ -15,12 +15,10 @@ from papa.scores.own import OwnCode, code_part
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, reading, verify
-from papa.study.distances import Distances, read_distances
-from papa.study.outputs import Outputs
+from papa.study.outputs import Distances, OnTheFly, Outputs, read_distances
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.score_heads import Ranking
 from papa.study.step import Context, Step, WorkerStep
-from papa.study.streaming import OnTheFly
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:

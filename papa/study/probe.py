@@ -15,10 +15,9 @@ from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
 from papa.spec.values import REUSED
 from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
-from papa.study.outputs import Outputs
+from papa.study.outputs import Outputs, ReusedBefore
 from papa.study.score_heads import Ranking, read_head_scores
 from papa.study.step import Context, Step, WorkerStep
-from papa.study.streaming import ReusedBefore
 from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:

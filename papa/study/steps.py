@@ -19,18 +19,15 @@ from papa.study import costs
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
-from papa.study.controls import Controls, Derived, Given, Matrices
-from papa.study.distances import Distances
+from papa.study.controls import Controls, Derived, Given, Matrices, MeanQK
 from papa.study.inputs import StudyInputs, averaged_text
-from papa.study.mean_qk import MeanQK
-from papa.study.outputs import Outputs
+from papa.study.outputs import Distances, OnTheFly, Outputs, ReusedBefore, Streamed
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rankings import ranking_steps
 from papa.study.results import ProbedCell
 from papa.study.score_heads import Ranking, ScoreHeads
 from papa.study.step import Step
-from papa.study.streaming import OnTheFly, ReusedBefore, Streamed
 from papa.study.tokenise import Tokenise
 
 _Of = TypeVar("_Of", bound=Step)

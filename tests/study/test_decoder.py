@@ -30,9 +30,9 @@ from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
 from papa.study.aggregate import Aggregate
 from papa.study.average import Average
-from papa.study.distances import Distances, read_distances
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
+from papa.study.outputs import Distances, read_distances
 from papa.study.rank import Rank, read_lambda
 from papa.study.results import results_table
 from papa.study.steps import StudySteps, study_steps

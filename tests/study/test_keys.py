@@ -37,11 +37,9 @@ from papa.spec.methods import HEAD_SCORES
 from papa.study.aggregate import Aggregate, Averaged
 from papa.study.average import Average
 from papa.study.baseline import Baseline
-from papa.study.controls import Controls, Derived, Given
-from papa.study.distances import Distances
+from papa.study.controls import Controls, Derived, Given, MeanQK
 from papa.study.frozen_probe import FrozenProbe
-from papa.study.mean_qk import MeanQK
-from papa.study.outputs import Outputs
+from papa.study.outputs import Distances, Outputs, ReusedBefore, Streamed
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
@@ -49,7 +47,6 @@ from papa.study.results import ProbedCell
 from papa.study.score_heads import ScoreHeads
 from papa.study.step import Step
 from papa.study.steps import StudyPart
-from papa.study.streaming import ReusedBefore, Streamed
 from papa.study.tokenise import Tokenise
 from tasks.track import Track
 
