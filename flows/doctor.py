@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.options import DEFAULT_STORE, RayAddress, StoreAddress, one_sentence
 
 if TYPE_CHECKING:
-    from packaging.requirements import Requirement
-    from packaging.specifiers import SpecifierSet
     from rich.table import Table
 
-State = Literal[
-    "ok", "low", "unsupported", "missing", "unusable", "refused", "not reachable", "not configured"
-]
-_DISTRIBUTION = "papa-attention"
+    from flows.installed import Finding
+
 _COLOURS = {"ok": "green", "low": "yellow", "not configured": "dim"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        found: what was seen; no password and no token.
-        advice: what to do where it is not well.
-        broken: whether a study that is started here and now fails by it.
-    """
-
-    what: str
-    state: State
-    found: str
-    advice: str = ""
-    broken: bool = False
 
 
 def doctor(
@@ -77,6 +54,7 @@ def doctor(
 def _groups(store: str, ray_address: str | None) -> Iterator[tuple[str, list[Finding]]]:
     """One group after the other, as each takes longer than the one before."""
     from flows.environment import quiet_engines
+    from flows.installed import installed
 
     quiet_engines()
     yield "packages", installed()
@@ -88,45 +66,6 @@ def _groups(store: str, ray_address: str | None) -> Iterator[tuple[str, list[Fin
     yield "machine", machine(opened)
     yield "services", services(opened, ray_address)
     yield "torch", torch_here()
-
-
-def installed() -> list[Finding]:
-    """A finding for Python, PAPA, and each package that a study needs, against PAPA's metadata."""
-    from packaging.requirements import Requirement
-    from packaging.specifiers import SpecifierSet
-
-    try:
-        wanted, own = requires(_DISTRIBUTION) or [], version(_DISTRIBUTION)
-        pythons = SpecifierSet(metadata(_DISTRIBUTION)["Requires-Python"] or "")
-    except PackageNotFoundError:
-        advice = "install it, as with: pip install -e ."
-        return [Finding(_DISTRIBUTION, "missing", "it is not installed here", advice, broken=True)]
-    findings = [
-        _compared("Python", platform.python_version(), pythons, f"use a Python {pythons}"),
-        Finding(_DISTRIBUTION, "ok", own),
-    ]
-    for requirement in map(Requirement, wanted):
-        if requirement.marker is None or requirement.marker.evaluate({"extra": "studies"}):
-            findings.append(_package(requirement))
-    return findings
-
-
-def _package(requirement: Requirement) -> Finding:
-    name = requirement.name
-    wanted = f"{_DISTRIBUTION}[studies]" if requirement.marker else f"{name}{requirement.specifier}"
-    advice = f"pip install '{wanted}'"
-    try:
-        return _compared(name, version(name), requirement.specifier, advice)
-    except PackageNotFoundError:
-        return Finding(
-            name, "missing", f"not installed ({requirement.specifier})", advice, broken=True
-        )
-
-
-def _compared(what: str, found: str, supported: SpecifierSet, advice: str) -> Finding:
-    if supported.contains(found, prereleases=True):
-        return Finding(what, "ok", f"{found} ({supported})")
-    return Finding(what, "unsupported", f"{found} ({supported})", advice)
 
 
 def _table(findings: list[Finding]) -> Table:

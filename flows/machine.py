@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from flows.capacity import LEAST_BYTES
-from flows.doctor import Finding
+from flows.installed import Finding
 from papa.storage.cache import cache_folder
 from papa.study.store import Store
 from papa.workers.ray_session import OBJECT_STORE_BYTES

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from flows.doctor import Finding, State
 from flows.environment import missing_engines, prepare_environment
+from flows.installed import Finding, State
 from flows.server import check_server, running_server
 from papa.errors import PapaError, TransientError
 from papa.storage.filesystem import in_time

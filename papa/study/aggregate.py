@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.encoders.reference import load_tokenizer
 from papa.progress import Progress
-from papa.spec import Order, StudySpec, TaskSpec
+from papa.spec import Order, StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import head_order, order_named, scored_by
 from papa.storage.artifacts import (
@@ -24,6 +24,7 @@ from papa.storage.artifacts import (
     sha256_of_file,
     verify,
 )
+from papa.study.average import Averaged
 from papa.study.kept import digests, kept_section, replace_folder
 from papa.study.locks import claimed
 from papa.study.provenance import Invocation, provenance
@@ -176,21 +177,6 @@ def earlier_results(store: Store, study: str) -> Path | None:
 def specification(study: StudySpec) -> str:
     """The resolved specification as YAML."""
     return write_yaml(study.model_dump(mode="json"))
-
-
-@dataclass(frozen=True)
-class Averaged:
-    """The average of one encoder over one task's training text."""
-
-    label: str
-    encoder: EncoderReference
-    task: TaskSpec
-    constants: Step
-
-    def read(self) -> dict[str, Any]:
-        """The part of it, besides the artifact, that decides the report."""
-        task = self.task.model_dump(mode="json", include={"name", "kind", "slots"})
-        return {"encoder": self.label, "task": task, "tokenizer": self.encoder.tokenizer_digest}
 
 
 def inspected(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from papa.corpora.treebank import Tree
-    from papa.study.aggregate import Averaged
+    from papa.study.average import Averaged
 
 
 def describe_study(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from papa.reporting.page import Section
-    from papa.study.aggregate import Averaged
+    from papa.study.average import Averaged
 
 FOLDER = "descriptions"
 

@@ -16,8 +16,8 @@ from papa.spec.derived import DERIVED
 from papa.spec.orders import is_label_free, scored_by, without_name
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.study import costs
-from papa.study.aggregate import Aggregate, Averaged
-from papa.study.average import Average
+from papa.study.aggregate import Aggregate
+from papa.study.average import Average, Averaged
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived, Given, Matrices, MeanQK
 from papa.study.inputs import StudyInputs, averaged_text

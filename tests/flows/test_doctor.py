@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flows import services
-from flows.doctor import installed
+from flows.installed import installed
 from flows.machine import _disk
 from papa.errors import TransientError
 from papa.storage.filesystem import in_time

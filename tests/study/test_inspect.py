@@ -12,7 +12,8 @@ from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EncoderReference
 from papa.spec.study import HeadScores
 from papa.storage.artifacts import reference
-from papa.study.aggregate import Averaged, inspected
+from papa.study.aggregate import inspected
+from papa.study.average import Averaged
 from tests.study.test_keys import CONSTANTS, STUDY, TEXT
 
 SLOTS, ENCODER = (

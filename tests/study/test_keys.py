@@ -34,8 +34,8 @@ from papa.spec import (
 )
 from papa.spec.cells import Cell
 from papa.spec.methods import HEAD_SCORES
-from papa.study.aggregate import Aggregate, Averaged
-from papa.study.average import Average
+from papa.study.aggregate import Aggregate
+from papa.study.average import Average, Averaged
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived, Given, MeanQK
 from papa.study.frozen_probe import FrozenProbe
