@@ -1,5 +1,5 @@
 """The most constant heads within a drop, for ``papa export``: what a study lacks is run first, then
-numbers of heads between its fractions.
+numbers of heads between its fractions, by bisection, in this process.
 """
 
 from __future__ import annotations
@@ -9,16 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from flows.drops import NO_BASELINES, Answer, answers
 from flows.export import ExportRequest, exportable_step
+from flows.heads import tried_line
 from flows.interrupt import Interruption
+from flows.progress import StudyProgress
 from flows.run import run_study
-from flows.search import search
-from flows.terminal import short_name
+from flows.studies import save_study
+from flows.terminal import say, short_name
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import order_matters
 from papa.spec.file import resolve_study
+from papa.spec.orders import needs_lambda
+from papa.study.here import run_here
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
 
@@ -36,7 +42,7 @@ def run_and_choose(
     ``max_drop``.
 
     What the request needs of the study is run where it is not finished; then numbers of heads
-    between its fractions are tried (``flows.search``).
+    between its fractions are tried.
     """
     part = needed_part(study, request)
     stored = StoredStudy(part, store)
@@ -98,3 +104,52 @@ def _only(what: str, asked: str | None, named: Mapping[str, Any]) -> Any:
         fault = f"{asked} is none of the study's{meant(asked, named)}" if asked else "is missing"
         raise SpecError(f"--{what} {fault}: give one of {', '.join(named)}")
     return found[0]
+
+
+def search(
+    part: StudySpec, store: Store, max_drop: float, answer: Answer
+) -> tuple[StudySpec, Answer]:
+    """The study with the numbers of heads that were tried, and what it says then; both as they were
+    where no number is left between the most that is within the drop and the next that is not.
+
+    Drops are taken to grow with the number of heads: half of what is left is tried next.
+    """
+    console = Console(stderr=True)
+    low, high = _gap(answer)
+    if answer.reason or high - low < 2:
+        return part, answer
+    if part.ranking.until_stable and needs_lambda(answer.order):
+        say(console, "Not searched between fractions: ranking.until_stable ties λ to them.")
+        return part, answer
+    say(console, f"Trying numbers of heads between {low} and {high} of {answer.heads_in_all}:")
+    part, tried = part.model_copy(update={"name": f"{part.name.removesuffix('-within')}-within"}), 0
+    while high - low > 1:
+        count = (low + high) // 2
+        fraction = round(1 - count / answer.heads_in_all, 6)
+        fractions = sorted({*part.fractions, fraction}, reverse=True)
+        part = part.model_copy(update={"fractions": tuple(fractions)})
+        _run_steps(StoredStudy(part, store), whole=False)
+        answer = _answer(part, store, max_drop)
+        say(console, tried_line(answer, count))
+        tried += 1
+        low, high = _gap(answer)
+    say(console, f"{tried} tried: each may be within by luck, so confirm the number on other rows.")
+    save_study(store, part)
+    # The report refers to what was tried, so that 'papa prune' keeps it.
+    _run_steps(StoredStudy(part, store), whole=True)
+    return part, answer
+
+
+def _gap(answer: Answer) -> tuple[int, int]:
+    """The most heads known to be within the drop, and the next number that is not; the same where
+    every number is.
+    """
+    low = answer.most.constant_heads if answer.most else 0
+    counts = (count.constant_heads for count in answer.counts)
+    return low, min((count for count in counts if count > low), default=low)
+
+
+def _run_steps(stored: StoredStudy, *, whole: bool) -> None:
+    steps, study, errors = stored.steps.steps, stored.inputs.study, Console(stderr=True)
+    with StudyProgress(errors if errors.is_terminal else lambda _: None) as progress:
+        run_here(steps if whole else steps[:-1], stored.store, study.execution, progress)
