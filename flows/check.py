@@ -39,6 +39,7 @@ from papa.spec.malformed import MalformedError
 from papa.spec.orders import is_label_free, scored_by
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
+from papa.study.code import check_given
 from papa.study.inputs import (
     ResolvedInputs,
     StudyInputs,
@@ -79,10 +80,16 @@ def check_file(
     *,
     workers: int | None,
     ray_address: str | None,
+    code: Sequence[Path] = (),
 ) -> Checked:
     """``check_study`` of a file; where it has faults itself, the rest is looked at as well."""
     look = partial(
-        check_study, store=store, workers=workers, ray_address=ray_address, fetch_weights=False
+        check_study,
+        store=store,
+        workers=workers,
+        ray_address=ray_address,
+        fetch_weights=False,
+        code=code,
     )
     try:
         return look(load_study(path, overrides))
@@ -104,6 +111,7 @@ def check_study(
     ray_address: str | None = None,
     for_plan: bool = False,
     fetch_weights: bool = True,
+    code: Sequence[Path] = (),
 ) -> Checked:
     """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory and
     disk.
@@ -112,13 +120,16 @@ def check_study(
         for_plan: the study need not run here: published shapes and sizes suffice where the hub does
             not answer.
         fetch_weights: download encoders that are not here, as a run needs, and check their weights.
+        code: files of the user's own, which the study may name.
     """
     check_file_size()
     cluster = cluster_address(study, ray_address)
     if cluster and study.precision == "auto":
         # What its workers' machines can do is not known here.
         study = study.model_copy(update={"precision": "float32"})
-    resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetch_weights)
+    resolved = resolve_inputs(
+        study, shapes_suffice=for_plan, fetch_weights=fetch_weights, code=code
+    )
     problems, texts = resolved.problems, named_texts(study)
     problems += _tokenizers(resolved)
     readable = [
@@ -167,6 +178,10 @@ def check_study(
     inputs = resolved.inputs()
     steps = tracked_steps(inputs, tracking_address(store))
     to_run = not all(step.is_complete(store) for step in steps.steps)
+    for step in steps.steps if inputs.code and not for_plan else ():
+        own = getattr(step, "code", None)
+        if own and not step.is_complete(store):
+            check_given(own)
     if here and to_run:
         problems = capacity()
     if to_run and fetch_weights and not (for_plan or problems):

@@ -35,12 +35,12 @@ def trained_probe(
     status: Any,
 ) -> TrainedProbe | None:
     """The probe of a finished cell for its first seed, which no validation row has chosen; None of
-    a model's own head and of masked words.
+    a model's own head, of masked words, and where code of the user's own scores or predicts.
     """
     from papa.exporting.trained import TrainedProbe
     from papa.scores.metrics import positive_class
 
-    if isinstance(step, Own) or corpus.kind == "mlm":
+    if isinstance(step, Own) or step.code or corpus.kind == "mlm":
         return None
     probe = ThisProcess(device).run(
         _train,

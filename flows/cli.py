@@ -13,6 +13,7 @@ from flows.describe import describe
 from flows.doctor import doctor
 from flows.options import (
     DEFAULT_STORE,
+    Code,
     Overrides,
     RayAddress,
     StoreAddress,
@@ -79,6 +80,7 @@ def run(
         ),
     ] = None,
     overrides: Overrides = None,
+    code: Code = None,
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
     ray_address: RayAddress = None,
@@ -115,6 +117,7 @@ def run(
             interruption,
             study=study,
             overrides=overrides or [],
+            code=code or [],
             workers=workers,
             ray_address=ray_address,
             verbose=verbose,
@@ -125,6 +128,7 @@ def run(
 def check(
     study: Study,
     overrides: Overrides = None,
+    code: Code = None,
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
     ray_address: RayAddress = None,
@@ -137,7 +141,12 @@ def check(
         from flows.show import show_checked
 
         checked = check_file(
-            study, overrides or [], open_store(store), workers=workers, ray_address=ray_address
+            study,
+            overrides or [],
+            open_store(store),
+            workers=workers,
+            ray_address=ray_address,
+            code=code or [],
         )
         show_checked(checked, Console())
 
@@ -146,6 +155,7 @@ def check(
 def plan(
     study: Study,
     overrides: Overrides = None,
+    code: Code = None,
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
     gpus: Annotated[
@@ -166,7 +176,7 @@ def plan(
         from flows.plan import Cluster, show_plan
 
         opened = open_store(store)
-        checked = check_study(spec, opened, for_plan=True, fetch_weights=False)
+        checked = check_study(spec, opened, for_plan=True, fetch_weights=False, code=code or [])
         show_plan(checked, opened, Console(), Cluster(nodes, workers, gpus, tflops))
 
 

@@ -36,7 +36,8 @@ def int8_scores(
     """What scores an encoder in int8 as the study scored a cell: same rows, probes and seeds.
 
     Drops are from the study's original, paired by seed and example. A model's own head is no part
-    of the export, so its use has no score here.
+    of the export, so its use has no score here; nor has what code of the user's own scores, which
+    an export does not run.
     """
     from papa.attention.replacement import replaced
     from papa.encoders.encoder import Encoder
@@ -47,7 +48,7 @@ def int8_scores(
     original = _original(stored, cell)
 
     def scored(encoder: FeatureModel, constant: bool) -> dict[str, float | None] | None:
-        if isinstance(step, Own):
+        if isinstance(step, Own) or step.code:
             return None
         in_graph = isinstance(encoder, GraphFeatures)
         if in_graph and step.task.probe.encoder_dropout:

@@ -35,6 +35,14 @@ Overrides = Annotated[
     list[str] | None,
     option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated."),
 ]
+Code = Annotated[
+    list[Path] | None,
+    option(
+        "--code",
+        metavar="FILE.py",
+        help="Code of your own that the study names, and that is run; may be repeated.",
+    ),
+]
 StoreAddress = Annotated[
     str,
     typer.Option(

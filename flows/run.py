@@ -43,6 +43,7 @@ def run_study(
     *,
     study: Path | None = None,
     overrides: Sequence[str] = (),
+    code: Sequence[Path] = (),
     workers: int | None = None,
     ray_address: str | None = None,
     verbose: bool = False,
@@ -61,8 +62,9 @@ def run_study(
     from flows.studies import save_study
     from papa.study.aggregate import earlier_results
 
-    checked = check_study(spec, store, workers=workers, ray_address=ray_address)
-    saved = save_study(store, spec)
+    checked = check_study(spec, store, workers=workers, ray_address=ray_address, code=code)
+    found = checked.inputs.study
+    saved = save_study(store, spec.model_copy(update={"code": found.code, "scores": found.scores}))
     errors = Console(stderr=True)
     with ExitStack() as stack:
         with (

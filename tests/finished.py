@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from flows.studies import save_study
@@ -16,16 +17,19 @@ from tasks.track import tracked_steps
 from tests.study.told import Told
 
 
-def finish_study(file: str, store: Path, *overrides: str, tracked: bool = False) -> Told:
+def finish_study(
+    file: str, store: Path, *overrides: str, tracked: bool = False, code: Sequence[Path] = ()
+) -> Told:
     """What ``papa run`` leaves of a study in its file, without the records of Prefect and, unless
     ``tracked``, of MLflow; which steps it ran and which were damaged.
     """
     spec, place, told = load_study(Path(file), overrides), Store(store), Told()
     place.make()
-    save_study(place, spec)
-    inputs = check_inputs(spec)
-    found = tracked_steps(inputs, tracking_address(place)) if tracked else study_steps(inputs)
-    run_here(found.steps, place, spec.execution, told)
+    inputs = check_inputs(spec, code=code)
+    found = {"code": inputs.study.code, "scores": inputs.study.scores}
+    save_study(place, spec.model_copy(update=found))
+    steps = tracked_steps(inputs, tracking_address(place)) if tracked else study_steps(inputs)
+    run_here(steps.steps, place, spec.execution, told)
     return told
 
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from papa.reporting.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
 from papa.scores.metrics import MEANINGS
 from papa.spec import (
+    CodeSpec,
     Columns,
     ConstantsKind,
     ConstantsSpec,
@@ -56,6 +57,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "The probe": ProbeSpec,
     "Constant matrices": ConstantsSpec,
     "Head scores": HeadScores,
+    "Code": CodeSpec,
     "Ranking": RankingSpec,
     "Layout": LayoutSpec,
     "Features": FeaturesSpec,

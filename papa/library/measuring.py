@@ -17,15 +17,16 @@ from papa.library.bars import Bars
 from papa.library.constants import Constants, own_constants
 from papa.library.decoder import Decoder
 from papa.library.encoder import TextEncoder
-from papa.library.orders import OwnOrder, named_orders
 from papa.library.tasks import LabelledData, Task, study_inputs
 from papa.probes.own import check_own
+from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
 from papa.reporting.certainty import certainty
 from papa.reporting.columns import INFLUENCE_COLUMNS
 from papa.reporting.summary import summarise
 from papa.reporting.tables import score_tables
+from papa.scores.own import OwnCode
 from papa.spec import ConstantsSpec, Order
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
@@ -193,8 +194,8 @@ def measure(
             )
             study = inputs.study.model_copy(update={"constants": every})
             inputs = replace(inputs, study=study, matrices=own)
-        if inputs.code:
-            _check_code(inputs, store)
+        for code in inputs.code.values():
+            _check_code(code, inputs, store)
         if spec.head == "own":
             check_own(spec, encoder.reference, None, None)
         opened, found = Store(folder), study_steps(inputs)
@@ -204,15 +205,14 @@ def measure(
         return _measurement(found.parts[0], {step: step.reference(opened) for step in steps})
 
 
-def _check_code(inputs: StudyInputs, store: str | Path | None) -> None:
-    assert inputs.code is not None
+def _check_code(code: OwnCode, inputs: StudyInputs, store: str | Path | None) -> None:
     trained = [constants.kind for constants in inputs.study.constants if constants.is_trained]
-    if inputs.code.probe is not None and trained:
+    if code.probe is not None and trained:
         raise SpecError(
             f"constants: {trained[0]} ones are trained with PAPA's own probe: leave them out, or "
             "the task's probe"
         )
-    if store is not None and inputs.code.digest is None:
+    if store is not None and code.digest is None:
         raise SpecError(
             "the task has code of your own that no module's file holds, and results in a store are "
             "known by what they were computed with: put it at the top of a module that you import, "

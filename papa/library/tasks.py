@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet
-from torch import nn
 
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.rows import rows_of
@@ -23,9 +22,9 @@ from papa.errors import DataError, SpecError, nearest_first
 from papa.library.decoder import Decoder
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
-from papa.probes.own_probe import is_estimator
+from papa.probes.own_probe import check_probe
 from papa.scores.own import OwnCode, OwnMetric, OwnScore
-from papa.spec import Metric, StudySpec, TaskKind
+from papa.spec import NamedMetric, StudySpec, TaskKind
 from papa.spec.file import registry, resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
@@ -74,7 +73,7 @@ class Task:
     text_pair: str | None = None
     words: str | None = None
     label: str | None = "label"
-    metric: Metric | OwnMetric = "accuracy"
+    metric: NamedMetric | OwnMetric = "accuracy"
     labels: tuple[str, ...] | None = None
     positive: str | None = None
     learning_rate: float | None = None
@@ -129,19 +128,14 @@ class Task:
                 "probe: one of your own predicts classes from features: name their label, and "
                 "leave head out"
             )
-        makes = callable(self.probe) and not isinstance(self.probe, nn.Module)
-        if self.probe is not None and not (is_estimator(self.probe) or makes):
-            raise SpecError(
-                f"probe is a {type(self.probe).__name__}, expected an estimator with fit and "
-                "predict, or a function of (inputs, classes) such as torch.nn.Linear, which makes "
-                "a module for each seed"
-            )
+        if self.probe is not None:
+            check_probe(self.probe)
         if self.probe is not None and self.metric == "spearman":
             raise SpecError("probe: one of your own predicts classes, and spearman is of numbers")
         given = (metric, self.probe, self.score)
         return None if given == (None, None, None) else OwnCode(*given)
 
-    def named_metric(self, causal: bool) -> Metric:
+    def named_metric(self, causal: bool) -> NamedMetric:
         """The metric, or, of code of the user's own, one that reads the same labels."""
         if self.score is None and not callable(self.metric):
             return self.metric
@@ -199,7 +193,8 @@ def study_inputs(
         if code and (code.metric or code.score):
             own = study.tasks[0].model_copy(update={"metric": "own"})
             study = study.model_copy(update={"tasks": (own,)})
-        yield replace(inputs_with(study, encoder.reference), code=code)
+        inputs = inputs_with(study, encoder.reference)
+        yield replace(inputs, code={inputs.study.tasks[0]: code}) if code else inputs
 
 
 @dataclass(frozen=True)
@@ -237,7 +232,8 @@ def prepared(
             folder / "corpus",
             shard_rows=study.execution.shard_rows,
         )
-        yield PreparedStudy(study, load_corpus(folder / "corpus"), folder, inputs.code)
+        code = inputs.code.get(study.tasks[0])
+        yield PreparedStudy(study, load_corpus(folder / "corpus"), folder, code)
 
 
 def _named(name: str, task: Task | None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.probes.training import SeedScore, train_probes
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
+from papa.scores.named import loaded
 from papa.scores.own import OwnCode, Score, scorer
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
@@ -111,9 +112,10 @@ def evaluate_cell(
 
         train_source = source(train, keep_train, task.probe.encoder_dropout, 0)
         validation_source = source(validation, fits, False, extracted - len(validation))
-        if code and is_estimator(code.probe):
-            return fit_estimators(code.probe, train_source, validation_source, seeds, score)
-        probe = probe or build_probe(encoder, corpus, task, seeds, code.probe if code else None)
+        own = loaded(code.probe) if code else None
+        if is_estimator(own):
+            return fit_estimators(own, train_source, validation_source, seeds, score)
+        probe = probe or build_probe(encoder, corpus, task, seeds, own)
         return train_probes(
             probe.to(encoder.device),
             train_source,

@@ -35,6 +35,21 @@ def is_estimator(probe: Any) -> bool:
     return not isinstance(probe, type) and hasattr(probe, "fit") and hasattr(probe, "predict")
 
 
+def check_probe(probe: Any) -> None:
+    """Refuse what is no probe.
+
+    Raises:
+        SpecError: it is.
+    """
+    makes = callable(probe) and not isinstance(probe, nn.Module)
+    if not (is_estimator(probe) or makes):
+        raise SpecError(
+            f"probe is a {type(probe).__name__}, expected an estimator with fit and predict, or a "
+            "function of (inputs, classes) such as torch.nn.Linear, which makes a module for each "
+            "seed"
+        )
+
+
 def probe_inputs(
     features: PackedFeatures, rows: Int[Tensor, " rows"]
 ) -> tuple[Float[Tensor, "n layers_width"], Shaped[Tensor, " n"]]:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from papa.spec import Metric
-from papa.spec.task import EMBEDDING_METRICS, RANKED
+from papa.spec.task import EMBEDDING_METRICS, RANKED, is_own
 
 Values = np.ndarray | np.floating
 """One number for each set of totals; a scalar for one set."""
@@ -77,7 +77,7 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
         examples: as ``example_counts`` returns them; of a measure of embeddings, and of a metric of
             the user's own, these values themselves.
     """
-    if metric in (*EMBEDDING_METRICS, "own"):
+    if metric in EMBEDDING_METRICS or is_own(metric):
         return examples[:, 0]
     if metric in RANKED:
         others = (np.delete(examples, row, axis=0) for row in range(len(examples)))

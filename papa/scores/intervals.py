@@ -17,13 +17,13 @@ from jaxtyping import Float
 
 from papa.scores.examples import influence
 from papa.spec import Metric
-from papa.spec.task import RANKED
+from papa.spec.task import RANKED, is_own
 
 _ANY = (-math.inf, math.inf)
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("matthews", *RANKED, "similarities", "cosine"), (-1.0, 1.0)),
     **dict.fromkeys(("divergence", "loss_before", "loss_after"), (0.0, math.inf)),
-    **dict.fromkeys(("own", "score_before", "score_after"), _ANY),
+    **dict.fromkeys(("score_before", "score_after"), _ANY),
     **dict.fromkeys(("loss_difference", "score_difference"), _ANY),
     "negative_log_perplexity": (-math.inf, 0.0),
     "cosine_lost": (0.0, 2.0),
@@ -89,7 +89,7 @@ def unit_of(metric: str) -> float:
     """What one example in n may change of a score, times n; nan for a metric of the user's own,
     whose scale nobody knows.
     """
-    return math.nan if metric == "own" else 1.0
+    return math.nan if is_own(metric) else 1.0
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -126,7 +126,7 @@ def joint(found: Measured) -> Interval:
 
 def clipped(metric: str, found: Interval) -> Interval:
     """The interval of a score or measure, without what nothing in the metric can be."""
-    least, most = _RANGES.get(metric, (0.0, 1.0))
+    least, most = _ANY if is_own(metric) else _RANGES.get(metric, (0.0, 1.0))
     return replace(found, low=max(found.low, least), high=min(found.high, most))
 
 

@@ -38,7 +38,7 @@ MEANINGS: dict[Metric, str] = {
     "nearest_1": "the share of sentences whose nearest neighbour stays",
     "similarities": "Spearman's correlation of the cosines of all pairs with the original's",
     "cosine": "the mean cosine of a sentence's embedding to the original's",
-    "own": "what a function of the user's gives: of `papa.Task` alone, no study's file names code",
+    "own": "what a function of the user's gives; in a study its metric is `module:name`",
 }
 """What a score in each metric is."""
 

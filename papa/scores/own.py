@@ -16,6 +16,7 @@ from jaxtyping import Int, Shaped
 
 from papa.errors import DataError, SpecError
 from papa.scores.metrics import Scored, positive_class, scored
+from papa.scores.named import Named
 from papa.spec import TaskSpec
 
 Score = Callable[[np.ndarray, np.ndarray, np.ndarray], Scored]
@@ -30,7 +31,7 @@ larger the better.
 
 @dataclass(frozen=True)
 class OwnCode:
-    """What a measurement runs of the user's own; no study's file and no store names any.
+    """What a measurement runs of the user's own, as it is or ``Named``.
 
     Attributes:
         metric: how predictions are scored.
@@ -65,6 +66,8 @@ def _source(code: Any) -> str | None:
     """
     if code is None or isinstance(code, bool | int | float | str):
         return repr(code)
+    if isinstance(code, Named):
+        return f"{code.name}:{code.digest}"
     if isinstance(code, list | tuple):
         return _joined(type(code).__name__, code)
     settings = ""
@@ -154,4 +157,8 @@ def checked_score(found: Any) -> Any:
 
 
 def _name(code: Any) -> str:
-    return str(getattr(code, "__name__", type(code).__name__))
+    return (
+        code.name
+        if isinstance(code, Named)
+        else str(getattr(code, "__name__", type(code).__name__))
+    )

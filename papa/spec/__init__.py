@@ -3,6 +3,7 @@
 from papa.spec.constants import ConstantsSpec
 from papa.spec.data import Columns, EmbeddedSource, FilesSource, HubSource, Source
 from papa.spec.study import (
+    CodeSpec,
     EncoderSpec,
     ExecutionSpec,
     FeaturesSpec,
@@ -11,7 +12,7 @@ from papa.spec.study import (
     RankingSpec,
     StudySpec,
 )
-from papa.spec.task import Metric, ProbeSpec, TaskKind, TaskSpec
+from papa.spec.task import Metric, NamedMetric, ProbeSpec, TaskKind, TaskSpec
 from papa.spec.values import (
     ConstantsKind,
     Fraction,
@@ -26,6 +27,7 @@ from papa.spec.values import (
 )
 
 __all__ = [
+    "CodeSpec",
     "Columns",
     "ConstantsKind",
     "ConstantsSpec",
@@ -41,6 +43,7 @@ __all__ = [
     "LayoutSpec",
     "Metric",
     "Name",
+    "NamedMetric",
     "Order",
     "Positive",
     "Precision",

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import PapaError, Problem, SpecError, in_one_line, meant, shortened, shown
 from papa.spec import StudySpec, listed
+from papa.spec.code import module_of
 from papa.spec.document import read_yaml, text_of
 from papa.spec.head_scores import load_scores
 from papa.spec.malformed import MalformedError
@@ -224,7 +225,7 @@ def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict
         {"name": name, "values": load_scores(_absolute(name, folder, where)).tolist()}
         for where in [f"{origin}: the file of scores"]
         for name in named
-        if name not in held
+        if name not in held and not module_of(name)
     ]
     return {"scores": [*scores, *read]} if named else {}
 

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from papa.errors import meant, shortened, shown
 from papa.spec import (
+    CodeSpec,
     Columns,
     ConstantsSpec,
     EncoderSpec,
@@ -128,6 +129,7 @@ def _model_at(steps: Sequence[str]) -> type[BaseModel] | None:
         "corpus": TaskSpec,
         "columns": Columns,
         "scores": HeadScores,
+        "code": CodeSpec,
         "probe": ProbeSpec,
         "ranking": RankingSpec,
         "layout": LayoutSpec,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from papa.spec.code import module_of
 from papa.spec.methods import HEAD_SCORES
 
 if TYPE_CHECKING:  # specifications and plans need orders and no torch
@@ -70,7 +71,7 @@ SCORES, REVERSED = "scores", "reversed:"
 
 def order_named(order: str) -> HeadOrder:
     """The head order of a name: an entry of ``HEAD_ORDERS``, a method of ``HEAD_SCORES``,
-    ``scores:NAME``, or any of them from its end: ``reversed:…``.
+    ``scores:NAME``, code of the user's own, or any of them from its end: ``reversed:…``.
 
     Raises:
         KeyError: there is none.
@@ -82,8 +83,8 @@ def order_named(order: str) -> HeadOrder:
             label=f"{other.label}, reversed",
             arrange=lambda heads, *given: other.arrange(heads, *given)[::-1],
         )
-    if order.partition(":")[0] == SCORES:
-        label = f"scores of {order.partition(':')[2].rpartition('/')[2]}"
+    if (name := scores_in(order)) is not None:
+        label = name if module_of(name) else f"scores of {name.rpartition('/')[2]}"
         return HeadOrder(
             label, lambda heads, lambdas, places: [heads[position] for position in places]
         )
@@ -95,14 +96,17 @@ def order_named(order: str) -> HeadOrder:
 
 
 def scores_in(order: str) -> str | None:
-    """The name of the scores that an order follows; None for another."""
-    kind, _, name = order.removeprefix(REVERSED).partition(":")
-    return name if kind == SCORES else None
+    """The name of the scores that an order follows, its own where it is code's; None for others."""
+    order = order.removeprefix(REVERSED)
+    kind, _, name = order.partition(":")
+    return order if module_of(order) else name if kind == SCORES else None
 
 
 def without_name(order: str) -> str:
     """The order as keys have it, whatever its scores are called: the draw tells their heads."""
-    return order.partition(SCORES)[0] + SCORES if scores_in(order) is not None else order
+    if scores_in(order) is None:
+        return order
+    return f"{REVERSED}{SCORES}" if order.startswith(REVERSED) else SCORES
 
 
 def scored_by(order: str) -> str | None:

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from papa.errors import shown
+from papa.spec.code import module_of
 from papa.spec.constants import ConstantsSpec
 from papa.spec.decoders import OF_DECODERS
 from papa.spec.derived import most_of
@@ -74,6 +75,15 @@ class HeadScores(Frozen):
                 "layers have scores of different numbers of heads: give one for every head"
             )
         return values
+
+
+class CodeSpec(Frozen):
+    """A file of the user's own code, as the command line gave it."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """What stands before the colon in ``module:name``: the file's name without .py."""
+    sha256: str
+    """Of its text, by which what it computes is known."""
 
 
 class LayoutSpec(Frozen):
@@ -174,10 +184,15 @@ class StudySpec(Frozen):
     """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first
     or random; by a method that scores heads, the smallest score first: gradient, shapley, greedy,
     gates, effect, and label-free confidence, variance, distance (to constant) or self_lambda; or by
-    somebody's scores, likewise: 'scores:FILE' (``papa.load_scores`` says what it may hold). Each
-    also from its end: reversed:distance."""
+    somebody's scores, likewise: 'scores:FILE' (``papa.load_scores`` says what it may hold); or by
+    code of your own: module:name (docs/how-to/own-data.md). Each also from its end:
+    reversed:distance."""
     scores: tuple[HeadScores, ...] = ()
-    """Scores of heads that orders name; those of scores:FILE are added by themselves."""
+    """Scores of heads that orders name; those of scores:FILE and of module:name are added by
+    themselves.
+    """
+    code: tuple[CodeSpec, ...] = ()
+    """The files of code of your own; added by themselves from --code."""
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
     """Shares of heads that stay input-dependent; 1 is the original, against which every drop is
     measured.
@@ -222,7 +237,9 @@ class StudySpec(Frozen):
     def _every_score_is_there(self) -> StudySpec:
         names = [scores.name for scores in self.scores]
         missing = [
-            name for name in map(scores_in, self.orders) if name is not None and name not in names
+            name
+            for name in map(scores_in, self.orders)
+            if name is not None and name not in names and not module_of(name)
         ]
         if missing:
             raise ValueError(
@@ -287,6 +304,12 @@ class StudySpec(Frozen):
     def _own_heads_are_not_trained(self) -> StudySpec:
         own = [task.name for task in self.tasks if task.head == "own"]
         trained = [constants.kind for constants in self.constants if constants.is_trained]
+        probed = [task.name for task in self.tasks if task.own_probe]
+        if probed and trained:
+            raise ValueError(
+                f"constants: {trained[0]} ones are trained with PAPA's own probe, and task "
+                f"{probed[0]} has own_probe"
+            )
         if own and trained:
             raise ValueError(
                 f"constants: {trained[0]} ones are trained with a probe, and task {own[0]} has "
@@ -306,5 +329,5 @@ class StudySpec(Frozen):
         return self
 
     _listed_once = field_validator(
-        "encoders", "tasks", "constants", "orders", "scores", "fractions", "seeds"
+        "encoders", "tasks", "constants", "orders", "scores", "code", "fractions", "seeds"
     )(no_repeats)

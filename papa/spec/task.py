@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from papa.errors import joined, shown
+from papa.spec.code import module_of
 from papa.spec.data import Columns, Source
 from papa.spec.values import Frozen, Name, Positive, Rate, Seed, listed, refuse_unknown
 
 TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
-Metric = Literal[
+NamedMetric = Literal[
     "accuracy",
     "matthews",
     "f1",
@@ -28,6 +29,15 @@ Metric = Literal[
     "nearest_10",
     "own",
 ]
+
+
+def _named(metric: object) -> object:
+    if not module_of(metric):
+        refuse_unknown(metric, (one for one in get_args(NamedMetric) if one != "own"))
+    return metric
+
+
+Metric = Annotated[str, BeforeValidator(_named)]
 METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "text": ("accuracy", "matthews", "f1", "spearman"),
     "pair": ("accuracy", "matthews", "f1", "spearman"),
@@ -52,8 +62,15 @@ OWN_METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
     "causal": ("agreement",),
 }
 """What else a model's own head on a task of each kind may be scored by."""
+_OF_CLASSES: tuple[TaskKind, ...] = ("text", "pair", "words")
+"""The kinds that metrics and probes of the user's own are for."""
 OWN_RATE = 0.02
 """The rate of λ on a model's own head: θ is trained alone, and hardly moves at a probe's."""
+
+
+def is_own(metric: str) -> bool:
+    """Whether a metric is a function of the user's."""
+    return metric == "own" or module_of(metric) is not None
 
 
 class ProbeSpec(Frozen):
@@ -84,11 +101,6 @@ class ProbeSpec(Frozen):
         return 0.0 if value is None else value
 
 
-def _named(metric: object) -> object:
-    refuse_unknown(metric, (one for one in get_args(Metric) if one != "own"))
-    return metric
-
-
 class TaskSpec(Frozen):
     """A task: its text, its labels, its layout length S and its probe."""
 
@@ -107,8 +119,10 @@ class TaskSpec(Frozen):
     """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct
     training labels.
     """
-    metric: Annotated[Metric, BeforeValidator(_named)]
-    """What a score is; the kind of the task says which it may be."""
+    metric: Metric
+    """What a score is; the kind of the task says which it may be. Or a function of your own,
+    ``module:name``: of true and predicted classes (docs/how-to/own-data.md).
+    """
     positive: str | None = None
     """f1: the name of its positive class; None takes class 1."""
     slots: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
@@ -119,6 +133,10 @@ class TaskSpec(Frozen):
     """
     probe: ProbeSpec
     """How the probe is trained."""
+    own_probe: str | None = None
+    """A probe of your own, ``module:name``: an estimator, or a function of (inputs, classes) that
+    gives a module (docs/how-to/own-data.md).
+    """
     head: Literal["probe", "own"] = "probe"
     """What gives answers: a probe that is trained on the frozen encoder, or the model's own head,
     as it is.
@@ -180,11 +198,13 @@ class TaskSpec(Frozen):
             metrics += OWN_METRICS_OF_KINDS[self.kind]
         elif self.metric in UNLABELLED_METRICS:
             raise ValueError(f"metric: {self.metric} compares a model with itself: set head: own")
-        if self.metric not in metrics:
+        if self.metric not in metrics and not (is_own(self.metric) and self.kind in _OF_CLASSES):
             raise ValueError(
                 f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not "
                 f"'{self.metric}'"
             )
+        if self.own_probe is not None:
+            self._has_a_probe_of_its_own()
         if self.positive is not None and self.metric != "f1":
             raise ValueError(
                 f"positive: only metric f1 has a positive class, and the metric is {self.metric}"
@@ -200,6 +220,17 @@ class TaskSpec(Frozen):
                 f"{known}"
             )
         return self
+
+    def _has_a_probe_of_its_own(self) -> None:
+        if not module_of(self.own_probe):
+            raise ValueError(
+                f"own_probe is {shown(self.own_probe)}: expected module:name, such as my_code:probe"
+            )
+        if self.head == "own" or self.kind not in _OF_CLASSES or self.regression:
+            raise ValueError(
+                "own_probe: it predicts classes from features: leave it out of a task of "
+                f"{'head: own' if self.head == 'own' else f'metric {self.metric}'}"
+            )
 
     def _is_for_a_decoder(self) -> None:
         others = [name for name, column in self.columns if column is not None and name != "text"]
@@ -230,7 +261,8 @@ class TaskSpec(Frozen):
     @property
     def with_itself(self) -> bool:
         """Whether a model's own head is compared with what it answered before."""
-        agrees = self.metric in ("agreement", "own") and self.kind not in ("mlm", "causal")
+        own = self.metric == "agreement" or is_own(self.metric)
+        agrees = own and self.kind not in ("mlm", "causal")
         return self.head == "own" and (agrees or self.of_embeddings)
 
     @property

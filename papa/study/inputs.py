@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,7 @@ from papa.spec import ConstantsSpec, EncoderSpec, Frozen, HubSource, Source, Stu
 from papa.spec.decoders import OF_DECODERS
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import scored_by
+from papa.study.code import code_of, read_code, with_code, with_orders
 from papa.study.costs import Size, size_of
 
 _AT_ONCE = 16
@@ -46,8 +47,8 @@ class StudyInputs:
     Attributes:
         study: the study with every branch of the hub replaced by its commit.
         sizes: about how much text each task has, by source and rows asked for.
-        code: of the user's own, which ``papa.measure`` alone takes.
-        matrices: likewise, ``ConstantMatrices`` by the kind that ``study`` calls them.
+        code: of the user's own, of the tasks that have any.
+        matrices: ``ConstantMatrices`` of ``papa.measure`` by the kind that ``study`` calls them.
     """
 
     study: StudySpec
@@ -55,15 +56,18 @@ class StudyInputs:
     fingerprints: Mapping[Source, str]
     sizes: Mapping[TaskSpec, Size]
     labels: Mapping[EncoderReference, str]
-    code: OwnCode | None = None
+    code: Mapping[TaskSpec, OwnCode] = field(default_factory=dict)
     matrices: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInputs:
+def check_inputs(
+    study: StudySpec, *, shapes_suffice: bool = False, code: Sequence[Path] = ()
+) -> StudyInputs:
     """Resolve encoders and sources and check that they fit each other; no row is read. For plans
-    ``shapes_suffice``: published ones replace what an unreachable hub does not give.
+    ``shapes_suffice``: published ones replace what an unreachable hub does not give. ``code``: files
+    of the user's own, which the study may name.
     """
-    resolved = resolve_inputs(study, shapes_suffice=shapes_suffice)
+    resolved = resolve_inputs(study, shapes_suffice=shapes_suffice, code=code)
     if resolved.problems:
         raise CheckError(resolved.problems)
     return resolved.inputs()
@@ -71,7 +75,7 @@ def check_inputs(study: StudySpec, *, shapes_suffice: bool = False) -> StudyInpu
 
 def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
     """The inputs of a study whose one encoder is at hand."""
-    (spec,) = study.encoders
+    (spec,), study = study.encoders, with_code(study, {})
     sources = {text.source: _source(text.source) for text in named_texts(study)}
     return ResolvedInputs(study, {spec: encoder}, sources).inputs()
 
@@ -89,6 +93,7 @@ class ResolvedInputs:
         problems: what keeps the study from running.
         unreachable: the hub's failures that published shapes and sizes make up for.
         assumed: the sources that published sizes replace.
+        texts: of the files of code that are given, by what the study calls them.
     """
 
     study: StudySpec
@@ -99,6 +104,7 @@ class ResolvedInputs:
     problems: list[Problem] = field(default_factory=list)
     unreachable: list[HubUnreachableError] = field(default_factory=list)
     assumed: set[Source] = field(default_factory=set)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     def inputs(self) -> StudyInputs:
         """The study's inputs; only where there is no problem."""
@@ -109,12 +115,14 @@ class ResolvedInputs:
                 seen = next((seen for seen in self.rows if laid_out_like(text, seen) == text), None)
                 counted = (self.rows[seen], self.tokens.get(seen)) if seen else ()
                 sizes[self.at_commit(text)] = size_of(text, *counted)
+        code = {task: code_of(study, task, self.texts) for task in study.tasks}
         return StudyInputs(
             study=study,
             encoders=encoders,
             fingerprints=dict(self.sources.values()),
             sizes=sizes,
             labels=labels_of(encoders),
+            code={task: found for task, found in code.items() if found},
         )
 
     def pinned(self) -> StudySpec:
@@ -140,7 +148,11 @@ class ResolvedInputs:
 
 
 def resolve_inputs(
-    study: StudySpec, *, shapes_suffice: bool = False, fetch_weights: bool = True
+    study: StudySpec,
+    *,
+    shapes_suffice: bool = False,
+    fetch_weights: bool = True,
+    code: Sequence[Path] = (),
 ) -> ResolvedInputs:
     """Resolve encoders and sources concurrently, and collect what is wrong with them.
 
@@ -148,11 +160,14 @@ def resolve_inputs(
         shapes_suffice: published shapes and sizes replace what an unreachable hub does not give.
         fetch_weights: download the weights of encoders that are not here; without them their
             digests are unknown.
+        code: files of the user's own, which the study may name.
     """
+    texts = read_code(code)
+    study = with_code(study, texts)
     precision = chosen_precision(
         study.precision, (spec.name for spec in study.encoders), device_of(study)
     )
-    resolved = ResolvedInputs(study.model_copy(update={"precision": precision}))
+    resolved = ResolvedInputs(study.model_copy(update={"precision": precision}), texts=texts)
     encoders = {
         spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)
     }
@@ -191,6 +206,8 @@ def resolve_inputs(
             resolved.problems.append(Problem(where, result))
         else:
             resolved.sources[source] = result
+    for encoder in [*resolved.encoders.values()][:1]:
+        resolved.study = with_orders(resolved.study, texts, encoder.layers, encoder.heads)
     resolved.problems += _misfits(resolved)
     resolved.problems += problems_of(
         "encoders", partial(labels_of, tuple(resolved.encoders.values()))

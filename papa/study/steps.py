@@ -218,14 +218,14 @@ class _Builder:
         name = f"baseline · {self._name(encoder, task)}"
         flops = costs.baseline_flops(encoder, self.inputs.sizes[task], task, study)
         asked = corpus, task, study.seeds, study.features
-        return self._once(Baseline(name, flops, encoder, *asked, code=self.inputs.code))
+        return self._once(Baseline(name, flops, encoder, *asked, code=self.inputs.code.get(task)))
 
     def _probes(
         self, encoder: EncoderReference, task: TaskSpec, spec: ConstantsSpec, cell: Cell
     ) -> tuple[Probe | Own, ...]:
         """What scores a cell: one step for all seeds, or one per seed that has its own heads."""
         study, heads = self.study, encoder.layers * encoder.heads
-        result = cell.result(heads)
+        result, code = cell.result(heads), self.inputs.code.get(task)
         corpus = self._corpus(encoder, task)
         rankings = self._rankings(encoder, task, result.order)
         found: list[Probe | Own] = []
@@ -244,10 +244,9 @@ class _Builder:
                 original = self._answers(
                     f"answers · {self._name(encoder, task)} · no constant head", encoder, task
                 )
-                own = Own(
-                    f"own · {what}", 0.0, answers, original, task, seeds, code=self.inputs.code
+                found.append(
+                    self._once(Own(f"own · {what}", 0.0, answers, original, task, seeds, code=code))
                 )
-                found.append(self._once(own))
                 continue
             probe = Probe(
                 f"probe · {what}",
@@ -263,7 +262,7 @@ class _Builder:
                 constants is not None and spec.is_trained,
                 seeds,
                 study.features,
-                code=self.inputs.code,
+                code=code,
             )
             found.append(self._once(probe))
         return tuple(found)
@@ -282,7 +281,10 @@ class _Builder:
         """What the model's own head answers; metrics on one text share it."""
         flops = costs.answering_flops(encoder, self.inputs.sizes[task])
         asked = self._corpus(encoder, task), constants, task, order, count, rankings, draw
-        return self._once(Answers(name, flops, encoder, *asked, code=self.inputs.code))
+        code = self.inputs.code.get(task)
+        # A metric comes later.
+        code = code if code and code.score else None
+        return self._once(Answers(name, flops, encoder, *asked, code=code))
 
 
 def _condition(result: Result, heads_in_all: int) -> str:

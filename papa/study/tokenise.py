@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from papa.corpora import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
-from papa.spec.task import UNLABELLED_METRICS
+from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.storage.artifacts import ArtifactReference
 from papa.study.step import Context, Step, WorkerStep, identity
 
@@ -87,9 +87,11 @@ def corpus_part(task: TaskSpec) -> dict[str, Any]:
     return {
         **task.model_dump(mode="json", include=part),
         "regression": task.regression,
-        # Of those without labels none decides how the text is read.
+        # Of those without labels none decides how the text is read, nor do functions of the user's.
         "metric": "agreement"
         if task.metric in UNLABELLED_METRICS or task.kind == "causal"
+        else "accuracy"
+        if is_own(task.metric)
         else task.metric,
     }
 

@@ -12,7 +12,7 @@ import yaml
 
 from papa.reporting.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
 from papa.scores.metrics import MEANINGS
-from papa.spec import Frozen, Metric, StudySpec
+from papa.spec import Frozen, NamedMetric, StudySpec
 from papa.spec.file import resolve_study
 from tests.reporting.studies import results
 
@@ -69,7 +69,7 @@ def test_the_examples_are_a_study(study_file: ModuleType, tmp_path: Path) -> Non
 
 def test_columns_and_metrics_are_those_there_are(study_file: ModuleType) -> None:
     assert set(results().columns) <= set(RESULT_COLUMNS)
-    assert set(MEANINGS) == set(get_args(Metric))
+    assert set(MEANINGS) == set(get_args(NamedMetric))
     page = study_file.columns_page()
     for name in (*RESULT_COLUMNS, *SUMMARY_COLUMNS, *ORDER_COLUMNS, *MEANINGS):
         assert f"| `{name}` | " in page

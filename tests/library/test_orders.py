@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import papa
-from papa.library.orders import named_orders
+from papa.ranking.given import named_orders
 
 SCORES = np.arange(6.0).reshape(2, 3)[::-1].copy()  # the second layer first
 HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]

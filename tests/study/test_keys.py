@@ -123,6 +123,7 @@ STUDY = StudySpec.model_validate(
         "tasks": [TEXT],
         "constants": [ConstantsSpec(kind="average", corpus=MLM)],
         "scores": [{"name": "own", "values": [[1.0, 2.0]]}],
+        "code": [{"name": "my_code", "sha256": "digest"}],
         "reference": __file__,
     }
 )
@@ -197,6 +198,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "*encoder.positions": "only checked against the slots",
         "*encoder.key_heads": "only told; the shape is in the encoder's digest",
         "*encoder.tokenizer": "its digest is in the key",
+        "task.own_probe": "a step that runs it has it as code",
     },
     "tokenise": {
         "encoder.name": NAMES,
@@ -330,7 +332,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "invocation.*": "says which run wrote the report",
         **{
             f"averages.0.task.{name}": OF_THE_STUDY
-            for name in (*ROWS, "labels", "metric", "positive", "probe.*", "head")
+            for name in (*ROWS, "labels", "metric", "positive", "probe.*", "own_probe", "head")
         },
     },
     "streaming": {},

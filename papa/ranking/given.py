@@ -1,4 +1,4 @@
-"""Head orders of one's own for ``measure``: a list of heads, a score for every head, a function."""
+"""Head orders of one's own: a list of heads, a score for every head, a function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> d
             scores.append(
                 {
                     "name": f"own {len(scores) + 1}" if scores else "own",
-                    "values": _scores(order, layers, heads),
+                    "values": scores_of(order, layers, heads),
                 }
             )
             order = f"{SCORES}:{scores[-1]['name']}"
@@ -40,7 +40,12 @@ def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> d
     return {"orders": names, "scores": scores}
 
 
-def _scores(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
+def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
+    """A score for every head, the smallest of the first that becomes constant.
+
+    Raises:
+        SpecError: it is no order of these heads.
+    """
     every = [(layer, head) for layer in range(layers) for head in range(heads)]
     found: Float[np.ndarray, "layers heads"] | None = None
     if isinstance(order, TrainedLambda):

@@ -1,0 +1,165 @@
+"""Code of the user's own in a study: what of the files that the command line gives it may use.
+
+The study then holds the files' digests and the scores of its own head orders, so what reads a
+stored study knows its keys and runs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from papa.errors import SpecError, in_one_line
+from papa.scores.named import Named, not_given
+from papa.scores.own import OwnCode
+from papa.spec import CodeSpec, HeadScores, StudySpec, TaskSpec
+from papa.spec.code import module_of
+from papa.spec.orders import scores_in
+
+
+def read_code(files: Sequence[Path]) -> dict[str, str]:
+    """The text of files, by what a study calls them.
+
+    Raises:
+        SpecError: one is no file of code that a study can name.
+    """
+    texts: dict[str, str] = {}
+    for file in files:
+        if file.suffix != ".py" or not module_of(f"{file.stem}:name") or file.stem in texts:
+            raise SpecError(
+                f"--code {file}: expected files NAME.py of different names, of letters, digits and "
+                "_, other than scores and reversed: rename it"
+            )
+        try:
+            texts[file.stem] = file.read_bytes().decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SpecError(
+                f"--code {file} cannot be read ({in_one_line(error)}): give a Python file"
+            ) from None
+    return texts
+
+
+def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
+    """The study with the digests of the files that it names; what it names of them is looked at.
+
+    Raises:
+        SpecError: it names code that is not given and not known, or that cannot be used; or a file
+            is given that it does not name.
+    """
+    orders, others = _orders(study), [name for task in study.tasks for name in _names(task)]
+    modules = [module_of(name) for name in (*orders, *others)]
+    unused = [module for module in texts if module not in modules]
+    if unused:
+        raise SpecError(
+            f"--code {unused[0]}.py: the study names nothing of it: leave it out, or name "
+            f"{unused[0]}:… as an order, a metric or an own_probe"
+        )
+    digests = {one.name: one.sha256 for one in study.code} | {
+        module: hashlib.sha256(text.encode()).hexdigest() for module, text in texts.items()
+    }
+    kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
+    held = [scores.name for scores in kept]
+    missing = [name for name in orders if module_of(name) not in texts and name not in held]
+    missing += [name for name in others if module_of(name) not in digests]
+    if missing:
+        raise SpecError(not_given(missing[0]))
+    code = tuple(
+        CodeSpec(name=name, sha256=digest) for name, digest in digests.items() if name in modules
+    )
+    study = study.model_copy(update={"code": code, "scores": kept})
+    for task in study.tasks:
+        if found := code_of(study, task, texts):
+            _check(found)
+    return study
+
+
+def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: int) -> StudySpec:
+    """The study with the scores of the head orders that files given define.
+
+    Raises:
+        SpecError: one is no order of these heads.
+    """
+    from papa.ranking.given import scores_of
+
+    found = list(study.scores)
+    for name in _orders(study):
+        if module_of(name) not in texts:
+            continue
+        order = _named(study, name, texts).load()
+        if callable(order):
+            _check_called(name, order, "(layer, head)")
+        try:
+            values = scores_of(order, layers, heads)
+        except Exception as error:
+            why = error if isinstance(error, SpecError) else f"it failed ({in_one_line(error)})"
+            raise SpecError(f"{name}: {why}") from error
+        found.append(HeadScores.model_validate({"name": name, "values": values}))
+    return study.model_copy(update={"scores": tuple(found)})
+
+
+def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> OwnCode | None:
+    """What a task runs of the user's own, as far as files are given."""
+    metric, probe = (
+        _named(study, name, texts) if name and module_of(name) else None
+        for name in (task.metric, task.own_probe)
+    )
+    return OwnCode(metric, probe) if metric or probe else None
+
+
+def check_given(code: OwnCode) -> None:
+    """Refuse code that is known and not given, where a step is to run it.
+
+    Raises:
+        SpecError: it is.
+    """
+    for own in (code.metric, code.probe):
+        if isinstance(own, Named) and own.text is None:
+            raise SpecError(not_given(own.name))
+
+
+def _orders(study: StudySpec) -> list[str]:
+    """The names of code among a study's orders."""
+    named = dict.fromkeys(map(scores_in, study.orders))
+    return [name for name in named if name and module_of(name)]
+
+
+def _names(task: TaskSpec) -> Iterator[str]:
+    return (name for name in (task.metric, task.own_probe) if name and module_of(name))
+
+
+def _named(study: StudySpec, name: str, texts: Mapping[str, str]) -> Named:
+    module = module_of(name)
+    digest = next(one.sha256 for one in study.code if one.name == module)
+    return Named(name, digest, texts.get(str(module)))
+
+
+def _check(code: OwnCode) -> None:
+    """Refuse a metric or a probe that cannot be used, of files that are given."""
+    if isinstance(code.metric, Named) and code.metric.text is not None:
+        _check_called(code.metric.name, code.metric.load(), "the true and the predicted classes")
+    if isinstance(code.probe, Named) and code.probe.text is not None:
+        from papa.probes.own_probe import check_probe, is_estimator
+
+        probe = code.probe.load()
+        try:
+            check_probe(probe)
+        except SpecError as error:
+            raise SpecError(f"{code.probe.name}: {error}") from None
+        if not is_estimator(probe):
+            _check_called(code.probe.name, probe, "(inputs, classes)")
+
+
+def _check_called(name: str, code: Any, given: str) -> None:
+    """Refuse what is no function of two arguments."""
+    try:
+        inspect.signature(code).bind(None, None)
+    except TypeError as error:
+        raise SpecError(
+            f"{name} cannot be called with {given} ({in_one_line(error)}): make it a function of "
+            "two arguments"
+        ) from None
+    except ValueError:  # Some functions of other languages do not say what they take.
+        return

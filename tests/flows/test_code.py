@@ -1,0 +1,232 @@
+"""Code of the user's own in a study: only from files that the command line gives, in keys by what
+they hold, and never from what a store names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.check import check_study
+from flows.studies import stored_results
+from papa.errors import PapaError
+from papa.spec.file import load_study
+from papa.study.store import Store
+from tests.finished import finish_study
+from tests.flows.conftest import SMALL, artifacts, papa, said, words, write_study
+
+CODE = """
+import torch
+
+def last(layer, head):
+    return -layer
+
+def share(true, predicted):
+    return float((true == predicted).mean())
+
+probe = torch.nn.Linear
+count = 3
+
+def one(value):
+    return value
+"""
+REVIEWS: dict[str, Any] = {**SMALL["tasks"][0], "train_rows": 32, "validation_rows": 24}
+STUDY: dict[str, Any] = {
+    **SMALL,
+    "tasks": [
+        REVIEWS,
+        {**REVIEWS, "name": "share", "base": "reviews", "metric": "my_code:share"},
+        {**REVIEWS, "name": "linear", "base": "reviews", "own_probe": "my_code:probe"},
+    ],
+    "orders": ["last_to_first", "my_code:last", "reversed:my_code:last"],
+    "constants": ["average"],
+    "fractions": [1, 0.5],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("code")
+
+
+@pytest.fixture(scope="module")
+def code(folder: Path) -> Path:
+    file = folder / "my_code.py"
+    file.write_text(CODE)
+    return file
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path, code: Path) -> Path:
+    """Where the study is finished."""
+    finish_study(write_study(folder, STUDY), folder / "store", code=[code])
+    return folder / "store"
+
+
+def scores(store: Path, task: str, order: str = "last_to_first") -> list[float]:
+    found = stored_results(Store(store), "small")
+    return found.query("task == @task and order == @order and fraction == 0.5")["score"].tolist()
+
+
+@pytest.mark.server
+def test_a_study_computes_what_its_code_says(store: Path) -> None:
+    named = scores(store, "reviews")
+    assert scores(store, "share") == named, "the same probe by a metric that is accuracy"
+    assert scores(store, "linear") != named, "another probe"
+    for task in ("reviews", "share", "linear"):
+        assert scores(store, task, "my_code:last") == scores(store, task), "the same heads"
+        assert scores(store, task, "reversed:my_code:last") != scores(store, task), "others"
+    metrics = stored_results(Store(store), "small").groupby("task")["metric"].unique()
+    assert metrics["share"].tolist() == ["my_code:share"]
+    study = yaml.safe_load((store / "studies" / "small.yaml").read_text())
+    assert [one["name"] for one in study["code"]] == ["my_code"]
+    assert [one["name"] for one in study["scores"]] == ["my_code:last"]
+
+
+@pytest.mark.server
+def test_steps_run_again_where_the_code_that_they_use_is_another(
+    folder: Path, store: Path, tmp_path: Path
+) -> None:
+    """λ, averages and the named task stay as they are; so does an order that comes out the same."""
+    other = tmp_path / "my_code.py"
+    other.write_text(CODE.replace("mean())", "mean()) / 2").replace("-layer", "-2 * layer"))
+    said = finish_study(str(folder / "study.yaml"), tmp_path / "new", code=[folder / "my_code.py"])
+    assert any("average" in name for name in said.ran)
+    again = finish_study(str(folder / "study.yaml"), tmp_path / "new", code=[folder / "my_code.py"])
+    assert not again.ran, "the same file"
+    changed = finish_study(str(folder / "study.yaml"), tmp_path / "new", code=[other]).ran
+    assert {name.partition(" · ")[0] for name in changed} == {"probe", "baseline", "aggregate"}
+    assert not any("MiniLM-L6-v2 · reviews" in name for name in changed)
+    before, after = scores(store, "share"), scores(tmp_path / "new", "share")
+    assert after == [score / 2 for score in before]
+
+
+@pytest.mark.server
+def test_what_reads_a_stored_study_runs_nothing_of_it(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of that name that writes a file lies where Python would import it; the control is
+    given on the command line.
+    """
+    fired, evil = tmp_path / "fired", tmp_path / "my_code.py"
+    evil.write_text(f"open({str(fired)!r}, 'w').close()\n" + CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    saved, place = str(store / "studies" / "small.yaml"), ("--store", str(store))
+    for arguments, shown in (
+        (("list",), "small"),
+        (("compare", "small"), "my_code:share"),
+        (("heads", "small"), "my_code:last"),
+        (("plan", saved), "my_code:last"),
+        (("check", saved), "my_code:share"),
+        (("report", "small"), "report"),
+    ):
+        finished = said(*arguments, *place)
+        assert finished.code == 0, finished.err
+        assert shown in finished.out
+    assert "my_code:last" in (store / "studies" / "small" / "report.md").read_text()
+    chosen = ("--order", "my_code:last", "--fraction", "0.5", "--task", "linear")
+    exported = said("export", "small", "--to", str(tmp_path / "exported"), *chosen, *place)
+    assert exported.code == 0, exported.err
+    assert "my_code:last" in (tmp_path / "exported" / "README.md").read_text()
+    assert not fired.exists()
+    assert said("plan", saved, *place, "--code", str(evil)).code == 0
+    assert fired.exists()
+
+
+@pytest.mark.server
+def test_a_stored_study_needs_its_code_to_go_on(store: Path, tmp_path: Path) -> None:
+    """Which a scheduled run cannot give."""
+    study = load_study(store / "studies" / "small.yaml", ["fractions=[1, 0.5, 0]"])
+    with pytest.raises(PapaError, match=r"names my_code:share, .*: add --code my_code.py to papa"):
+        check_study(study, Store(store))
+    named = study.model_copy(update={"tasks": study.tasks[:1]})
+    assert check_study(named, Store(store)).to_run, "its orders are known"
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"orders": ["my_code:lost"]}, r"my_code.py defines no lost \(did you mean 'last'\?\)"),
+        ({"orders": ["my_code:one"]}, r"my_code:one cannot be called with \(layer, head\)"),
+        ({"orders": ["my_code:count"]}, r"my_code:count: orders: found scores of shape \[\]"),
+        ({"orders": ["my_code:share"]}, "my_code:share: it failed .*has no attribute 'mean'"),
+        ({"metric": "my_code:count"}, "3 is not a callable object"),
+        ({"metric": "my_code:one"}, "cannot be called with the true and the predicted classes"),
+        ({"own_probe": "my_code:count"}, "my_code:count: probe is a int, expected an estimator"),
+        ({"own_probe": "my_code:one"}, r"my_code:one cannot be called with \(inputs, classes\)"),
+        ({"own_probe": "linear"}, "own_probe is 'linear': expected module:name"),
+        ({"own_probe": "my_code:probe", "head": "own"}, "leave it out of a task of head: own"),
+        ({"own_probe": "my_code:probe", "metric": "spearman"}, "of a task of metric spearman"),
+        ({"own_probe": "my_code:probe", "constants": ["trained"]}, "linear has own_probe"),
+        ({}, "--code my_code.py: the study names nothing of it"),
+        ({"metric": "other:f"}, "names other:f, code of your own, .* add --code other.py to papa"),
+    ],
+)
+def test_code_that_cannot_be_used_is_one_sentence(
+    changed: dict[str, Any], sentence: str, code: Path, tmp_path: Path
+) -> None:
+    top = {key: value for key, value in changed.items() if key in ("orders", "constants")}
+    task = {key: value for key, value in changed.items() if key not in top}
+    study = {**SMALL, "tasks": [{**REVIEWS, "name": "linear", "base": "reviews", **task}], **top}
+    if "other:f" in task.values():
+        study["orders"] = ["my_code:last"]
+    with pytest.raises(PapaError, match=sentence):
+        check_study(
+            load_study(Path(write_study(tmp_path, study))), Store(tmp_path / "store"), code=[code]
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("my_code.py", "import no_such_module", r"my_code.py fails \(ModuleNotFoundError: No mod"),
+        ("my_code.py", "def f(:", r"my_code.py fails \(SyntaxError"),
+        ("my_code.py", "raise SystemExit(3)", r"my_code.py fails \(SystemExit: 3\)"),
+        ("scores.py", "", "expected files NAME.py of different names"),
+        ("my-code.py", "", "expected files NAME.py of different names"),
+        ("my_code.txt", "", "expected files NAME.py of different names"),
+        ("missing.py", None, r"missing.py cannot be read \(No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_run_is_one_sentence(
+    name: str, text: str | None, sentence: str, tmp_path: Path
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    study = write_study(tmp_path, {**SMALL, "orders": ["my_code:last"]})
+    with pytest.raises(PapaError, match=sentence):
+        check_study(load_study(Path(study)), Store(tmp_path / "store"), code=[tmp_path / name])
+
+
+def test_without_code_the_command_line_says_what_to_type(folder: Path, tmp_path: Path) -> None:
+    study = write_study(tmp_path, STUDY)
+    for command in ("check", "plan", "report"):
+        refused = said(command, study, "--store", str(folder / "store"))
+        assert refused.code == 1
+        (line,) = words(refused)
+        assert "names my_code:last, code of your own" in line
+        assert "add --code my_code.py" in line
+
+
+@pytest.mark.server
+def test_workers_get_the_code_from_the_driver(
+    store: Path, code: Path, prefect: dict[str, str], tmp_path: Path
+) -> None:
+    """Ray's processes cannot import it; after the driver has read it, it is needed no more."""
+    study = write_study(tmp_path, {**STUDY, "execution": {"shard_rows": 16, "workers": 2}})
+    place = ("--store", str(tmp_path / "store"))
+    refused = papa("run", study, *place, more=prefect)
+    assert "add --code my_code.py to papa run" in refused.err
+    assert not artifacts(tmp_path / "store", "tokenise")
+    run = papa("run", study, "--code", str(code), *place, more=prefect)
+    assert run.code == 0, run.err
+    for task in ("share", "linear"):
+        assert scores(tmp_path / "store", task) == scores(store, task)
+    before = artifacts(tmp_path / "store", "probe")
+    again = papa("run", str(tmp_path / "store" / "studies" / "small.yaml"), *place, more=prefect)
+    assert again.code == 0, again.err
+    assert artifacts(tmp_path / "store", "probe") == before
