@@ -42,6 +42,8 @@ class ShownPart:
             **{name: value for name, value in identity(encoder).items() if name != "digest"},
             "task": task.name,
             **task.model_dump(include={"kind", "metric", "positive", "slots", *_SAMPLE}),
+            **({"own_probe": task.own_probe} if task.own_probe else {}),
+            **{f"code.{file.name}": file.sha256[:16] for file in study.code},
             **{
                 f"{of}.{name}": value
                 for of, spec in settings.items()

@@ -62,7 +62,7 @@ def task_table(study: StudySpec) -> WrittenTable:
     for task in study.tasks:
         rows.append(
             [
-                task.name,
+                f"{task.name}, probed by {task.own_probe}" if task.own_probe else task.name,
                 _source(task),
                 f"{task.train_rows or 'all'} / {task.validation_rows or 'all'}",
                 str(task.slots),

@@ -56,8 +56,8 @@ def _ran(module: str, text: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         why = f"{type(error).__name__}: {in_one_line(Exception(error))}"
         raise SpecError(
-            f"--code {module}.py fails ({why}): correct it; it may import what is installed, and no "
-            "file beside it"
+            f"--code {module}.py fails ({why}): correct it; it may import what is installed, "
+            "and no file beside it"
         ) from error
     return found
 

@@ -64,8 +64,8 @@ def check_inputs(
     study: StudySpec, *, shapes_suffice: bool = False, code: Sequence[Path] = ()
 ) -> StudyInputs:
     """Resolve encoders and sources and check that they fit each other; no row is read. For plans
-    ``shapes_suffice``: published ones replace what an unreachable hub does not give. ``code``: files
-    of the user's own, which the study may name.
+    ``shapes_suffice``: published ones replace what an unreachable hub does not give. ``code`` are
+    files of the user's own, which the study may name.
     """
     resolved = resolve_inputs(study, shapes_suffice=shapes_suffice, code=code)
     if resolved.problems:
