@@ -210,10 +210,8 @@ def _few(names: Iterable[str]) -> str:
 
 
 def stored_results(store: Store, study: str) -> DataFrame:
-    """The rows of a finished study's ``results.parquet``.
-
-    Args:
-        study: its name in the store, the folder of its results anywhere, or its file.
+    """The rows of a finished study's ``results.parquet``, by its name in the store, the folder of
+    its results anywhere, or its file.
     """
     from pandas import read_parquet
 

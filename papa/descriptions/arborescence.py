@@ -7,12 +7,8 @@ from jaxtyping import Float, Int
 
 
 def arborescence(weights: Float[np.ndarray, "n n"], root: int) -> Int[np.ndarray, " n"]:
-    """The parent of each node in the heaviest tree of all nodes that hangs from ``root``; -1 for
-    the root.
-
-    Args:
-        weights: of the edge from parent (row) to child (column).
-        root: the node without a parent.
+    """The parent of each node in the heaviest tree of all nodes that hangs from ``root``, -1 for
+    the root; weights are of edges from parent (row) to child (column).
     """
     weights = weights.astype(np.float64)
     np.fill_diagonal(weights, -np.inf)

@@ -35,11 +35,8 @@ class Flow(Rollout):
 
 
 def flows_from(steps: Float[np.ndarray, "layers n n"], token: int) -> Float[np.ndarray, " n"]:
-    """The maximum flow from a token's state after the last layer to each input token.
-
-    Args:
-        steps: the capacity from each token's state after a layer to those before it.
-        token: its number.
+    """The maximum flow from a token's state after the last layer to each input token, where a step
+    has the capacity from each state after a layer to those before it.
     """
     layers, n, _ = steps.shape
     capacities = np.zeros(((layers + 1) * n, (layers + 1) * n), np.int32)

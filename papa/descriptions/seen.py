@@ -95,17 +95,6 @@ def seen_in(
 ) -> Iterator[Seen]:
     """Every text of a micro-batch three times, one after the other: as it is, its constants, and
     replaced; memory holds the matrices of one micro-batch.
-
-    Args:
-        encoder: as it is, without rules.
-        constants: C of every head.
-        batch: some texts.
-        separator: its token id.
-        laid: the trees, where the batch is of sentences with some.
-
-    Raises:
-        ArtifactError: the matrices do not fit the encoder.
-        NumbersError: there is NaN or infinity among the hidden states.
     """
     check_fits(constants, encoder)
     batch = batch.to(encoder.device)

@@ -39,15 +39,7 @@ DESCRIPTIONS: dict[str, Callable[[], Description]] = {
 
 
 def chosen(names: Sequence[str] | None, trees: bool) -> list[str]:
-    """The names of descriptions; None takes all that can be told.
-
-    Args:
-        names: of descriptions.
-        trees: whether there are gold trees.
-
-    Raises:
-        SpecError: there is no such description, or it needs trees.
-    """
+    """The names of descriptions; None takes all that can be told."""
     for name in names or ():
         if name not in DESCRIPTIONS:
             raise SpecError(
@@ -71,21 +63,7 @@ def described(
     seen_rows: Callable[[int], object] = lambda done: None,
     laid: LaidTrees | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """A data frame for each description of some texts.
-
-    Args:
-        encoder: as it is, without rules.
-        constants: C of every head.
-        batches: the texts.
-        separator: its token id.
-        names: of descriptions.
-        seen_rows: called with the number of texts seen so far.
-        laid: the trees, where the texts are sentences with some.
-
-    Raises:
-        ArtifactError: the matrices do not fit the encoder.
-        NumbersError: there is NaN or infinity among the hidden states.
-    """
+    """A data frame for each description of some texts."""
     found, done = {name: DESCRIPTIONS[name]() for name in names}, 0
     for batch in batches:
         for seen in seen_in(encoder, constants, batch, separator, laid):

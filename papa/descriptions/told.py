@@ -36,11 +36,8 @@ class Told:
 
 
 def told(frames: Mapping[str, pd.DataFrame]) -> Iterator[Told]:
-    """A table for each description, encoder and task.
-
-    Args:
-        frames: by name of the description, with the columns ``encoder`` and ``task`` where they are
-            a study's.
+    """A table for each description, encoder and task; those of a study have columns ``encoder`` and
+    ``task``.
     """
     for name, frame in frames.items():
         for prefix, own in by_task(frame):

@@ -188,9 +188,7 @@ def study_score(
 
     Args:
         summary: of the exported cell, after that of the original where the study has it.
-        precision: that the study computed in.
         unseen_share: the share of the constants' entries read that the average had never seen.
-        rows: of the validation split.
         cut: its texts that did not fit their slots.
         own_head: whether the score is of a head of the model's own, which exports leave out.
     """

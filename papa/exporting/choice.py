@@ -26,12 +26,8 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Choice:
-    """The forms in one runtime, side by side.
-
-    Attributes:
-        runtime: torch or onnxruntime.
-        sentences: as (what, finding); where nothing is gained comes first.
-        headings, rows: of the table.
+    """The forms in one runtime, torch or onnxruntime, side by side; sentences are (what, finding),
+    and where nothing is gained comes first.
     """
 
     runtime: str

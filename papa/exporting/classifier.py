@@ -19,11 +19,7 @@ from papa.probes.probes import SequenceProbe, TokenProbe
 
 
 class Classifier(nn.Module):
-    """A probe of one seed on the hidden states of a batch.
-
-    Args:
-        probe: for sequences or tokens.
-    """
+    """A probe of one seed on the hidden states of a batch."""
 
     def __init__(self, probe: SequenceProbe | TokenProbe) -> None:
         super().__init__()
@@ -68,11 +64,8 @@ class Classifier(nn.Module):
     def forward(
         self, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
     ) -> Float[Tensor, "texts_or_tokens labels"]:
-        """The logits of the batch's texts, or of its tokens.
-
-        Args:
-            layers: hidden states of the batch's tokens, embeddings first.
-            batch: on the device.
+        """The logits of the batch's texts, or of its tokens, from their hidden states, embeddings
+        first.
         """
         values = pack_states(layers, None)
         if isinstance(self.probe, TokenProbe):

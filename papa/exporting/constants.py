@@ -36,11 +36,7 @@ def kind_of(constants: Constants) -> ConstantsKind:
 def check_fits(
     constants: Constants, layers: int, heads: int, layout: InputLayout, name: str
 ) -> None:
-    """Refuse constants of another encoder or another layout.
-
-    Raises:
-        ArtifactError: they are.
-    """
+    """Refuse constants of another encoder or another layout."""
     by_distance = isinstance(constants, DistanceWeights)
     if by_distance != (layout.slots is None):
         raise ArtifactError(
@@ -83,19 +79,7 @@ def restored(
     kind: ConstantsKind,
     path: Path,
 ) -> Constants:
-    """The inverse of ``stored``; heads that are not constant have zeros.
-
-    Args:
-        tensors: of the file.
-        heads: the constant heads.
-        shape: layers and heads of the encoder.
-        layout: where tokens belong.
-        kind: of the constants.
-        path: for messages.
-
-    Raises:
-        ArtifactError: the tensors do not fit the encoder, the heads or the layout.
-    """
+    """The inverse of ``stored``; heads that are not constant have zeros."""
     for layer, head in heads:
         if not (layer < shape[0] and head < shape[1]):
             raise ArtifactError(

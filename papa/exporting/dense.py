@@ -28,11 +28,7 @@ from papa.spec.orders import Head
 
 @dataclass(frozen=True)
 class DenseBatch(MicroBatch):
-    """A batch that computes every column of every input as if it held a token.
-
-    Attributes:
-        real: where there is one.
-    """
+    """A batch that computes every column of every input as if it held a token; ``real`` ones do."""
 
     real: Bool[Tensor, "batch m"]
 
@@ -115,13 +111,8 @@ class _Constant:
 
 
 class DenseEncoder(nn.Module):
-    """The hidden states that an exported encoder gives right-padded inputs, computed densely.
-
-    Args:
-        encoder: the encoder, on the CPU.
-        constants: of all heads; only those of ``heads`` are read.
-        heads: the constant heads.
-        layout: where tokens belong.
+    """The hidden states that an exported encoder gives right-padded inputs, computed densely; of
+    the constants only those of ``heads`` are read.
     """
 
     def __init__(

@@ -34,10 +34,7 @@ def average_by_distance(
     for every family.
 
     Args:
-        encoder: whose attention.
-        split: the inputs.
         layout: one whose tokens stay in their places.
-        progress: called with rows done and in all.
 
     Raises:
         ArtifactError: some layer looks at a window only, which constants by distance would leave.

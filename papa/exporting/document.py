@@ -79,11 +79,7 @@ class ExportDocument:
 
 
 def read_document(folder: Path) -> ExportDocument:
-    """Check every file of an exported folder and read its document.
-
-    Raises:
-        ArtifactError: the folder is no export, of another format, incomplete or damaged.
-    """
+    """Check every file of an exported folder and read its document."""
     path = folder / DOCUMENT
     try:
         content = json.loads(path.read_text())

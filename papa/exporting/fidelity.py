@@ -33,12 +33,6 @@ def measure_fidelity(
     """Compare mean-pooled last hidden states, as sentence-transformers pools them, on texts of the
     split.
 
-    Args:
-        original: the unmodified model of ``transformers``.
-        changed: what it became.
-        split: where texts are taken from.
-        layout: theirs.
-
     Returns:
         ``texts``, how many, and for each measure of ``embedding_fidelity`` its mean, low and high;
         None for pairs and masked texts, and where there are fewer than four.

@@ -37,13 +37,6 @@ def compared(
 ) -> dict[Way, dict[str, Any]]:
     """For each way, its ``speed`` (``papa.exporting.speed.timings``) against the original and the
     ``fidelity`` of its embeddings to it.
-
-    Args:
-        ways: what runs in 8 bits: the original, and the export.
-        original: in float32.
-        split: where inputs are taken from.
-        layout: where tokens belong.
-        progress: called with shapes done and in all, for each way.
     """
     return {
         way: {
@@ -62,16 +55,7 @@ def measure_int8(
     scored: Scored,
     progress: Progress = ignore_progress,
 ) -> dict[Way, dict[str, Any]]:
-    """``compared`` in torch, and each way's ``score``.
-
-    Args:
-        original: the unmodified model of ``transformers``, in eval mode, on the CPU.
-        both: the export in int8.
-        reference: the source encoder, whose int8 is scored.
-        split: where inputs are taken from.
-        scored: gives the score.
-        progress: as of ``compared``.
-    """
+    """``compared`` in torch, and each way's ``score``."""
     alone = sharing_weights(original)
     with FrozenLinears(alone, Int8Linear).in_use():
         ways: dict[Way, States] = {"int8": states_of(alone), "both": states_of(both)}

@@ -42,17 +42,7 @@ constant.
 
 
 def check_onnx(config: Any, layout: InputLayout, weights: int) -> None:
-    """Refuse what cannot be written as ONNX.
-
-    Args:
-        config: the encoder's configuration.
-        layout: where tokens belong.
-        weights: bytes of weights and constants.
-
-    Raises:
-        EncoderError: a package is missing, or the encoder or its layout has no dense form that is
-            exact.
-    """
+    """Refuse what cannot be written as ONNX."""
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise EncoderError(f"ONNX needs {', '.join(missing)}: pip install 'papa-attention[onnx]'")
@@ -75,17 +65,11 @@ def check_onnx(config: Any, layout: InputLayout, weights: int) -> None:
 
 
 class Graphs:
-    """A module as graphs in a folder: of its last hidden states, and of those of all layers; each
-    exact and in 8 bits.
+    """A module, which gives the hidden states of all layers, the last first, as graphs in a folder:
+    of these last ones, and of all layers; each exact and in 8 bits.
 
     Inputs are as the tokenizer gives them, padded on the right, of any number and length. Those
     that are too long for the slots read past the end of a table, which onnxruntime refuses.
-
-    Args:
-        module: gives the hidden states of all layers, the last first.
-        layout: where tokens belong.
-        folder: is made.
-        int8: whether to write those in 8 bits.
     """
 
     def __init__(
@@ -111,11 +95,7 @@ def _last_alone(source: Path, target: Path) -> None:
 
 
 def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit) -> None:
-    """Compare the graph in onnxruntime with the exported encoder on real rows.
-
-    Raises:
-        ArtifactError: they differ by more than the tolerance.
-    """
+    """Compare the graph in onnxruntime with the exported encoder on real rows."""
     rows = spread_rows(reproducible_rows(split, exported.layout), _CHECKED_ROWS)
     if not len(rows):
         return
@@ -142,14 +122,6 @@ def measure_onnx(
     """``papa.exporting.speed.timings`` of the export's graph against that of the original model,
     both in onnxruntime; where int8 is scored also ``int8``, what ``papa.exporting.int8`` compares
     and the scores.
-
-    Args:
-        original: the unmodified model of ``transformers``, in eval mode, on the CPU.
-        exported: the graphs of the export.
-        encoder: that the graphs were written from.
-        split: where inputs are taken from.
-        layout: where tokens belong.
-        scored: gives the score.
     """
     with TemporaryDirectory() as folder:
         alone = Graphs(

@@ -29,9 +29,6 @@ def check_same(
 ) -> None:
     """Compare with the encoder as the study ran it, or by distance with tokens in their places, in
     full precision, on some rows.
-
-    Raises:
-        ArtifactError: they differ by more than the tolerance.
     """
     encoder = load_encoder(replace(reference, precision="float32"), str(exported.device))
     rows = spread_rows(reproducible_rows(split, exported.layout), _CHECKED_ROWS)

@@ -36,12 +36,7 @@ class Session:
 
 
 class GraphFeatures:
-    """A graph of all layers in place of the encoder that it was written from, for a study's probes.
-
-    Args:
-        path: the graph.
-        encoder: what it was written from.
-    """
+    """A graph of all layers in place of the encoder that it was written from, for probes."""
 
     def __init__(self, path: Path, encoder: Encoder) -> None:
         self.model, self.config = encoder.model, encoder.config

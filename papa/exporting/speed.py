@@ -45,15 +45,6 @@ def measure_speed(
 ) -> dict[str, Any]:
     """Seconds per batch of the original and the exported encoder on the same inputs, device and
     threads.
-
-    Args:
-        original: the unmodified model of ``transformers``, in eval mode.
-        exported: the encoder with constant heads.
-        split: where inputs are taken from.
-        progress: called with shapes done and in all.
-
-    Returns:
-        What ``timings`` gives, and how it was measured.
     """
     return {
         **timings(states_of(exported), states_of(original), split, exported.layout, progress),

@@ -67,11 +67,7 @@ class TrainedProbe:
 def agreement(
     exported: nn.Module, trained: TrainedProbe, split: TokenisedSplit, layout: InputLayout
 ) -> dict[str, Any]:
-    """On how many validation rows the exported folder answers as the study's probe did.
-
-    Raises:
-        ArtifactError: on none.
-    """
+    """On how many validation rows the exported folder answers as the study's probe did."""
     rows = reproducible_rows(split, layout)
     parts = np.array_split(rows, -(-len(rows) // _ROWS))
     found = np.concatenate([_answers(exported, split, part, layout) for part in parts])

@@ -46,12 +46,7 @@ def with_all_rows(
 
     Args:
         model: the architecture; its own weights are not read and may lie on the meta device.
-        heads: the constant heads.
         kind: of their constants.
-        weights: what was kept.
-
-    Raises:
-        ArtifactError: a weight is missing, unknown or of another shape.
     """
     expected, kept_rows = needed_weights(model), dict(rows_kept(model, heads, kind))
     for names, what in (

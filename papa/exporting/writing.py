@@ -81,21 +81,16 @@ def export_encoder(
     encoder under ``replaced``, and its speed and embeddings with the original's.
 
     Args:
-        reference: the source encoder.
         constants: of all its heads: matrices by slot, weights by distance, or outputs.
-        heads: the heads that become constant.
-        layout: where tokens belong.
         folder: must not exist, or be empty.
         examples: real inputs in that layout.
         study: the cell of the study, for the record.
         score: of that cell (``papa.exporting.card.study_score``).
-        device: where speed is measured.
         onnx: also write ``model.onnx``, compared with the exported encoder and timed against the
             original on ``examples``.
         int8: also measure 8 bits on ``examples``, alone and with the constant heads, scored by
             this; with ``onnx`` also write ``model.int8.onnx``.
         classifier: a probe that comes along, compared with the study's answers on ``examples``.
-        progress: called with shapes done and in all while speed is measured.
 
     Raises:
         ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices
@@ -210,11 +205,7 @@ def _with_onnx(
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that holds anything.
-
-    Raises:
-        ArtifactError: it does, or it is a file.
-    """
+    """Refuse a folder that holds anything."""
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists():

@@ -77,11 +77,7 @@ def own_class(task: TaskSpec, reference: EncoderReference) -> str:
 
 @lru_cache(maxsize=1)
 def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> PreTrainedModel:
-    """The model with its own head, in float32 and in eval mode; a process keeps the last one.
-
-    Args:
-        head: as ``own_class`` names it.
-    """
+    """The model with its own head, in float32 and in eval mode; a process keeps the last one."""
     files = watched(reference)
     try:
         what = f"encoder '{reference.name}'"
@@ -95,15 +91,7 @@ def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> Pre
 def check_own(
     task: TaskSpec, reference: EncoderReference, names: Sequence[str] | None, rows: int | None
 ) -> None:
-    """Refuse a task that a model's own head cannot serve.
-
-    Args:
-        names: of the task's classes; None where it has none, or they are not known.
-        rows: of its validation split; None where they are not known.
-
-    Raises:
-        EncoderError, DataError: it cannot; the message says what to do.
-    """
+    """Refuse a task that a model's own head cannot serve."""
     if not reference.folder:
         raise EncoderError(
             f"the encoder {reference.name} is held in memory, and its own head is read from its "
@@ -155,11 +143,7 @@ def _check_pooling(reference: EncoderReference) -> None:
 
 
 def check_sentences(task: TaskSpec, rows: int) -> None:
-    """Refuse a metric of embeddings with too few or too many validation rows.
-
-    Raises:
-        DataError: it is.
-    """
+    """Refuse a metric of embeddings with too few or too many validation rows."""
     if task.metric not in EMBEDDING_METRICS:
         return
     count = int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
@@ -181,11 +165,6 @@ def class_ids(
 ) -> Int[np.ndarray, " classes"]:
     """The number that a model's head has for each class of a task: by name, or as it is where it
     has no names.
-
-    Args:
-        names: of the task's classes.
-        own: as ``class_names`` gives them.
-        task: for messages.
     """
     if all(name == f"LABEL_{number}" for number, name in enumerate(own)) and len(names) <= len(own):
         return np.arange(len(names))
@@ -225,15 +204,9 @@ def own_answers(
     score: BatchScore | None = None,
     progress: Progress = ignore_progress,
 ) -> Answers:
-    """What a model answers on a split while ``heads`` are constant.
-
-    Args:
-        split: its tokens; for words and masked words the labelled ones are answered.
-        special_tokens: of its tokenizer.
-        constants: C; None where no head is constant.
-        heads: (layer, head) of the constant heads.
-        embeddings: give the mean of the last hidden states over a text's tokens.
-        score: give what it says of a batch.
+    """What a model answers on a split while ``heads`` are constant, of words and masked words for
+    the labelled ones; or ``embeddings``, the mean of the last hidden states over a text's tokens;
+    or what ``score`` says of a batch.
     """
     inside: AbstractContextManager[None] = nullcontext()
     at: AtSlots | None = None
@@ -272,13 +245,8 @@ def padded_batches(
 
 @dataclass(frozen=True)
 class Padded:
-    """Rows as a model's users give them, padded on the right.
-
-    Attributes:
-        inputs: what the model is called with.
-        mask: which tokens are real.
-        slots: of each token in the layout, 0 for padding.
-        labels: of each token; None where rows have the labels.
+    """Rows as a model's users give them, padded on the right: slots are 0 there; labels are of
+    tokens, None where rows have them.
     """
 
     inputs: Mapping[str, Tensor]
@@ -322,13 +290,8 @@ def score_of_batch(
     labels: np.ndarray,
     outputs: Any,
 ) -> Float[Tensor, " texts"]:
-    """A score of the user's own of a batch, called with ``labels`` beside the model's inputs.
-
-    Args:
-        score: the user's.
-        ids: the number that the model's head has for each class of the task; None without classes.
-        batch, labels: what the model was called with, and the labels of rows.
-        outputs: what it put out.
+    """A score of the user's own of a batch, called with ``labels`` beside the model's inputs;
+    ``ids`` are what its head calls the task's classes, if any.
     """
     given = torch.from_numpy(labels) if batch.labels is None else batch.labels.cpu()
     if ids is not None:
@@ -388,15 +351,7 @@ def own_score(
     own: Sequence[str],
     code: OwnCode | None = None,
 ) -> Scored:
-    """What answers score: against the original's, or against the task's labels.
-
-    Args:
-        before: of the original.
-        after: of the model with constant heads.
-        names: of the task's classes.
-        own: of the classes of the model's head.
-        code: with a metric or a score of the user's own, if any.
-    """
+    """What answers score: against the original's, or against the task's labels."""
     lengths = after["lengths"]
     if "score" in after:
         return mean_scored(after["score"])

@@ -40,20 +40,8 @@ def train_lambda_of_own(
     """λ of every head after every epoch: θ (0 at the start) alone is trained (after Hassid et al.,
     2022, Section 3.2, which trains a probe with it), to keep ``task.lambda_objective`` low.
 
-    Args:
-        model: as ``papa.probes.own.load_own`` gives it; as before after the call.
-        constants: C, what attention is mixed with.
-        corpus: its training split is what λ is trained on.
-        special_tokens: of the model's tokenizer.
-        task: what its head is asked; ``probe`` says how large minibatches are, and the optimiser.
-        ranking: epochs, until_stable, rate, rows.
-        seed: of the sample of rows and their order.
-        sets: as for ``papa.ranking.learned.train_lambda``.
-        progress: called with (rows done, rows) over all epochs.
-        on_epoch: called with each epoch's loss, under ``seed``.
-
-    Raises:
-        SpecError: the loss is no longer a number.
+    The model is of ``papa.probes.own.load_own``, and as before after the call; ``task.probe`` says
+    how large minibatches are, and the optimiser; ``sets`` are as for ``papa.ranking.learned``.
     """
     split, rate = corpus.split("train"), ranking.learning_rate or task.probe.learning_rate
     rows, epochs = sampled_rows(len(split), ranking.rows, seed), ranking.epochs_on(task)

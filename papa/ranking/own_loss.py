@@ -24,15 +24,8 @@ from papa.spec import TaskSpec
 
 @dataclass(frozen=True)
 class OwnLoss:
-    """``task.lambda_objective`` on rows of a split.
-
-    Attributes:
-        model: as ``papa.probes.own.load_own`` gives it.
-        substitute: what heads put out as far as their attention is not their own.
-        split: where the rows are.
-        special_tokens: of the model's tokenizer.
-        task: what its head is asked.
-        ids: the number that the head has for each class of the task; None where none is asked.
+    """``task.lambda_objective`` on rows of a split, with a substitute as far as heads' attention is
+    not their own; ``ids`` are what the model's head calls the task's classes, if any.
     """
 
     model: PreTrainedModel
@@ -59,12 +52,8 @@ class OwnLoss:
     def __call__(
         self, rows: Int[np.ndarray, " rows"], shares: Float[Tensor, "layers *rows heads"]
     ) -> tuple[Tensor, Int[Tensor, " rows"]]:
-        """The sum of the losses of the rows' answers, and how many answers each row has.
-
-        Args:
-            rows: their places in the split.
-            shares: how much of its own attention each head keeps, in all rows or in each;
-                gradients pass.
+        """The sum of the losses of the rows' answers, and how many answers each row has, where each
+        head keeps a share of its own attention, in all rows or in each; gradients pass.
         """
         model, task, numbers = self.model, self.task, self.split.rows[rows]
         batch = Padded.of(self.split, numbers, self.special_tokens, model.device)

@@ -81,15 +81,10 @@ class FrozenValue:
     below it are the same. So the states of the rows are held, (L+1)·d numbers a token.
 
     Args:
-        encoder: whose heads; as before after every call.
-        constants: C, what heads outside of S use.
-        split: where the rows are.
-        rows: their numbers.
         probe: trained on the encoder as it is.
         resume: whether passes begin above what is known.
 
     Attributes:
-        heads: all of the encoder's.
         evaluations: calls so far that computed anything.
         layers: layers computed so far, a pass over all rows as one.
     """
@@ -141,16 +136,9 @@ class FrozenValue:
 
 
 class OwnValue:
-    """v(S) is the negative mean loss of what the model's own head answers on some rows. The model
-    runs as its users call it, all layers each time.
-
-    Args:
-        loss: with C as the substitute.
-        rows: their places in the split.
-        size: L and H.
-
-    Attributes:
-        heads, evaluations: as of ``FrozenValue``.
+    """v(S) is the negative mean loss of what the model's own head answers on some rows of the
+    split, with C as the loss's substitute. The model runs as its users call it, all layers each
+    time.
     """
 
     def __init__(

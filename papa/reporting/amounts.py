@@ -30,9 +30,6 @@ def amounts(
     """The cells of averages over some rows, and of that over all rows where the study has it.
 
     Args:
-        study: its constants say over how many rows.
-        results: a row for every cell and seed.
-        summary: of them.
         corpora: metadata of the tokenised corpora, by task: how many training rows there are.
 
     Returns:
@@ -75,11 +72,8 @@ def amounts_table(found: pandas.DataFrame) -> WrittenTable:
 
 
 def amount_charts(found: pandas.DataFrame) -> tuple[Chart, ...]:
-    """A figure for each task, a line for each encoder; below a point the share of entries that its
-    average never saw.
-
-    Args:
-        found: as ``amounts`` returns it; of several orders the first.
+    """A figure for each task, a line for each encoder, of several orders the first; below a point
+    the share of entries that its average never saw.
     """
     found = found[found["order"] == found["order"].iloc[0]]
     return tuple(_chart(str(task), rows) for task, rows in found.groupby("task", sort=False))

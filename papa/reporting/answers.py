@@ -26,9 +26,6 @@ def answers(summary: pandas.DataFrame) -> list[str]:
     One sentence for each encoder and task, over all constants kinds, and over head orders where
     they matter; with several encoders or tasks another one for the relative drop on average. Where
     the original score does not beat its baselines the sentence says so and makes no claim.
-
-    Args:
-        summary: as ``papa.reporting.summary.summarise`` returns it.
     """
     cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
     originals = (

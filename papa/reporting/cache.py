@@ -40,8 +40,6 @@ class CachedCell:
     """A cell of a decoder.
 
     Attributes:
-        cell: which.
-        constants: its kind.
         heads: the constant ones; of each seed where seeds have others.
         sharing: query heads to a head of keys and values.
         groups: heads of keys and values, over all layers.

@@ -151,11 +151,8 @@ def result_rows(
     one_answer: ConstantAnswer | None,
     word_embeddings: Measured | None,
 ) -> list[dict[str, Any]]:
-    """A row for each seed of a finished probing, in one of the cells that it scores.
-
-    Args:
-        one_answer: what always giving one answer scores; None for a model's own head.
-        word_embeddings: what the probe scores on word embeddings alone; None likewise.
+    """A row for each seed of a finished probing, in one of the cells that it scores; a model's own
+    head has no baselines.
     """
     unseen = found.unseen_share
     nothing = np.zeros(0, np.float32)

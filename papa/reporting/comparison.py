@@ -19,9 +19,6 @@ from papa.storage.atomic import write_atomically
 def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     """The summaries of studies as one table.
 
-    Args:
-        results: each study's ``results.parquet``, by the study's name.
-
     Returns:
         The columns ``study`` and ``SUMMARY_COLUMNS``; rows that the studies have in common are
         adjacent. Each study's drops are relative to its own original score; contrasts are with the
@@ -59,12 +56,7 @@ def _beside(
 
 
 def write_comparison(folder: Path, comparison: pandas.DataFrame) -> None:
-    """Write ``compare.csv`` and the figure ``compare`` as PNG and SVG.
-
-    Args:
-        folder: made if it does not exist.
-        comparison: as ``compared`` returns it.
-    """
+    """Write ``compare.csv`` and the figure ``compare`` as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "compare.csv", comparison.to_csv(index=False))
     replace(scores_figure(comparison), name="compare").write(folder)

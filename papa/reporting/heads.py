@@ -24,13 +24,8 @@ NO_PATTERN, LAMBDA = "none", "λ"
 
 @dataclass(frozen=True, eq=False)
 class HeadScore:
-    """A score of every head.
-
-    Attributes:
-        name: in figures.
-        values: the score.
-        low, high: its 95 % interval; nan where it has none.
-        nothing: the score that says nothing; nan where none is known.
+    """A score of every head, with its 95 % interval and the score that says nothing; nan where
+    there is none.
     """
 
     name: str
@@ -79,7 +74,6 @@ class HeadsOfEncoder:
     """Everything a report shows of the heads of one encoder on one task.
 
     Attributes:
-        encoder, task: as in tables.
         matrices: the average of their attention, not normalised.
         seen: which pairs of slots the average covers.
         special: the slot of [CLS], then those of [SEP].
@@ -117,9 +111,6 @@ class HeadsOfEncoder:
 
     def table(self, fractions: Sequence[float]) -> pandas.DataFrame:
         """A row for every head, by layer and head.
-
-        Args:
-            fractions: the study's input-dependent fractions.
 
         Returns:
             The columns ``layer`` and ``head`` (from 0); of each score its mean over seeds by its

@@ -73,11 +73,8 @@ class OrdersCompared:
         return str(self.pairs["order"].iloc[0])
 
     def against_first(self) -> pandas.DataFrame:
-        """Each order's mean score less that of the study's first.
-
-        Returns:
-            The columns ``encoder``, ``task``, ``constants``, ``order``, ``difference``, ``low``,
-            ``high``, ``verdict``.
+        """Each order's mean score less that of the study's first, by encoder, task, constants and
+        order.
         """
         rows = self.means[self.means["order"] == self.first]
         turned = pandas.DataFrame(
@@ -105,17 +102,12 @@ class OrdersCompared:
 
 
 def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompared | None:
-    """Compare every two head orders of each encoder, task and kind of constants.
+    """Compare every two head orders of each encoder, task and kind of constants; None where there
+    is one, or no fraction at which orders differ.
 
     Of one encoder, task and kind of constants, Holm's rule goes over the orders that are compared
-    with random ones, which asks whether an order knows anything, and apart over all other pairs.
-
-    Args:
-        results: a row for every cell and seed, with ``RESULT_COLUMNS``.
-        found: the orders themselves; of those that are missing nobody knows how alike they are.
-
-    Returns:
-        None where there is one order, or no fraction at which orders differ.
+    with random ones, which asks whether an order knows anything, and apart over all other pairs. Of
+    orders that are not among ``found`` nobody knows how alike they are.
     """
     between = results["constant_heads"].between(0, results["heads"], inclusive="neither")
     rows: list[dict[str, Any]] = []

@@ -41,13 +41,7 @@ from papa.storage.remembered import recall, remember
 
 @dataclass(frozen=True)
 class Choice:
-    """An input of the page that figures listen to.
-
-    Attributes:
-        name: its identifier.
-        label: what it chooses.
-        options: values and their texts.
-    """
+    """An input of the page that figures listen to."""
 
     name: str
     label: str
@@ -56,11 +50,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Section:
-    """Figures under one heading.
-
-    Attributes:
-        choice: what all of them listen to; None without any.
-        tables: below them, closed; with their notes.
+    """Figures under one heading, which listen to its choice, if any, and tables below them, closed,
+    with their notes.
     """
 
     heading: str
@@ -81,13 +72,7 @@ def page_context(
     heads: Sequence[HeadsOfEncoder],
     more: Sequence[Section] = (),
 ) -> dict[str, Any]:
-    """What the page's template needs beyond what both reports show.
-
-    Args:
-        summary: ``papa.reporting.summary.summarise(results)``.
-        heads: of each encoder and task whose average the study has.
-        more: sections after those of scores and drops.
-    """
+    """What the page's template needs beyond what both reports show."""
     sections = [*_score_sections(study, summary), *_drop_sections(summary), *more]
     sections += _head_sections(heads)
     maps = [

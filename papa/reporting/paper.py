@@ -48,9 +48,6 @@ def read_reference(path: Path) -> PaperReference:
         path: CSV with the columns ``encoder, task, constants, order, fraction, score, source``;
             ``source`` says where the paper gives the number. Lines that begin with ``#`` are the
             notes.
-
-    Raises:
-        DataError: the file is missing, lacks a column, or a fraction or score is not a number.
     """
     try:
         texts = dict.fromkeys(("encoder", "model", "source"), str)

@@ -109,11 +109,6 @@ def write_report(
     the map of their first score, where they have one. Every file
     appears whole or not at all; the HTML page holds all it shows (``papa.reporting.page``) and
     needs no network.
-
-    Args:
-        folder: made if it does not exist.
-        results: one row per cell and seed.
-        summary: ``papa.reporting.summary.summarise(results)``.
     """
     extras = extras or Extras()
     folder.mkdir(parents=True, exist_ok=True)

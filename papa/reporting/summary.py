@@ -27,15 +27,9 @@ LINE = ["encoder", "task", "constants", "order"]
 
 
 def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
-    """Every cell of the study: its score, drop and contrast with their intervals, and its
-    baselines.
-
-    Args:
-        results: a row for every cell and seed, with ``RESULT_COLUMNS``.
-
-    Returns:
-        A row for every cell with the columns ``SUMMARY_COLUMNS``; the study's own order, fractions
-        from 1 down to 0.
+    """A row for every cell of the study with the columns ``SUMMARY_COLUMNS``, its score, drop and
+    contrast with their intervals, and its baselines; in the study's own order, fractions from 1
+    down to 0.
     """
     groups = dict(list(results.groupby([*LINE, "fraction"], sort=False)))
     found = {key: measured(group) for key, group in groups.items()}
@@ -135,10 +129,6 @@ def _numbers_missing() -> dict[str, list[str]]:
 
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """The first row of each result, however many cells share it.
-
-    Args:
-        summary: rows of ``summarise``'s.
-    """
+    """The first row of each result, however many cells share it."""
     results = [Cell.of(row).result() for row in summary.to_dict("records")]
     return summary[~pandas.Series(results, index=summary.index, dtype=object).duplicated()]

@@ -120,9 +120,6 @@ def _mark(cell: dict[str, Any]) -> str:
 def summary_table(summary: pandas.DataFrame) -> RenderableType:
     """The summary: a row per fraction and per baseline, or where there are several lines a row per
     line.
-
-    Args:
-        summary: as ``papa.reporting.tables.summarise`` returns it.
     """
     contrasts = contrast_table(summary)
     written = [*score_tables(summary), *([contrasts] if contrasts else [])]

@@ -142,15 +142,12 @@ def reason_sentence(cell: Any) -> str:
 
 
 def averageable(cells: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
-    """The cells whose relative drops may be averaged over encoders and tasks, and what is left out
-    and why.
+    """The cells, at one fraction, whose relative drops may be averaged over encoders and tasks, and
+    what is left out and why.
 
     Left out is what does not beat its baselines, what has no drop, what is measured against the
-    original's own answers, negative log-perplexity, of which a share is no share of a score, and
-    an original score below 0.1, relative to which any drop is large.
-
-    Args:
-        cells: rows of a summary at one fraction.
+    original's own answers, negative log-perplexity, of which a share is no share of a score, and an
+    original score below 0.1, relative to which any drop is large.
     """
     kept, left_out = [], {}
     for index, cell in zip(cells.index, cells.to_dict("records"), strict=True):

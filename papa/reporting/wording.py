@@ -83,11 +83,7 @@ def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
 
 
 def metric_label(cell: Any) -> str:
-    """The metric in words; F1 with its class: ``F1 of 'equivalent'``.
-
-    Args:
-        cell: has ``metric`` and ``positive``, the name of the class that F1 is of.
-    """
+    """The metric of a cell in words; F1 with the class that it is of: ``F1 of 'equivalent'``."""
     name = METRICS.get(cell["metric"], cell["metric"])
     return f"{name} of '{cell['positive']}'" if cell["positive"] else name
 

@@ -27,14 +27,7 @@ TEXT_COLUMNS = frozenset(
 
 @dataclass(frozen=True)
 class WrittenTable:
-    """A table with its numbers written out.
-
-    Attributes:
-        heading: what it shows.
-        headings: one per column.
-        rows: as many texts in each row as there are headings.
-        note: how to read it.
-    """
+    """A table with its numbers written out."""
 
     heading: str
     headings: list[str]
@@ -46,10 +39,8 @@ class WrittenTable:
         return markdown_table(self.headings, self.rows)
 
     def terminal(self, section: int = 0) -> Table:
-        """Its first column holds all names; intervals and answers go below their numbers.
-
-        Args:
-            section: after how many rows a line is drawn.
+        """Its first column holds all names; intervals and answers go below their numbers, and a
+        line after every ``section`` rows.
         """
         numbers = [at for at, heading in enumerate(self.headings) if heading not in TEXT_COLUMNS]
         words = numbers[0]

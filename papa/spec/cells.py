@@ -12,15 +12,8 @@ from papa.spec.values import Order
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of a study; with each of the study's seeds it yields one score.
-
-    Attributes:
-        encoder: its label in tables.
-        task: its name.
-        constants: the label of the constant matrices.
-        order: the head order.
-        fraction: input-dependent fraction, the share of heads that stay input-dependent (paper,
-            Section 3.1).
+    """One combination of a study; with each of the study's seeds it yields one score. The fraction
+    is the share of heads that stay input-dependent (paper, Section 3.1).
     """
 
     encoder: str
@@ -45,11 +38,8 @@ class Cell:
         return asdict(self)
 
     def result(self, heads_in_all: int | None = None) -> Result:
-        """Its result, which other cells may share.
-
-        Args:
-            heads_in_all: L·H: fractions that make equally many heads constant share a result; None
-                takes fractions as they are.
+        """Its result, which other cells may share; with L·H also those whose fractions make equally
+        many heads constant.
         """
         fraction = self.fraction
         if heads_in_all is not None:
@@ -66,13 +56,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Result:
-    """What tells one result of a study from another; cells with equal results share one.
-
-    Attributes:
-        encoder, task, fraction: as of a cell.
-        constants: None with every head input-dependent, where they change nothing.
-        order: None with every head input-dependent or every head constant, where it changes
-            nothing.
+    """What tells one result of a study from another; cells with equal results share one. Constants
+    and order are None where they change nothing: with every head input-dependent, and the order
+    also with every head constant.
     """
 
     encoder: str
@@ -88,22 +74,12 @@ def order_matters(fraction: float) -> bool:
 
 
 def constant_count(fraction: float, heads_in_all: int) -> int:
-    """How many heads are constant at an input-dependent fraction f: round((1 - f)·L·H).
-
-    Args:
-        fraction: 0..1.
-        heads_in_all: L·H.
-    """
+    """How many heads are constant at an input-dependent fraction f: round((1 - f)·L·H)."""
     return round((1 - fraction) * heads_in_all)
 
 
 def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
-    """The constant heads at an input-dependent fraction: the first of the head order.
-
-    Args:
-        order: all heads, the first to become constant first (``papa.spec.orders.head_order``).
-        fraction: 0..1.
-    """
+    """The constant heads at an input-dependent fraction: the first of the head order."""
     return tuple(order[: constant_count(fraction, len(order))])
 
 

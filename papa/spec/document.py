@@ -19,12 +19,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, or of a pipe that somebody writes to.
-
-    Raises:
-        OSError: it cannot be read, is something else, or nobody writes to it.
-        UnicodeDecodeError: it is not UTF-8.
-    """
+    """The text of a file, or of a pipe that somebody writes to."""
     mode = path.stat().st_mode
     if not stat.S_ISFIFO(mode):
         if not stat.S_ISREG(mode):
@@ -51,12 +46,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def read_yaml(text: str, origin: str) -> Any:
-    """The value that YAML describes.
-
-    Args:
-        text: the YAML.
-        origin: where it is from, for messages.
-    """
+    """The value that YAML describes."""
     if len(text) > _MOST_CHARACTERS:
         raise SpecError(
             f"{origin} has {len(text):,} characters, at most {_MOST_CHARACTERS:,} are read: make "

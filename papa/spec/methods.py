@@ -119,12 +119,8 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
 
 
 def no_score_of_own(method: str, task: str, *, with_itself: bool) -> str | None:
-    """Why a method scores no heads by what a model's own head answers; None where it does.
-
-    Args:
-        method: a name in ``HEAD_SCORES``.
-        task: its name.
-        with_itself: whether it compares answers with the original's.
+    """Why a method scores no heads by what a model's own head answers, compared with the original's
+    answers or with labels; None where it does.
     """
     asked = HEAD_SCORES[method]
     instead = "take effect, or a label-free one such as distance"
@@ -139,13 +135,7 @@ def no_score_of_own(method: str, task: str, *, with_itself: bool) -> str | None:
 
 
 def check_evaluations(method: str, evaluations: int, heads: int) -> None:
-    """Refuse a budget that is too small for an estimate.
-
-    Args:
-        method: a name in ``HEAD_SCORES``.
-        evaluations: the budget.
-        heads: of the whole encoder.
-    """
+    """Refuse a budget that is too small for an estimate."""
     asked = HEAD_SCORES[method]
     least = asked.evaluations(heads, 0) if asked.evaluations else 0
     if "evaluations" in asked.reads and evaluations < least:

@@ -72,9 +72,6 @@ SCORES, REVERSED = "scores", "reversed:"
 def order_named(order: str) -> HeadOrder:
     """The head order of a name: an entry of ``HEAD_ORDERS``, a method of ``HEAD_SCORES``,
     ``scores:NAME``, code of the user's own, or any of them from its end: ``reversed:…``.
-
-    Raises:
-        KeyError: there is none.
     """
     if order.startswith(REVERSED):
         other = order_named(order.removeprefix(REVERSED))
@@ -136,14 +133,8 @@ def drawn_from(
     theirs from.
 
     Orders that differ by seed are drawn for each seed of the study, from the first of
-    ``ranking.seeds`` and that seed; those by scores are drawn from the places of all heads, the
-    smallest score first, ties by (layer, head).
-
-    Args:
-        order: its name.
-        ranking_seed: the first of ``ranking.seeds``.
-        seeds: the study's.
-        scores: of every head, by the name that ``scores:NAME`` gives them.
+    ``ranking.seeds`` and that seed; those by scores, which are by the name of ``scores:NAME``, are
+    drawn from the places of all heads, the smallest score first, ties by (layer, head).
     """
     name = scores_in(order)
     if name is not None:
@@ -165,14 +156,9 @@ def head_order(
     """All heads as (layer, head), the first to become constant first.
 
     Args:
-        order: a name, as ``order_named`` takes it.
         scores: λ of every head, or what else the order is ``scored_by``; None for the others.
-        layers, heads: L and H.
         seed: for orders that differ by seed; one number or several. Of an order by scores, its
             draw.
-
-    Raises:
-        ValueError: the order follows scores and there are none.
     """
     if scored_by(order) and scores is None:
         raise ValueError(f"order '{order}' needs scores by {scored_by(order)}")

@@ -27,15 +27,8 @@ def describe_study(
     trees: Sequence[Tree] | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Descriptions of the first validation rows of every task, with the study's own average as the
-    constant matrices: a data frame for each, with the columns ``encoder`` and ``task``.
-
-    Args:
-        names: of descriptions; None takes all.
-        trees: sentences that what needs gold trees is told of.
-
-    Raises:
-        SpecError: there is no such description, it needs trees, or there is no finished average
-            of an encoder.
+    constant matrices, and of sentences with gold trees: a data frame for each, with the columns
+    ``encoder`` and ``task``.
     """
     import pandas as pd
 

@@ -103,12 +103,8 @@ class Answers(WithConstantHeads):
 
 @dataclass(frozen=True)
 class About:
-    """What else the stage ``answers`` found.
-
-    Attributes:
-        classes: their names in the model's head.
-        constant_heads: as (layer, head), sorted.
-        unseen_share: as of a probe.
+    """What else the stage ``answers`` found: the classes of the model's head, the constant heads as
+    (layer, head), sorted, and the unseen share, as of a probe.
     """
 
     classes: tuple[str, ...]
@@ -129,11 +125,7 @@ def read_answers(found: ArtifactReference) -> tuple[Found, About]:
 @dataclass(frozen=True, eq=False)
 class Own(WorkerStep):
     """Score the answers of a model's own head; its artifact is as that of a probe, which has the
-    same for all seeds.
-
-    Attributes:
-        seeds: of the study. Nothing is trained, so all have the same score.
-        code: the user's own, if any.
+    same for all seeds, as nothing is trained.
     """
 
     stage: ClassVar[str] = "own"

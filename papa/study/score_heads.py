@@ -26,17 +26,8 @@ VALUES, ERROR = "scores.safetensors", "{} ± 1"
 
 @dataclass(frozen=True, eq=False)
 class ScoreHeads(WorkerStep):
-    """Score all heads on a task's training text.
-
-    Attributes:
-        encoder: whose heads.
-        corpus: the task's tokenised text.
-        constants: the task's own average.
-        task: its labels and probe.
-        ranking: the settings of the method.
-        methods: one method; or those that share a pass over the text.
-        seed: of all that is drawn.
-        probe: of a method that reads one.
+    """Score all heads on a task's training text by one method, or by those that share a pass over
+    it.
     """
 
     stage: ClassVar[str] = "scores"
@@ -126,16 +117,7 @@ def read_head_scores(
     rankings: Mapping[int, ArtifactReference],
     encoder: EncoderReference | None = None,
 ) -> HeadScores | TrainedLambda:
-    """The scores of all heads from finished rankings, λ of every head where the method is "lambda".
-
-    Args:
-        method: of ``HEAD_SCORES``, or "lambda".
-        rankings: by seed.
-        encoder: whose heads they must be of; None takes any.
-
-    Raises:
-        ArtifactError: an artifact is damaged.
-    """
+    """The scores of all heads from finished rankings, λ where the method is "lambda"."""
     import numpy as np
     from safetensors.numpy import load_file
 

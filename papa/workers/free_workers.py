@@ -23,13 +23,7 @@ _PATIENCE_SECONDS = 1800.0
 
 @dataclass(order=True)
 class _Ticket:
-    """A place in the queue for a worker; the least is served first.
-
-    Attributes:
-        urgency: negated.
-        number: of arrival.
-        turn: notified when it may be served.
-    """
+    """A place in the queue for a worker; the least is served first."""
 
     urgency: int
     number: int
@@ -51,9 +45,6 @@ class FreeWorkers:
     Ray repeats an actor's call only on that actor, once it is placed again: on a cluster that lost
     a node it may wait for ever while other workers are idle. So a worker is handed out only after
     it answered.
-
-    Args:
-        ray: the module, connected.
     """
 
     def __init__(self, ray: Any, workers: list[WorkerHandle]) -> None:
@@ -73,11 +64,6 @@ class FreeWorkers:
     def taken(self, urgency: int, helpers: int = 0) -> Iterator[list[WorkerHandle]]:
         """Take the next free worker, and of the others that are idle at that moment so many helpers
         at most.
-
-        Raises:
-            ClusterError: Ray's own processes ended.
-            MachineError: a worker's machine does not fit the driver's.
-            WorkerError: no worker answered for half an hour.
         """
         ticket = _Ticket(-urgency, next(self._numbers), threading.Condition(self._lock))
         with self._lock:

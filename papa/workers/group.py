@@ -19,13 +19,8 @@ class NoReplica(Exception):
 
 
 class WorkerGroup:
-    """The workers of a call: the leader, which runs it, and its helpers.
-
-    Args:
-        encoder: the leader's.
-        reference: the same encoder, as helpers load it; needed where there are helpers.
-        helpers: the names of their Ray actors; without them the leader works alone, and without
-            Ray.
+    """The workers of a call: the leader, which runs it, and its helpers, Ray actors by name, which
+    load the same encoder by its reference; without them the leader works alone, and without Ray.
     """
 
     def __init__(
@@ -62,11 +57,8 @@ class WorkerGroup:
 
 
 class Replicas:
-    """Objects of one kind, one on each worker of a group.
-
-    Args:
-        own: the leader's.
-        coming: the helpers, by the reference to the answer that their replica is made.
+    """Objects of one kind, one on each worker of a group: the leader's own, and those of helpers by
+    the reference to the answer that theirs is made.
     """
 
     def __init__(self, own: Any, coming: dict[Any, Any]) -> None:
@@ -139,11 +131,8 @@ class Replicas:
 
 
 def spread(sizes: Sequence[int], workers: int) -> list[int]:
-    """Who does which part, so that all end at about the same time: the largest first, to whoever
-    has least.
-
-    Returns:
-        Each part's worker; the leader is 0.
+    """Who does which part, the leader is 0, so that all end at about the same time: the largest
+    first, to whoever has least.
     """
     loads, chosen = [0] * workers, [0] * len(sizes)
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):

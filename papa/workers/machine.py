@@ -38,11 +38,7 @@ class Machine:
         return cls(tuple(_versions().items()), str(shared) if shared else None, elsewhere=True)
 
     def check(self) -> None:
-        """Compare with the machine that this runs on.
-
-        Raises:
-            MachineError: a library's version differs, or the store's folder is not there.
-        """
+        """Compare with the machine that this runs on."""
         if not self.elsewhere:
             return
         found = _versions()

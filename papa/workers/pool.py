@@ -138,7 +138,6 @@ class WorkerPool:
             function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder``,
                 ``group`` and ``on_epoch``.
             encoder: loaded on the worker, unless it was the last one there.
-            arguments: plain values, addresses and specifications.
             progress: called from this thread with how far the call is.
             urgency: among those who wait for a worker the highest goes first; 0 is not urgent.
             helpers: of the workers that are idle when the call begins, so many help with it at

@@ -25,12 +25,7 @@ _DRIVER = "driver"
 
 
 def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
-    """Start Ray; returns the module and the session's folder, which is to be removed in the end.
-
-    Args:
-        cores: how many workers may compute at a time.
-        folder: where the session's folder lies, if the path is short enough for its sockets.
-    """
+    """Start Ray; returns the module and the session's folder, which is to be removed in the end."""
     _prepare_environment()
     import ray
 
@@ -56,12 +51,8 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
 
 
 def check() -> None:
-    """Make sure that the processes that ``start`` started run; without them no call is answered any
-    more.
-
-    Raises:
-        ClusterError: one of them has ended. Ray itself would wait for a minute and then end this
-            process, or for ever.
+    """Make sure that the processes that ``start`` started run: without them no call is answered any
+    more, and Ray itself would wait for a minute and then end this process, or for ever.
     """
     from ray._private import worker
 
@@ -165,14 +156,8 @@ class ClusterError(PapaError):
 
 
 def join(address: str) -> Any:
-    """Connect this process to the cluster as a driver; returns Ray's module.
-
-    Args:
-        address: ``host:port`` of the head where this machine is a node, or ``ray://host:port`` from
-            anywhere.
-
-    Raises:
-        ClusterError: nobody answers there, or the cluster refuses.
+    """Connect this process to the cluster as a driver, by ``host:port`` of the head where this
+    machine is a node, or ``ray://host:port`` from anywhere; returns Ray's module.
     """
     reach(address)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -199,11 +184,7 @@ def join(address: str) -> Any:
 
 
 def reach(address: str) -> None:
-    """Make sure that somebody listens at the address of a cluster.
-
-    Raises:
-        ClusterError: nobody does.
-    """
+    """Make sure that somebody listens at the address of a cluster."""
     host, port = _parts(address)
     try:
         socket.create_connection((host, port), _ANSWER_SECONDS).close()

@@ -52,11 +52,7 @@ class Worker:
         self._replica: Any = None
 
     def ready(self) -> None:
-        """Nothing, as soon as the worker can take a call.
-
-        Raises:
-            MachineError: its machine does not fit the driver's.
-        """
+        """Nothing, as soon as the worker can take a call."""
         self._driver.check()
 
     def run(
@@ -69,10 +65,7 @@ class Worker:
         epochs: bool,
     ) -> tuple[Any, Epochs]:
         """``function(**arguments, progress=…)``; with ``encoder=``, ``group=``, ``on_epoch=`` where
-        they are asked for.
-
-        Returns:
-            What the function does, and every epoch's losses, as the board may have lost some.
+        they are asked for. Returns also every epoch's losses, as the board may have lost some.
         """
         import ray
         import torch
@@ -110,11 +103,7 @@ class Worker:
         self._replica = factory(encoder=self._load(encoder), **arguments)
 
     def call_replica(self, method: str, shared: Any, part: Any) -> Any:
-        """Call a method of this worker's replica.
-
-        Raises:
-            NoReplica: it has none, as it was started again since.
-        """
+        """Call a method of this worker's replica; NoReplica where it was started again since."""
         if self._replica is None:
             raise NoReplica
         result = getattr(self._replica, method)(shared, part)
@@ -177,10 +166,6 @@ class ProgressBoard:
 class BoardReader:
     """What the driver knows of the progress of its calls: one request for all of them, however
     many. Thread-safe.
-
-    Args:
-        ray: the module, connected.
-        board: the actor.
     """
 
     def __init__(self, ray: Any, board: Any) -> None:

@@ -48,15 +48,6 @@ def trained_probe(
 ) -> Probe:
     """The task's probe of a seed, trained on all training rows as that of a cell without constant
     heads is.
-
-    Args:
-        scratch: a folder for features.
-        progress: called with rows of its training done and in all.
-
-    Raises:
-        DiskSpaceError: features fit the budget and not the disk.
-        NumbersError: there is NaN or infinity in a hidden state.
-        SpecError: training diverged.
     """
     split, spec = corpus.split("train"), task.probe
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
@@ -83,14 +74,8 @@ def trained_probe(
 
 
 def own_loss(asked: Asked, substitute: Substitute) -> OwnLoss:
-    """The loss of what the model's own head answers on the training text.
-
-    Args:
-        asked: of an encoder that was loaded from its files.
-        substitute: what heads put out as far as their attention is not their own.
-
-    Raises:
-        EncoderError: its weights lack the head, or its attention cannot be reached.
+    """The loss of what the model's own head answers on the training text, with a substitute as far
+    as heads' attention is not their own.
     """
     reference, task = asked.encoder.reference, asked.task
     assert reference is not None, "an own head is read from files"

@@ -36,10 +36,7 @@ def greedy_places(
     together, as few as evaluations allow and the cheapest first.
 
     Args:
-        value: v.
-        heads: all of them.
         evaluations: how often v may be asked at most: enough by ``check_evaluations``.
-        progress: called with evaluations done and in all.
     """
     together = greedy_step(len(heads), evaluations)
     left: Set[Head] = frozenset(heads)

@@ -19,13 +19,11 @@ PENALTY = 0.05
 
 
 class SelfGradients:
-    """Gradients for θ of the mean over tokens of ‖h' - h‖² over ‖h‖², and of the penalty, with h a
-    token's last hidden state and h' that of the encoder whose heads put out λ·A·V + (1-λ)·C·V.
+    """Gradients for θ (0 at the start) of the mean over tokens of ‖h' - h‖² over ‖h‖², and of the
+    penalty, with h a token's last hidden state and h' that of the encoder whose heads put out λ·A·V
+    + (1-λ)·C·V.
 
     A mean over tokens is the same in whatever parts a device takes a minibatch.
-
-    Attributes:
-        theta: 0 at the start.
     """
 
     def __init__(self, asked: Asked) -> None:

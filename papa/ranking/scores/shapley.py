@@ -47,16 +47,9 @@ def shapley_values(
     """The Shapley value of every head and its standard error.
 
     In an order heads become constant one after the other; what v loses is the share of that head. A
-    pair of orders gives one draw, and draws give the error. Where an order is cut short, what is
-    left of v is divided among its last heads: in every order shares add up to v(all) - v(none).
-
-    Args:
-        value: v.
-        heads: all of them.
-        evaluations: how often v may be asked at most: enough by ``check_evaluations``.
-        seed: of the orders.
-        tolerance: share of v(all) - v(none) below which the rest of an order is not computed.
-        progress: called with evaluations done and in all.
+    pair of orders gives one draw, and draws give the error. Where an order is cut short, as less
+    than ``tolerance`` of v(all) - v(none) is left, that is divided among its last heads: in every
+    order shares add up to v(all) - v(none).
     """
     everyone, generator = frozenset(heads), np.random.default_rng(seed)
     best, worst = value(everyone), value(frozenset[Head]())

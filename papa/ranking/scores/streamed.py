@@ -85,10 +85,6 @@ class _Scoring:
 def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     """The mean over rows of each method, over the training text, with its standard error over
     inputs (of a ratio: inputs differ in their rows).
-
-    Raises:
-        ArtifactError: the matrices do not fit the encoder.
-        NumbersError: there is NaN or infinity in a hidden state.
     """
     encoder, split = asked.encoder, asked.corpus.split("train")
     check_fits(asked.constants, encoder)

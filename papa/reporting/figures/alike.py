@@ -23,9 +23,6 @@ ALIKE_NOTE = (
 def alike_charts(frame: pandas.DataFrame) -> tuple[Chart, ...]:
     """A map for each encoder and task of its own attention and of its constants, which are as alike
     in the replaced model.
-
-    Args:
-        frame: of the description "similarity".
     """
     return tuple(
         _chart(f"{prefix}{of}", pairs)

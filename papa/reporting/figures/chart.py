@@ -204,16 +204,8 @@ def verdict_rows(
     legend: str,
     tooltip: list[dict[str, str]],
 ) -> dict[str, Any]:
-    """A row for each ``name``: a difference from 0 with its interval and its verdict.
-
-    Args:
-        description: of the figure.
-        rows: what is drawn, with columns ``name`` and ``verdict``.
-        x: the axis of differences.
-        difference: its column, and those of its interval's ends.
-        verdicts: each with its shape.
-        legend: the title of the verdicts.
-        tooltip: what is told of a point.
+    """A row for each ``name``, with its ``verdict``: a difference from 0 with its interval, by
+    their three columns, and a shape for the verdict.
     """
     names, (column, low, high) = list(dict.fromkeys(rows["name"])), difference
     verdict: dict[str, Any] = {"field": "verdict", "type": "nominal"}

@@ -81,14 +81,11 @@ class Drops:
 
 
 def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
-    """Average original scores and relative drops over tasks, each task with equal weight.
+    """Average original scores and relative drops over tasks, each task with equal weight; of
+    several constants or orders the first is taken.
 
     A task is left out for all encoders where one of them does not beat its baseline there (column
     ``beats_baseline``), or where a share of the score means nothing.
-
-    Args:
-        summary: as ``papa.reporting.summary.summarise`` returns it; of several constants or orders
-            the first is taken.
     """
     lowest = float(summary["fraction"].min())
     first = summary.iloc[0]
@@ -129,9 +126,6 @@ def _reason(pairs: pandas.DataFrame) -> str | None:
 def drops_figure(drops: Drops) -> Chart:
     """``encoders_chart`` as a file, without a heading beside it: the task, and Pearson's r where
     there is one.
-
-    Args:
-        drops: with at least one task.
     """
     chart = encoders_chart(drops)
     only = () if len(drops.tasks) > 1 else drops.tasks
@@ -149,11 +143,7 @@ def _correlation(drops: Drops) -> str:
 
 
 def encoders_chart(drops: Drops) -> Chart:
-    """An encoder is a point: its mean relative drop to the right, its mean original score upwards.
-
-    Args:
-        drops: with at least one task.
-    """
+    """An encoder is a point: its mean relative drop to the right, its mean original upwards."""
     several, lost = len(drops.tasks) > 1, drops.points["relative_drop"]
     # Names stand on the side towards the middle.
     points = drops.points.assign(
@@ -204,12 +194,7 @@ def encoders_chart(drops: Drops) -> Chart:
 
 def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
     """The relative drop of every encoder on every task, with the interval of differences paired by
-    seed and example.
-
-    Args:
-        lines: rows of the study's summary: one line for each encoder and task, at fractions below
-            1.
-        fractions: the identifier of the input that chooses the fraction.
+    seed and example, at fractions below 1, which the input ``fractions`` chooses.
     """
     headings, verdicts = (
         fraction_headings(lines),

@@ -38,9 +38,6 @@ def scores_figure(summary: pandas.DataFrame) -> Chart:
 
     A line has 95 % intervals, its task's baselines, and a † where its drops are inconclusive;
     fractions are evenly spaced, from all heads input-dependent (left) to none (right).
-
-    Args:
-        summary: as ``papa.reporting.summary.summarise`` returns it.
     """
     tasks = list(summary["task"].unique())
     lines = _Lines(summary, varying(summary, _LINE_AXES))
@@ -72,14 +69,8 @@ def scores_figure(summary: pandas.DataFrame) -> Chart:
 def score_charts(
     name: str, summary: pandas.DataFrame, axis: str, encoder: str = ""
 ) -> tuple[Chart, ...]:
-    """The page's panels, one a task and one line for each value of an axis.
-
-    Args:
-        name: what the names of the charts begin with.
-        summary: rows of the study's summary: one line for each encoder and value of ``axis``.
-        axis: the column that tells lines apart.
-        encoder: the identifier of an input that chooses one of several encoders; "" where lines are
-            not chosen by it.
+    """The page's panels, one a task and one line for each value of the column ``axis``; with
+    several encoders the input ``encoder`` chooses one.
     """
     lines = _Lines(summary, [axis], encoder)
     inputs = [{"name": SPACING, "value": "even", "bind": {"element": f"#{SPACING}"}}]
@@ -103,11 +94,8 @@ def score_charts(
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of all panels: they look the same in each.
-
-    Attributes:
-        axes: what tells lines apart: colour and marker show the first, dashes the others.
-        encoder: the identifier of an input that chooses the encoder; "" without one.
+    """The lines of all panels, which look the same in each: colour and marker show the first axis,
+    dashes the others; the input ``encoder``, if any, chooses among them.
     """
 
     summary: pandas.DataFrame
