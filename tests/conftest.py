@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.integration.s3 import S3Server, s3_server
-from tests.typecheck import check_signatures
+from tests.typecheck import check_calls, check_signatures
 
 # Two pytest workers share two cores; processes that tests start inherit it. Torch, not imported
 # yet, reads it once.
@@ -49,11 +49,12 @@ sys.addaudithook(_refuse_processes)
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """`make check` leaves out what is marked `server`: hold every other test to starting no
-    process.
+    process, and papa's calls in it to their signatures.
     """
     global _light
     marked = any(item.get_closest_marker(name) for name in ("server", "integration", "faults"))
     _light = None if marked else item.nodeid
+    check_calls(not marked)
     try:
         return (yield)
     finally:
