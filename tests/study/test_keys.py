@@ -76,46 +76,16 @@ MLM = task("mlm", "negative_log_perplexity", text="text")
 
 CORPUS = Tokenise("t", 1.0, ENCODER, TEXT, LayoutSpec(), "fingerprint")
 CONSTANTS = Average("a", 1.0, ENCODER, CORPUS, 32)
-RANKING = Rank(
-    "r",
-    1.0,
-    ENCODER,
-    CORPUS,
-    CONSTANTS,
-    TEXT,
-    RankingSpec(rows=10, until_stable=True),
-    0,
-    (("lambda", 36),),
-)
-FROZEN = FrozenProbe("f", 1.0, ENCODER, CORPUS, TEXT, 0)
-SCORED = ScoreHeads(
-    "s",
-    1.0,
-    ENCODER,
-    CORPUS,
-    CONSTANTS,
-    TEXT,
-    RankingSpec(rows=10),
-    ("distance",),
-    0,
-)
-BASELINE = Baseline("b", 1.0, ENCODER, CORPUS, TEXT, (0, 1), FeaturesSpec())
-PROBE = Probe(
-    "p",
-    1.0,
-    ENCODER,
-    CORPUS,
-    CONSTANTS,
-    TEXT,
-    "lambda",
-    2,
-    {0: RANKING},
-    (3,),
-    False,
-    (0, 1),
-    FeaturesSpec(),
-)
-ANSWERS = Answers("w", 1.0, ENCODER, CORPUS, CONSTANTS, TEXT, "lambda", 2, {0: RANKING}, (3,))
+BASE = (1.0, ENCODER, CORPUS)
+AVERAGED = (*BASE, CONSTANTS, TEXT)
+SET = (("lambda", 36),)
+RANKING = Rank("r", *AVERAGED, RankingSpec(rows=10, until_stable=True), 0, SET)
+FROZEN = FrozenProbe("f", *BASE, TEXT, 0)
+SCORED = ScoreHeads("s", *AVERAGED, RankingSpec(rows=10), ("distance",), 0)
+BASELINE = Baseline("b", *BASE, TEXT, (0, 1), FeaturesSpec())
+PROBED_SEEDS = ((3,), False, (0, 1), FeaturesSpec())
+PROBE = Probe("p", *AVERAGED, "lambda", 2, {0: RANKING}, *PROBED_SEEDS)
+ANSWERS = Answers("w", *AVERAGED, "lambda", 2, {0: RANKING}, (3,))
 STUDY = StudySpec.model_validate(
     {
         "name": "study",
@@ -130,16 +100,10 @@ STUDY = StudySpec.model_validate(
 PROBED = ProbedCell(Cell("label", "text", "average", "lambda", 0.5), "accuracy", (PROBE,))
 BY_SEED = {"lambda": {0: RANKING}}
 PART = StudyPart("label", ENCODER, TEXT, (PROBED,), {"average": CONSTANTS}, BY_SEED, BASELINE)
-AGGREGATE = Aggregate(
-    "g",
-    1.0,
-    STUDY,
-    (PROBED,),
-    {("label", "text"): BASELINE},
-    {"text": CORPUS},
-    (Averaged("label", ENCODER, TEXT, CONSTANTS),),
-    {("label", "text"): BY_SEED},
-)
+LABEL = ("label", "text")
+AVERAGES = (Averaged("label", ENCODER, TEXT, CONSTANTS),)
+RESULTS = ({LABEL: BASELINE}, {"text": CORPUS}, AVERAGES, {LABEL: BY_SEED})
+AGGREGATE = Aggregate("g", 1.0, STUDY, (PROBED,), *RESULTS)
 EXAMPLES: tuple[Step, ...] = (
     CORPUS,
     Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
@@ -147,23 +111,13 @@ EXAMPLES: tuple[Step, ...] = (
     CONSTANTS,
     Derived("e", 1.0, ENCODER, CONSTANTS, "low_rank", {"rank": 3}),
     Given("i", 1.0, ENCODER, torch.ones(2, 2, 32, 32), torch.ones(32, 32, dtype=torch.bool)),
-    MeanQK("q", 1.0, ENCODER, CORPUS, 32),
-    Outputs("u", 1.0, ENCODER, CORPUS, 32, "resampled_output", 0),
-    Distances("d", 1.0, ENCODER, CORPUS),
+    MeanQK("q", *BASE, 32),
+    Outputs("u", *BASE, 32, "resampled_output", 0),
+    Distances("d", *BASE),
     Streamed("m", 1.0, {"sinks": 4, "recent": 64}),
     ReusedBefore("l", 1.0, {"of": 1}),
     RANKING,
-    Rank(
-        "r",
-        1.0,
-        ENCODER,
-        CORPUS,
-        CONSTANTS,
-        TEXT,
-        RankingSpec(learning_rate=1e-3),
-        0,
-        (("lambda", 36),),
-    ),
+    Rank("r", *AVERAGED, RankingSpec(learning_rate=1e-3), 0, SET),
     SCORED,
     FROZEN,
     *(replace(SCORED, methods=(name,)) for name in ("shapley", "gates")),
@@ -178,17 +132,22 @@ EXAMPLES: tuple[Step, ...] = (
 
 NAMES = "what people call it"
 TOKENS = "decides tokens, slots and labels, which the corpus's key covers"
-ROWS = (
-    "source.*",
-    "columns.*",
-    "train_rows",
-    "validation_rows",
-    "sample_seed",
-    "mask_seed",
-    "validation_slots",
-)
+COUNTS = ("train_rows", "validation_rows", "sample_seed", "mask_seed", "validation_slots")
+ROWS = ("source.*", "columns.*", *COUNTS)
 PROBED_HERE = "a probe is no head of the model's own"
 OF_THE_STUDY = "the study, which is in the key, holds every task"
+ITS_NAMES = {"encoder.name": NAMES, "encoder.revision": NAMES}
+ITS_ENCODER = {**ITS_NAMES, "encoder.tokenizer_digest": TOKENS}
+ITS_TASK = {"task.name": NAMES, **{f"task.{name}": TOKENS for name in ROWS}}
+MATRICES = {
+    **ITS_NAMES,
+    "encoder.model_type": "in the encoder's digest, as the shape is",
+    "encoder.layers": "in the encoder's digest, as in that of matrices that are given",
+    "encoder.heads": "likewise",
+    "encoder.width": "no matrix depends on it",
+    "encoder.precision": "matrices are float32",
+    "encoder.tokenizer_digest": "no text is read",
+}
 LEFT_OUT: dict[str, dict[str, str]] = {
     "*": {
         "name": NAMES,
@@ -201,8 +160,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "task.own_probe": "a step that runs it has it as code",
     },
     "tokenise": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
+        **ITS_NAMES,
         "encoder.digest": "no weight is read, only the tokenizer",
         "encoder.layers": "no weight is read",
         "encoder.heads": "no weight is read",
@@ -214,108 +172,47 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "task.positive": "no score is taken here",
         "task.head": "text is read alike for any head",
     },
-    "controls": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.model_type": "in the encoder's digest, as the shape is",
-        "encoder.layers": "in the encoder's digest",
-        "encoder.heads": "in the encoder's digest",
-        "encoder.width": "no matrix depends on it",
-        "encoder.precision": "matrices are float32",
-        "encoder.tokenizer_digest": "no text is read",
-    },
-    "given": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.model_type": "in the encoder's digest, as the shape is",
-        "encoder.layers": "in the encoder's digest, as in that of the matrices",
-        "encoder.heads": "likewise",
-        "encoder.width": "no matrix depends on it",
-        "encoder.precision": "matrices are float32",
-        "encoder.tokenizer_digest": "no text is read",
-    },
-    "derived": {
-        "encoder.*": "that of the average, whose key is in the key",
-    },
-    "mean_qk": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-    },
-    "outputs": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-    },
-    "average": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-    },
-    "relative": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-    },
+    "controls": MATRICES,
+    "given": MATRICES,
+    "derived": {"encoder.*": "that of the average, whose key is in the key"},
+    "mean_qk": ITS_ENCODER,
+    "outputs": ITS_ENCODER,
+    "average": ITS_ENCODER,
+    "relative": ITS_ENCODER,
     "rank": {
+        **ITS_ENCODER,
+        **ITS_TASK,
         "ranking.evaluations": "no set of heads is valued",
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-        "task.name": NAMES,
         "ranking.seeds": "each step trains with one of them, which is in the key",
-        **{f"task.{name}": TOKENS for name in ROWS},
         "task.metric": "λ is trained and not scored; what it is trained on is in the key",
         "task.positive": "λ is trained and not scored",
     },
     "scores": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-        "task.name": NAMES,
-        **{f"task.{name}": TOKENS for name in ROWS},
+        **ITS_ENCODER,
+        **ITS_TASK,
         "ranking.seeds": "each step scores with one of them, which is in the key",
         "ranking.until_stable": "no method reads it",
     },
     "frozen_probe": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-        "task.name": NAMES,
+        **ITS_ENCODER,
+        **ITS_TASK,
         "task.head": PROBED_HERE,
         "task.positive": "no score is taken here",
-        **{f"task.{name}": TOKENS for name in ROWS},
     },
-    "probe": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-        "task.name": NAMES,
-        "task.head": PROBED_HERE,
-        **{f"task.{name}": TOKENS for name in ROWS},
-    },
-    "baseline": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-        "task.name": NAMES,
-        "task.head": PROBED_HERE,
-        **{f"task.{name}": TOKENS for name in ROWS},
-    },
+    "probe": {**ITS_ENCODER, **ITS_TASK, "task.head": PROBED_HERE},
+    "baseline": {**ITS_ENCODER, **ITS_TASK, "task.head": PROBED_HERE},
     "answers": {
-        "encoder.name": NAMES,
-        "encoder.revision": NAMES,
-        "encoder.tokenizer_digest": TOKENS,
-        "task.name": NAMES,
-        **{f"task.{name}": TOKENS for name in (*ROWS, "labels")},
+        **ITS_ENCODER,
+        **ITS_TASK,
+        "task.labels": TOKENS,
         "task.metric": "answers are scored later; whether they are embeddings is in the key",
         "task.positive": "answers are scored later",
         "task.probe.*": "nothing is trained",
         "task.head": "only the model's own head answers",
     },
     "own": {
-        "task.name": NAMES,
-        **{f"task.{name}": TOKENS for name in (*ROWS, "slots")},
+        **ITS_TASK,
+        "task.slots": TOKENS,
         "task.probe.*": "nothing is trained",
         "task.head": "only the model's own head is scored",
     },
@@ -486,21 +383,7 @@ def test_a_value_outside_the_key_is_found() -> None:
         def spec(self) -> dict[str, Any]:
             return {name: value for name, value in super().spec().items() if name != "seeds"}
 
-    step = Forgetful(
-        "p",
-        1.0,
-        ENCODER,
-        CORPUS,
-        CONSTANTS,
-        TEXT,
-        "lambda",
-        2,
-        {},
-        (3,),
-        False,
-        (0, 1),
-        FeaturesSpec(),
-    )
+    step = Forgetful("p", *AVERAGED, "lambda", 2, {}, *PROBED_SEEDS)
     assert "seeds" in {
         path.removeprefix(".") for path, changed in changes(step, None) if changed.key == step.key
     }
