@@ -8,31 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    BertConfig,
-    BertModel,
-    CamembertConfig,
-    CamembertModel,
-    DebertaConfig,
-    DebertaModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    DistilBertConfig,
-    DistilBertModel,
-    ElectraConfig,
-    ElectraModel,
-    ModernBertConfig,
-    ModernBertModel,
-    MPNetConfig,
-    MPNetModel,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaModel,
-    XLMRobertaConfig,
-    XLMRobertaModel,
-)
+import transformers as tf
 
 RANGE = 0.35
 DROPOUT = 0.1
@@ -46,161 +22,85 @@ SIZES: dict[str, Any] = {
     "initializer_range": RANGE,
 }
 COUNTING: dict[str, Any] = {"max_position_embeddings": 66, "pad_token_id": 1}
+SLOTS: dict[str, Any] = {"max_position_embeddings": 64}
+RELATIVE: dict[str, Any] = {**SLOTS, "position_biased_input": False}
 BUCKETS: dict[str, Any] = {
     "relative_attention": True,
     "position_buckets": 8,
     "max_relative_positions": 32,
 }
-
-
-def bert() -> PreTrainedModel:
-    return BertModel(BertConfig(**SIZES, max_position_embeddings=64))
-
-
-def roberta() -> PreTrainedModel:
-    return RobertaModel(RobertaConfig(**SIZES, **COUNTING, type_vocab_size=1))
-
-
-def xlm_roberta() -> PreTrainedModel:
-    return XLMRobertaModel(XLMRobertaConfig(**SIZES, **COUNTING, type_vocab_size=1))
-
-
-def camembert() -> PreTrainedModel:
-    return CamembertModel(CamembertConfig(**SIZES, **COUNTING, type_vocab_size=1))
-
-
-def electra() -> PreTrainedModel:
-    return ElectraModel(ElectraConfig(**SIZES, embedding_size=32, max_position_embeddings=64))
-
-
-def distilbert() -> PreTrainedModel:
-    sizes = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64}
-    return DistilBertModel(
-        DistilBertConfig(
-            vocab_size=300, **sizes, initializer_range=RANGE, max_position_embeddings=64
-        )
-    )
-
-
-def albert() -> PreTrainedModel:
-    """Three layers share two sets of weights: the first two are the same module."""
-    sizes = {**SIZES, "embedding_size": 16, "num_hidden_groups": 2, "max_position_embeddings": 64}
-    return AlbertModel(AlbertConfig(**sizes, attention_probs_dropout_prob=DROPOUT))
-
-
-def mpnet() -> PreTrainedModel:
-    return MPNetModel(MPNetConfig(**SIZES, **COUNTING))
-
-
-def deberta() -> PreTrainedModel:
-    """As the published ones: no absolute positions, both position terms, segments."""
-    return DebertaModel(
-        DebertaConfig(
-            **SIZES,
-            relative_attention=True,
-            pos_att_type="c2p|p2c",
-            position_biased_input=False,
-            type_vocab_size=2,
-            max_position_embeddings=64,
-        )
-    )
-
-
-def deberta_near() -> PreTrainedModel:
-    """Distances beyond 7 are one; one position term; absolute positions too."""
-    return DebertaModel(
-        DebertaConfig(
-            **SIZES, relative_attention=True, pos_att_type=["p2c"], max_relative_positions=7
-        )
-    )
-
-
-def deberta_v3() -> PreTrainedModel:
-    """As the published third version: buckets, keys and queries of positions shared with those of
-    content.
-    """
-    return DebertaV2Model(
-        DebertaV2Config(
-            **SIZES,
-            **BUCKETS,
-            pos_att_type="p2c|c2p",
-            share_att_key=True,
-            norm_rel_ebd="layer_norm",
-            position_biased_input=False,
-            max_position_embeddings=64,
-        )
-    )
-
-
-def deberta_v2_xlarge() -> PreTrainedModel:
-    """As v2-xlarge: a convolution beside the first layer, and projections for positions alone."""
-    return DebertaV2Model(
-        DebertaV2Config(
-            **SIZES,
-            **BUCKETS,
-            pos_att_type=["p2c", "c2p"],
-            conv_kernel_size=3,
-            conv_act="gelu",
-            position_biased_input=False,
-            max_position_embeddings=64,
-        )
-    )
-
-
-def deberta_v2_near() -> PreTrainedModel:
-    """No buckets, one position term, absolute positions, embeddings of another width, segments."""
-    return DebertaV2Model(
-        DebertaV2Config(
-            **SIZES,
-            relative_attention=True,
-            pos_att_type=["c2p"],
-            max_relative_positions=7,
-            embedding_size=16,
-            type_vocab_size=2,
-            max_position_embeddings=64,
-        )
-    )
-
-
-def modernbert() -> PreTrainedModel:
-    """The first layer sees everything, the others three slots to either side."""
-    tokens = {
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "cls_token_id": 1,
-        "sep_token_id": 2,
-    }
-    return ModernBertModel(
-        ModernBertConfig(
-            **SIZES,
-            **tokens,
-            local_attention=6,
-            max_position_embeddings=64,
-            attention_dropout=DROPOUT,
-        )
-    )
-
-
-MODELS: dict[str, Callable[[], PreTrainedModel]] = {
-    "bert": bert,
-    "roberta": roberta,
-    "xlm_roberta": xlm_roberta,
-    "camembert": camembert,
-    "electra": electra,
-    "distilbert": distilbert,
-    "albert": albert,
-    "mpnet": mpnet,
-    "deberta": deberta,
-    "deberta_near": deberta_near,
-    "deberta_v3": deberta_v3,
-    "deberta_v2_xlarge": deberta_v2_xlarge,
-    "deberta_v2_near": deberta_v2_near,
-    "modernbert": modernbert,
+MARKS: dict[str, Any] = {"pad_token_id": 0} | {
+    f"{name}_token_id": number for name, number in (("bos", 1), ("eos", 2), ("cls", 1), ("sep", 2))
 }
 
 
-def random_model(variant: str, seed: int = 0) -> PreTrainedModel:
+def made(family: str, **settings: Any) -> Callable[[], tf.PreTrainedModel]:
+    """The model of a family with ``SIZES`` and more settings, or others."""
+    model, config = getattr(tf, f"{family}Model"), getattr(tf, f"{family}Config")
+    return lambda: model(config(**{**SIZES, **settings}))
+
+
+MODELS: dict[str, Callable[[], tf.PreTrainedModel]] = {
+    "bert": made("Bert", **SLOTS),
+    "roberta": made("Roberta", **COUNTING, type_vocab_size=1),
+    "xlm_roberta": made("XLMRoberta", **COUNTING, type_vocab_size=1),
+    "camembert": made("Camembert", **COUNTING, type_vocab_size=1),
+    "electra": made("Electra", **SLOTS, embedding_size=32),
+    "distilbert": made("DistilBert", **SLOTS, hidden_dim=64),
+    # Three layers share two sets of weights: the first two are the same module.
+    "albert": made(
+        "Albert",
+        **SLOTS,
+        embedding_size=16,
+        num_hidden_groups=2,
+        attention_probs_dropout_prob=DROPOUT,
+    ),
+    "mpnet": made("MPNet", **COUNTING),
+    # As the published ones: no absolute positions, both position terms, segments.
+    "deberta": made(
+        "Deberta", **RELATIVE, relative_attention=True, pos_att_type="c2p|p2c", type_vocab_size=2
+    ),
+    # Distances beyond 7 are one; one position term; absolute positions too.
+    "deberta_near": made(
+        "Deberta", relative_attention=True, pos_att_type=["p2c"], max_relative_positions=7
+    ),
+    # As the published third version: buckets, keys and queries of positions shared with those of
+    # content.
+    "deberta_v3": made(
+        "DebertaV2",
+        **RELATIVE,
+        **BUCKETS,
+        pos_att_type="p2c|c2p",
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+    ),
+    # As v2-xlarge: a convolution beside the first layer, and projections for positions alone.
+    "deberta_v2_xlarge": made(
+        "DebertaV2",
+        **RELATIVE,
+        **BUCKETS,
+        pos_att_type=["p2c", "c2p"],
+        conv_kernel_size=3,
+        conv_act="gelu",
+    ),
+    # No buckets, one position term, absolute positions, embeddings of another width, segments.
+    "deberta_v2_near": made(
+        "DebertaV2",
+        **SLOTS,
+        relative_attention=True,
+        pos_att_type=["c2p"],
+        max_relative_positions=7,
+        embedding_size=16,
+        type_vocab_size=2,
+    ),
+    # The first layer sees everything, the others three slots to either side.
+    "modernbert": made(
+        "ModernBert", **SLOTS, **MARKS, local_attention=6, attention_dropout=DROPOUT
+    ),
+}
+
+
+def random_model(variant: str, seed: int = 0) -> tf.PreTrainedModel:
     """A model in float64 whose weights follow from ``seed``, in eval mode; biases are
     random too.
     """

@@ -10,22 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import transformers as tf
 from torch import Tensor
-from transformers import (
-    DebertaConfig,
-    DebertaModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    DistilBertConfig,
-    DistilBertModel,
-    ElectraConfig,
-    ElectraModel,
-    MPNetConfig,
-    MPNetModel,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaModel,
-)
 
 from papa.encoders.encoder import Encoder
 
@@ -34,25 +20,19 @@ POSITIONS = "embeddings.position_embeddings.weight"
 SEGMENTS = "embeddings.token_type_embeddings.weight"
 
 
-def as_electra(bert: Encoder) -> PreTrainedModel:
+def as_electra(bert: Encoder) -> tf.PreTrainedModel:
     """The same function."""
-    config = ElectraConfig(**_sizes(bert), embedding_size=bert.width, type_vocab_size=2)
-    return _loaded(ElectraModel(config), _weights(bert))
+    config = tf.ElectraConfig(**_sizes(bert), embedding_size=bert.width, type_vocab_size=2)
+    return _loaded(tf.ElectraModel(config), _weights(bert))
 
 
-def as_distilbert(bert: Encoder) -> PreTrainedModel:
+def as_distilbert(bert: Encoder) -> tf.PreTrainedModel:
     """The same function of one segment."""
     config = bert.config
-    model = DistilBertModel(
-        DistilBertConfig(
-            vocab_size=config.vocab_size,
-            dim=config.hidden_size,
-            n_layers=config.num_hidden_layers,
-            n_heads=config.num_attention_heads,
-            hidden_dim=config.intermediate_size,
-            max_position_embeddings=config.max_position_embeddings,
-        )
-    )
+    sizes = {"dim": bert.width, "n_layers": bert.layers, "n_heads": bert.heads}
+    sizes |= {"hidden_dim": config.intermediate_size, "vocab_size": config.vocab_size}
+    sizes |= {"max_position_embeddings": config.max_position_embeddings}
+    model = tf.DistilBertModel(tf.DistilBertConfig(**sizes))
     names = {
         "encoder.layer.": "transformer.layer.",
         "attention.self.query": "attention.q_lin",
@@ -67,17 +47,17 @@ def as_distilbert(bert: Encoder) -> PreTrainedModel:
     return _loaded(model, _renamed(_without_segments(_weights(bert)), names))
 
 
-def as_roberta(bert: Encoder) -> PreTrainedModel:
+def as_roberta(bert: Encoder) -> tf.PreTrainedModel:
     """The same function of counted positions: real tokens count from ``pad_token_id + 1``."""
-    config = RobertaConfig(**_sizes(bert, positions=1), pad_token_id=0, type_vocab_size=2)
-    return _loaded(RobertaModel(config, add_pooling_layer=False), _shifted(_weights(bert), 1))
+    config = tf.RobertaConfig(**_sizes(bert, positions=1), pad_token_id=0, type_vocab_size=2)
+    return _loaded(tf.RobertaModel(config, add_pooling_layer=False), _shifted(_weights(bert), 1))
 
 
-def as_mpnet(bert: Encoder) -> PreTrainedModel:
+def as_mpnet(bert: Encoder) -> tf.PreTrainedModel:
     """A function of its own: BERT's with counted positions, and a random bias by
     relative position.
     """
-    config = MPNetConfig(**_sizes(bert, positions=2), pad_token_id=1)
+    config = tf.MPNetConfig(**_sizes(bert, positions=2), pad_token_id=1)
     weights = _shifted(_without_segments(_weights(bert)), 2)
     names = {
         "attention.self.query": "attention.attn.q",
@@ -88,10 +68,10 @@ def as_mpnet(bert: Encoder) -> PreTrainedModel:
     }
     bias = torch.randn(32, bert.heads, generator=torch.Generator().manual_seed(0))
     weights = {**_renamed(weights, names), "encoder.relative_attention_bias.weight": bias}
-    return _loaded(MPNetModel(config, add_pooling_layer=False), weights)
+    return _loaded(tf.MPNetModel(config, add_pooling_layer=False), weights)
 
 
-def as_deberta(bert: Encoder) -> PreTrainedModel:
+def as_deberta(bert: Encoder) -> tf.PreTrainedModel:
     """The same function: without relative positions a bias of keys alone is lost, which moves no
     softmax.
     """
@@ -109,21 +89,22 @@ def as_deberta(bert: Encoder) -> PreTrainedModel:
         )
         del weights[f"{at}key.bias"]
     return _loaded(
-        DebertaModel(DebertaConfig(**_sizes(bert), type_vocab_size=2, pad_token_id=0)), weights
+        tf.DebertaModel(tf.DebertaConfig(**_sizes(bert), type_vocab_size=2, pad_token_id=0)),
+        weights,
     )
 
 
-def as_deberta_v2(bert: Encoder) -> PreTrainedModel:
+def as_deberta_v2(bert: Encoder) -> tf.PreTrainedModel:
     """The same function, without relative positions."""
-    config = DebertaV2Config(**_sizes(bert), type_vocab_size=2, pad_token_id=0)
-    return _loaded(DebertaV2Model(config), _renamed(_weights(bert), _PROJECTIONS_V2))
+    config = tf.DebertaV2Config(**_sizes(bert), type_vocab_size=2, pad_token_id=0)
+    return _loaded(tf.DebertaV2Model(config), _renamed(_weights(bert), _PROJECTIONS_V2))
 
 
-def as_deberta_v3(bert: Encoder) -> PreTrainedModel:
+def as_deberta_v3(bert: Encoder) -> tf.PreTrainedModel:
     """A function of its own: BERT's content attention, and random relative positions in
     16 buckets.
     """
-    config = DebertaV2Config(
+    config = tf.DebertaV2Config(
         **_sizes(bert),
         type_vocab_size=2,
         pad_token_id=0,
@@ -137,7 +118,7 @@ def as_deberta_v3(bert: Encoder) -> PreTrainedModel:
         **_renamed(_weights(bert), _PROJECTIONS_V2),
         "encoder.rel_embeddings.weight": relative,
     }
-    return _loaded(DebertaV2Model(config), weights)
+    return _loaded(tf.DebertaV2Model(config), weights)
 
 
 _PROJECTIONS_V2 = {
@@ -146,17 +127,11 @@ _PROJECTIONS_V2 = {
 
 
 def _sizes(bert: Encoder, positions: int = 0) -> dict[str, Any]:
-    names = (
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-    )
+    names = ["vocab_size", "hidden_size", "intermediate_size", "layer_norm_eps"]
+    names += ["num_hidden_layers", "num_attention_heads"]
     config = bert.config
     return {
         **{name: getattr(config, name) for name in names},
-        "layer_norm_eps": config.layer_norm_eps,
         "max_position_embeddings": config.max_position_embeddings + positions,
     }
 
@@ -188,6 +163,6 @@ def _renamed(weights: Weights, names: Mapping[str, str]) -> Weights:
     return renamed
 
 
-def _loaded(model: PreTrainedModel, weights: Weights) -> PreTrainedModel:
+def _loaded(model: tf.PreTrainedModel, weights: Weights) -> tf.PreTrainedModel:
     model.load_state_dict(weights, strict=True)
     return model.eval()

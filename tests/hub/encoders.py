@@ -25,33 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as tf
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import (
-    AlbertConfig,
-    AlbertForPreTraining,
-    BertConfig,
-    BertForPreTraining,
-    CamembertConfig,
-    CamembertForMaskedLM,
-    DebertaConfig,
-    DebertaForMaskedLM,
-    DebertaV2Config,
-    DebertaV2ForMaskedLM,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
-    ElectraConfig,
-    ElectraForPreTraining,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-    MPNetConfig,
-    MPNetForMaskedLM,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    XLMRobertaConfig,
-    XLMRobertaForMaskedLM,
-)
 
 from tests.encoders.models import RANGE
 from tests.hub.formats import (
@@ -94,12 +70,8 @@ DEBERTA: dict[str, Any] = {
     "type_vocab_size": 0,
     "legacy": False,
 }
-MODERNBERT = {
-    "pad_token_id": 0,
-    "cls_token_id": 3,
-    "bos_token_id": 3,
-    "sep_token_id": 4,
-    "eos_token_id": 4,
+MODERNBERT = {"pad_token_id": 0} | {
+    f"{name}_token_id": number for name, number in (("cls", 3), ("bos", 3), ("sep", 4), ("eos", 4))
 }
 PUBLISHED_V3 = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
     "pad_piece": "[PAD]",
@@ -107,13 +79,10 @@ PUBLISHED_V3 = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
     "eos_piece": "[SEP]",
     "unk_piece": "[UNK]",
 }
-PUBLISHED_ALBERT = {
-    "pad_id": 0,
-    "unk_id": 1,
-    "bos_id": -1,
-    "eos_id": -1,
-    "control_symbols": "[CLS],[SEP],[MASK]",
+PUBLISHED_ALBERT: dict[str, Any] = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1} | {
+    "control_symbols": "[CLS],[SEP],[MASK]"
 }
+PAPERS = ("README.md", ".gitattributes")
 
 
 @dataclass(frozen=True)
@@ -130,12 +99,12 @@ class Published:
         needed: the tokenizer's and configuration files that it should fetch.
     """
 
-    model: Callable[[], PreTrainedModel]
+    model: Callable[[], tf.PreTrainedModel]
     tokenizer: Callable[[Path], None]
     settings: dict[str, Any]
     formats: tuple[str, ...]
     weights: Callable[[dict[str, Tensor]], dict[str, Any]] = as_they_are
-    more: tuple[str, ...] = ("README.md", ".gitattributes")
+    more: tuple[str, ...] = PAPERS
     needed: frozenset[str] = field(default=frozenset())
 
     @property
@@ -145,10 +114,16 @@ class Published:
         return {"config.json", "tokenizer_config.json", weights, *self.needed}
 
 
-OTHERS = ("README.md", ".gitattributes", "flax_model.msgpack", "tf_model.h5", "rust_model.ot")
+def made(family: str, head: str, **settings: Any) -> Callable[[], tf.PreTrainedModel]:
+    """The model of a family, with the head it was published with."""
+    model, config = getattr(tf, f"{family}For{head}"), getattr(tf, f"{family}Config")
+    return lambda: model(config(**{**SIZES, **settings}))
+
+
+OTHERS = (*PAPERS, "flax_model.msgpack", "tf_model.h5", "rust_model.ot")
 PUBLISHED: dict[str, Published] = {
     "google-bert/bert-base-uncased": Published(
-        lambda: BertForPreTraining(BertConfig(**SIZES, max_position_embeddings=POSITIONS)),
+        made("Bert", "PreTraining", max_position_embeddings=POSITIONS),
         wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("safetensors", "bin"),
@@ -157,7 +132,7 @@ PUBLISHED: dict[str, Published] = {
         frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "FacebookAI/roberta-base": Published(
-        lambda: RobertaForMaskedLM(RobertaConfig(**SIZES, **COUNTING, **FAIRSEQ)),
+        made("Roberta", "MaskedLM", **COUNTING, **FAIRSEQ),
         roberta_bytes,
         {"model_max_length": 512},
         ("safetensors", "bin"),
@@ -165,42 +140,33 @@ PUBLISHED: dict[str, Published] = {
         needed=frozenset({"vocab.json", "merges.txt", "tokenizer.json"}),
     ),
     "microsoft/deberta-base": Published(
-        lambda: DebertaForMaskedLM(DebertaConfig(**SIZES, **DEBERTA, pos_att_type="c2p|p2c")),
+        made("Deberta", "MaskedLM", **DEBERTA, pos_att_type="c2p|p2c"),
         deberta_bytes,
         {"do_lower_case": False, "vocab_type": "gpt2"},
         ("bin",),
         v1_extras,
-        ("README.md", ".gitattributes", "bpe_encoder.bin", "rust_model.ot", "tf_model.h5"),
+        (*PAPERS, "bpe_encoder.bin", "rust_model.ot", "tf_model.h5"),
         frozenset({"vocab.json", "merges.txt"}),
     ),
     "microsoft/deberta-v3-base": Published(
-        lambda: DebertaV2ForMaskedLM(
-            DebertaV2Config(
-                **SIZES,
-                **DEBERTA,
-                pos_att_type="p2c|c2p",
-                share_att_key=True,
-                norm_rel_ebd="layer_norm",
-                position_buckets=8,
-            )
+        made(
+            "DebertaV2",
+            "MaskedLM",
+            **DEBERTA,
+            pos_att_type="p2c|c2p",
+            share_att_key=True,
+            norm_rel_ebd="layer_norm",
+            position_buckets=8,
         ),
         pieces("spm.model", json_too=False, **PUBLISHED_V3),
         {"do_lower_case": False, "vocab_type": "spm"},
         ("bin",),
         v3_halves,
-        (
-            "README.md",
-            ".gitattributes",
-            "tf_model.h5",
-            "rust_model.ot",
-            "pytorch_model.generator.bin",
-        ),
+        (*PAPERS, "tf_model.h5", "rust_model.ot", "pytorch_model.generator.bin"),
         frozenset({"spm.model"}),
     ),
     "google/electra-base-discriminator": Published(
-        lambda: ElectraForPreTraining(
-            ElectraConfig(**SIZES, embedding_size=32, max_position_embeddings=POSITIONS)
-        ),
+        made("Electra", "PreTraining", embedding_size=32, max_position_embeddings=POSITIONS),
         wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
@@ -209,7 +175,7 @@ PUBLISHED: dict[str, Published] = {
         frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "FacebookAI/xlm-roberta-base": Published(
-        lambda: XLMRobertaForMaskedLM(XLMRobertaConfig(**SIZES, **COUNTING, **FAIRSEQ)),
+        made("XLMRoberta", "MaskedLM", **COUNTING, **FAIRSEQ),
         pieces("sentencepiece.bpe.model"),
         {"model_max_length": 512},
         ("safetensors", "bin"),
@@ -217,22 +183,21 @@ PUBLISHED: dict[str, Published] = {
         needed=frozenset({"sentencepiece.bpe.model", "tokenizer.json"}),
     ),
     "almanach/camembert-base": Published(
-        lambda: CamembertForMaskedLM(CamembertConfig(**SIZES, **COUNTING, **FAIRSEQ)),
+        made("Camembert", "MaskedLM", **COUNTING, **FAIRSEQ),
         pieces("sentencepiece.bpe.model"),
         {"model_max_length": 512},
         ("safetensors", "bin"),
-        more=("README.md", ".gitattributes", "tf_model.h5"),
+        more=(*PAPERS, "tf_model.h5"),
         needed=frozenset({"sentencepiece.bpe.model", "tokenizer.json"}),
     ),
     "albert/albert-base-v2": Published(
-        lambda: AlbertForPreTraining(
-            AlbertConfig(
-                **SIZES,
-                embedding_size=16,
-                max_position_embeddings=POSITIONS,
-                bos_token_id=2,
-                eos_token_id=3,
-            )
+        made(
+            "Albert",
+            "PreTraining",
+            embedding_size=16,
+            max_position_embeddings=POSITIONS,
+            bos_token_id=2,
+            eos_token_id=3,
         ),
         pieces("spiece.model", **PUBLISHED_ALBERT),
         {"model_max_length": 512},
@@ -241,17 +206,7 @@ PUBLISHED: dict[str, Published] = {
         needed=frozenset({"spiece.model", "tokenizer.json"}),
     ),
     "distilbert/distilbert-base-uncased": Published(
-        lambda: DistilBertForMaskedLM(
-            DistilBertConfig(
-                vocab_size=400,
-                dim=32,
-                n_layers=2,
-                n_heads=4,
-                hidden_dim=48,
-                initializer_range=RANGE,
-                max_position_embeddings=POSITIONS,
-            )
-        ),
+        made("DistilBert", "MaskedLM", hidden_dim=48, max_position_embeddings=POSITIONS),
         wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("safetensors", "bin"),
@@ -259,20 +214,20 @@ PUBLISHED: dict[str, Published] = {
         needed=frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "microsoft/mpnet-base": Published(
-        lambda: MPNetForMaskedLM(
-            MPNetConfig(**SIZES, max_position_embeddings=COUNTED, pad_token_id=1, **FAIRSEQ)
-        ),
+        made("MPNet", "MaskedLM", **FAIRSEQ, max_position_embeddings=COUNTED, pad_token_id=1),
         fairseq_words,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
-        more=("README.md", ".gitattributes", "tf_model.h5"),
+        more=(*PAPERS, "tf_model.h5"),
         needed=frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "answerdotai/ModernBERT-base": Published(
-        lambda: ModernBertForMaskedLM(
-            ModernBertConfig(
-                **SIZES, **MODERNBERT, local_attention=8, max_position_embeddings=POSITIONS
-            )
+        made(
+            "ModernBert",
+            "MaskedLM",
+            **MODERNBERT,
+            local_attention=8,
+            max_position_embeddings=POSITIONS,
         ),
         modernbert_words,
         {
@@ -282,13 +237,13 @@ PUBLISHED: dict[str, Published] = {
             **{f"{name[1:-1].lower()}_token": name for name in WORDPIECES if name != "[unused0]"},
         },
         ("safetensors", "bin"),
-        more=("README.md", ".gitattributes", "onnx/model.onnx", "onnx/model_fp16.onnx"),
+        more=(*PAPERS, "onnx/model.onnx", "onnx/model_fp16.onnx"),
         needed=frozenset({"tokenizer.json"}),
     ),
 }
 
 
-def write_encoder(name: str, folder: Path, seed: int = 0) -> PreTrainedModel:
+def write_encoder(name: str, folder: Path, seed: int = 0) -> tf.PreTrainedModel:
     """Write a repository's files; returns the model whose weights it holds."""
     published = PUBLISHED[name]
     torch.manual_seed(seed)
