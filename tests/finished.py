@@ -5,12 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas
 
 from flows.studies import save_study
-from papa.spec.file import load_study
+from papa.spec.file import load_study, resolve_study
+from papa.storage.artifacts import ArtifactReference
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
-from papa.study.steps import study_steps
+from papa.study.results import results_table
+from papa.study.step import Step
+from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tasks.mlflow import tracking_address
 from tasks.track import tracked_steps
@@ -31,6 +37,30 @@ def finish_study(
     steps = tracked_steps(inputs, tracking_address(place)) if tracked else study_steps(inputs)
     run_here(steps.steps, place, spec.execution, told)
     return told
+
+
+class Scored(NamedTuple):
+    """A study whose cells have scores: its steps, where they ran, its rows, and what each step but
+    that of the report made.
+    """
+
+    steps: StudySteps
+    store: Store
+    table: pandas.DataFrame
+    found: dict[Step, ArtifactReference]
+
+
+def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
+    """Run a study in ``to`` whose files lie in ``folder``, but for its report."""
+    study, store = resolve_study(document, folder=folder, origin="test"), Store(to)
+    store.make()
+    steps = study_steps(check_inputs(study))
+    *scoring, _ = steps.steps
+    run_here(scoring, store, study.execution, Told())
+    found = {step: step.reference(store) for step in scoring}
+    baselines = {part.pair: part.baseline for part in steps.parts if part.baseline}
+    cells = [probed for part in steps.parts for probed in part.cells]
+    return Scored(steps, store, results_table(cells, baselines, found), found)
 
 
 def main() -> None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -148,15 +146,7 @@ def test_a_model_whose_attention_cannot_be_reached_is_refused_by_name() -> None:
         sinks(torch.tensor([[3, 4]]))
 
 
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Types of arguments are not checked before the call is made."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.unchecked
 def test_what_is_of_another_type_is_one_sentence() -> None:
     model, inputs = random_model("bert"), inputs_of("bert")
     assert "there is no head (0.7, 1)" in refusal(model, [(0.7, 1)])

@@ -19,16 +19,10 @@ from papa.ablation.substitutes import Mixed, Reused
 from papa.attention.reused import reused
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
-from papa.spec.file import resolve_study
-from papa.study.here import run_here
-from papa.study.inputs import check_inputs
-from papa.study.results import results_table
-from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.ablation.models import TEXT, answers, inputs_of, random_model
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, LAYERS, SOME_HEADS
 from tests.encoders.inputs import some_inputs
-from tests.study.told import Told
+from tests.finished import score_study
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama", "qwen3"])
@@ -109,14 +103,8 @@ def test_a_study_scores_reused_heads(tmp_path: Path) -> None:
         "fractions": [1, 0.5],
         "seeds": [0, 1],
     }
-    study = resolve_study(document, folder=Path(), origin="test")
-    steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
-    store.make()
-    run_here(steps.steps[:-1], store, study.execution, Told())
-    found = {step: step.reference(store) for step in steps.steps[:-1]}
-    baselines = {part.pair: part.baseline for part in steps.parts if part.baseline}
-    cells = [cell for part in steps.parts for cell in part.cells]
-    half = results_table(cells, baselines, found).query("fraction == 0.5")
+    table = score_study(document, Path(), tmp_path / "store").table
+    half = table.query("fraction == 0.5")
     assert half["score"].notna().all()
     assert half.query("constants == 'reused'")["unseen_share"].isna().all()
     cosine = half.query("task == 'own'").groupby("constants")["score"].first()

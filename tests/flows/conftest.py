@@ -53,6 +53,10 @@ COMMAND = (
 )
 
 
+HURRIED = f"from papa.exporting import speed\nspeed.PATIENCE = speed.BUDGET = 0.0\n{COMMAND}"
+"""The command, which measures an export's speed on one shape, by the fewest pairs of runs."""
+
+
 @pytest.fixture(autouse=True)
 def _heard() -> Iterator[None]:
     """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
@@ -101,9 +105,11 @@ def start(
     )
 
 
-def papa(*arguments: str, more: Mapping[str, str] | None = None) -> Finished:
+def papa(
+    *arguments: str, more: Mapping[str, str] | None = None, program: str = COMMAND
+) -> Finished:
     """Run ``papa`` to its end."""
-    with start(*arguments, more=more) as process:
+    with start(*arguments, more=more, program=program) as process:
         return finish(process)
 
 

@@ -18,7 +18,8 @@ from papa.study.inputs import check_inputs
 from papa.study.store import Store
 from tasks.track import tracked_steps
 from tests.flows.conftest import said
-from tests.study.test_store import AVERAGE, CONSTANTS
+from tests.study.test_keys import CONSTANTS as AVERAGE
+from tests.study.test_store import CONSTANTS
 
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
 
@@ -31,18 +32,8 @@ def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     assert re.search(r"probe\s+│\s+180\b", finished.out)
     assert "on 16 GPUs" in finished.out
     assert "a GPU at 100 TFLOP/s, as stated" in finished.out
-    nodes = said(
-        "plan",
-        str(WHOLE),
-        "--store",
-        str(tmp_path),
-        "--gpus",
-        "8",
-        "--nodes",
-        "64",
-        "--tflops",
-        "100",
-    )
+    many = ("--gpus", "8", "--nodes", "64", "--tflops", "100")
+    nodes = said("plan", str(WHOLE), "--store", str(tmp_path), *many)
     assert "on 512 GPUs of 64 nodes" in nodes.out
     assert "more would not help" in nodes.out
     workers = said("plan", str(WHOLE), "--store", str(tmp_path), "--workers", "4", "--nodes", "2")

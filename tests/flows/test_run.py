@@ -15,6 +15,7 @@ import yaml
 
 from papa.processes import Process
 from papa.reporting.summary import read_summary
+from tasks.mlflow import connect
 from tests.finished import finish_study
 from tests.flows.conftest import (
     SMALL,
@@ -28,6 +29,7 @@ from tests.flows.conftest import (
     write_study,
 )
 from tests.flows.history import FlowRun, own_flow_runs
+from tests.tasks.tracked import address_in, logged
 
 pytestmark = pytest.mark.server
 
@@ -54,22 +56,7 @@ print(flows["demo"](study=study, store=store))
 
 def logged_runs(store: Path) -> pandas.DataFrame:
     """The MLflow runs of the store, through MLflow's own client."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("small")
-    assert experiment is not None
-    runs = client.search_runs([experiment.experiment_id], max_results=1000)
-    return pandas.DataFrame(
-        {
-            "id": run.info.run_id,
-            "role": run.data.tags["papa.role"],
-            "parent": run.data.tags.get("mlflow.parentRunId"),
-            "status": run.info.status,
-            "data": run.data,
-        }
-        for run in runs
-    )
+    return logged(address_in(store), "small")
 
 
 @pytest.fixture(scope="module")
@@ -131,29 +118,12 @@ def test_the_report_is_written_on_a_worker(first: Finished) -> None:
 
 def test_results_hold_every_cell(first: Finished, store: Path) -> None:
     folder = store / "studies" / "small"
-    for name in (
-        "results.parquet",
-        "summary.csv",
-        "scores.png",
-        "scores.svg",
-        "report.md",
-        "study.yaml",
-    ):
+    names = ("results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md")
+    for name in (*names, "study.yaml"):
         assert (folder / name).stat().st_size > 0
     results = pandas.read_parquet(folder / "results.parquet")
-    columns = [
-        "encoder",
-        "task",
-        "constants",
-        "order",
-        "fraction",
-        "constant_heads",
-        "seed",
-        "metric",
-        "score",
-        "seconds",
-    ]
-    assert list(results.columns[:10]) == columns
+    columns = ["encoder", "task", "constants", "order", "fraction", "constant_heads", "seed"]
+    assert list(results.columns[:10]) == [*columns, "metric", "score", "seconds"]
     assert len(results) == 2 * 3 * 2
     heads = results.groupby("fraction")["constant_heads"].unique().map(list).to_dict()
     assert heads == {0.0: [72], 0.5: [36], 1.0: [0]}
@@ -233,26 +203,18 @@ def test_runs_are_logged_once_in_one_level(second: Again, store: Path) -> None:
     assert set(runs["status"]) == {"FINISHED"}
     assert set(children["parent"]) == set(parents["id"])
     results = pandas.read_parquet(store / "studies" / "small" / "results.parquet")
-    for data in children["data"]:
-        assert data.params.items() >= parents["data"].iloc[0].params.items()
-        fraction, seed = float(data.params["fraction"]), int(data.params["seed"])
-        row = results[
-            (results["order"] == data.params["order"])
-            & (results["fraction"] == fraction)
-            & (results["seed"] == seed)
-        ]
-        assert data.metrics["score"] == pytest.approx(row["score"].item())
-        assert {"seconds", "cell_seconds", "relative_drop"} <= set(data.metrics)
-        assert (
-            data.tags.items()
-            >= {name: data.params[name] for name in ("order", "fraction", "seed")}.items()
-        )
+    scores = results.set_index(["order", "fraction", "seed"])["score"]
+    for run in children.to_dict("records"):
+        params, metrics = run["params"], run["metrics"]
+        assert params.items() >= parents["params"].iloc[0].items()
+        score = scores[params["order"], float(params["fraction"]), int(params["seed"])]
+        assert metrics["score"] == pytest.approx(score)
+        assert {"seconds", "cell_seconds", "relative_drop"} <= set(metrics)
+        assert all(run["tags"][name] == params[name] for name in ("order", "fraction", "seed"))
 
 
 def test_losses_by_epoch_were_logged_while_it_ran(first: Finished, store: Path) -> None:
-    from mlflow import MlflowClient
-
-    client, runs = MlflowClient(f"sqlite:///{store / 'mlflow.db'}"), logged_runs(store)
+    client, runs = connect(address_in(store)), logged_runs(store)
     (parent,) = runs[runs["role"] == "parent"]["id"]
     live = {
         run: client.get_metric_history(run, "train_loss")
@@ -272,10 +234,7 @@ def test_losses_by_epoch_were_logged_while_it_ran(first: Finished, store: Path) 
 
 
 def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store: Path) -> None:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
-    runs = logged_runs(store)
+    client, runs = connect(address_in(store)), logged_runs(store)
     (parent,) = runs[runs["parent"].isna()]["id"]
     assert [file.path for file in client.list_artifacts(parent, "constants/average")] == [
         "constants/average/constants.safetensors"
@@ -295,11 +254,8 @@ def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store:
     scores = {f"accuracy/{end}" for end in ("original", "all_heads_constant/average")}
     assert scores <= set(client.get_run(parent).data.metrics)
     for curve in runs[runs["role"] == "curve"]["id"]:
-        assert {point.step for point in client.get_metric_history(curve, "score")} == {
-            0,
-            5000,
-            10000,
-        }
+        points = client.get_metric_history(curve, "score")
+        assert {point.step for point in points} == {0, 5000, 10000}
 
 
 def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -> None:
@@ -330,9 +286,7 @@ def test_a_deleted_artifact_is_made_again_and_nothing_else(own_store: Path, stud
     assert [name for name in after if after[name] != before[name]] == [gone]
 
 
-def test_the_flow_run_names_the_study_and_its_process(
-    second: Again,
-) -> None:
+def test_the_flow_run_names_the_study_and_its_process(second: Again) -> None:
     run = second.run
     assert run.name == "small"
     driver = next(tag.removeprefix("driver=") for tag in run.tags if tag.startswith("driver="))

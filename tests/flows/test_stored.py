@@ -18,7 +18,7 @@ from papa.reporting.summary import read_summary
 from papa.spec.file import load_study
 from papa.storage.artifacts import published
 from papa.storage.metadata import METADATA
-from tests.flows.conftest import artifacts, papa, said, words
+from tests.flows.conftest import HURRIED, artifacts, papa, said, words
 
 pytestmark = pytest.mark.server
 
@@ -114,17 +114,9 @@ def test_an_export_by_its_drop_runs_what_the_study_lacks(
     store: Path, tmp_path: Path, prefect: dict[str, str]
 ) -> None:
     to, before = tmp_path / "within", artifacts(store, "probe")
-    options = (
-        "--store",
-        str(store),
-        "--order",
-        "first_to_last",
-        "--set",
-        "fractions=[0.75]",
-        "--to",
-        str(to),
-    )
-    done = papa("export", NAME, *options, "--max-drop", "99%", more=prefect)
+    where = ("--store", str(store), "--to", str(to))
+    options = ("--order", "first_to_last", "--set", "fractions=[0.75]", *where)
+    done = papa("export", NAME, *options, "--max-drop", "99%", more=prefect, program=HURRIED)
     assert done.code == 0, done.err
     assert json.loads((to / "papa.json").read_text())["study"]["fraction"] == 0.75
     after = artifacts(store, "probe")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.flows.conftest import SMALL, Finished, artifacts, finish, start, write_study
+from tests.flows.conftest import COMMAND, HURRIED, SMALL, Finished, artifacts, papa, write_study
 from tests.hub.conftest import environment_of
 from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub
@@ -51,19 +51,17 @@ class Place:
     environment: Mapping[str, str]
 
     def papa(
-        self, command: str, *more: str, revision: str = "main", **environment: str
+        self,
+        command: str,
+        *more: str,
+        revision: str = "main",
+        program: str = COMMAND,
+        **environment: str,
     ) -> Finished:
         encoders = [{"name": NAME, "revision": revision}]
         study = write_study(self.folder, STUDY | {"encoders": encoders}, f"{revision}.yaml")
-        with start(
-            command,
-            study,
-            "--store",
-            str(self.store),
-            *more,
-            more={**self.environment, **environment},
-        ) as run:
-            return finish(run)
+        known = {**self.environment, **environment}
+        return papa(command, study, "--store", str(self.store), *more, more=known, program=program)
 
     @property
     def store(self) -> Path:
@@ -143,18 +141,10 @@ def test_more_of_it_is_computed_offline(place: Place, prefect: dict[str, str]) -
 
 
 def test_a_point_is_exported(place: Place) -> None:
-    options = [
-        "--encoder",
-        "deberta-v3-base",
-        "--task",
-        "reviews",
-        "--constants",
-        "average",
-        "--order",
-        "lambda",
-    ]
     to = place.folder / "exported"
-    done = place.papa("export", *options, "--fraction", "0.5", "--to", str(to), HF_HUB_OFFLINE="1")
+    point = ("--encoder", "deberta-v3-base", "--task", "reviews", "--constants", "average")
+    options = (*point, "--order", "lambda", "--fraction", "0.5", "--to", str(to))
+    done = place.papa("export", *options, program=HURRIED, HF_HUB_OFFLINE="1")
     assert done.code == 0, done.err
     assert not done.imported & {"ray", "prefect", "mlflow"}
     from papa import load_exported

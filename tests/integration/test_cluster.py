@@ -11,7 +11,6 @@ import pytest
 from tests.flows.processes import descendants, wait_until
 from tests.integration.s3 import S3Server
 from tests.integration.service import Service
-from tests.integration.services import Postgres
 from tests.integration.studies import findings, papa_run, to_the_end
 from tests.integration.test_schedule import logged_runs
 
@@ -92,7 +91,7 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     place: Path,
     undisturbed: dict[tuple[str, str], object],
     environment: dict[str, str],
-    database: Postgres,
+    tracking: Service,
     storage: S3Server,
     node: Service,
 ) -> None:
@@ -112,6 +111,6 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     found = findings(store, storage)
     assert found.items() >= undisturbed.items()
     assert sorted(stage for stage, _ in found) == ["average", *["probe"] * 6, "rank", "tokenise"]
-    assert [logged_runs(database, name) for name in names] == [
+    assert [logged_runs(tracking, name) for name in names] == [
         {"parent": 1, "curve": 1, "cell": 3}
     ] * 2

@@ -5,16 +5,18 @@ what it found.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import psycopg2
 import pytest
 
 from tests.flows.processes import wait_until
 from tests.integration.s3 import S3Server
 from tests.integration.service import Service, run
-from tests.integration.services import SCRIPTS, Postgres, ask, prefect_worker
+from tests.integration.services import SCRIPTS, ask, prefect_worker
+from tests.tasks.tracked import logged
 
 STUDY = """
 name: scheduled
@@ -54,26 +56,17 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
     study: Path,
     prefect: Service,
     tracking: Service,
-    database: Postgres,
     storage: S3Server,
     head: Service,
     node: Service,
     site: dict[str, str],
 ) -> None:
     run([SCRIPTS / "deploy.sh"], prefect.environment)
-    deploy = [
-        "prefect",
-        "--no-prompt",
-        "deploy",
-        "--prefect-file",
-        "infra/prefect.yaml",
-        "--name",
-        "demo",
-    ]
-    schedule = ["--cron", "* * * * *", "--param", f"study={json.dumps(str(study))}"]
+    deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml"]
+    named = ["--name", "demo", "--param", f"study={json.dumps(str(study))}"]
     environment = {**site, **prefect.environment, **tracking.environment, **head.environment}
     with prefect_worker(place / "worker", environment) as worker:
-        run([*deploy, *schedule], prefect.environment)
+        run([*deploy, *named, "--cron", "* * * * *"], prefect.environment)
         wait_until(
             lambda: len(finished(prefect, "demo")) >= 2,
             900,
@@ -95,25 +88,17 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
 
     # A study this small may end before the other host's worker is up; test_cluster.py shows that
     # host at work.
-    assert logged_runs(database, "scheduled") == {"parent": 1, "curve": 1, "cell": 2}
+    assert logged_runs(tracking, "scheduled") == {"parent": 1, "curve": 1, "cell": 2}
     keys = stored(storage)
     assert any(key.startswith("store/artifacts/") and key.endswith("metadata.json") for key in keys)
     assert any(key.startswith("mlflow/") and key.endswith("report.html") for key in keys)
 
 
-def logged_runs(database: Postgres, experiment: str) -> dict[str, int]:
-    """How many finished runs of each role MLflow keeps in PostgreSQL."""
-    with psycopg2.connect(database.url("mlflow")) as connection, connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT tags.value, count(*) FROM runs JOIN experiments USING (experiment_id) JOIN "
-            "tags ON tags.run_uuid = runs.run_uuid AND tags.key = 'papa.role' WHERE "
-            "experiments.name = %s AND runs.lifecycle_stage = 'active' AND runs.status = "
-            "'FINISHED' GROUP BY tags.value",
-            (experiment,),
-        )
-        found = dict(cursor.fetchall())
-    connection.close()
-    return found
+def logged_runs(tracking: Service, experiment: str) -> dict[str, int]:
+    """How many finished runs of each role MLflow's server keeps."""
+    with patch.dict(os.environ, tracking.environment):
+        runs = logged(tracking.environment["MLFLOW_TRACKING_URI"], experiment)
+    return runs.query("status == 'FINISHED'")["role"].value_counts().to_dict()
 
 
 def stored(storage: S3Server) -> list[str]:

@@ -21,6 +21,8 @@ from tests.finished import finish_study
 from tests.flows.conftest import artifacts, said, words, write_study
 from tests.library.conftest import SLOTS
 
+pytestmark = pytest.mark.unchecked
+
 TASK = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1, name="mine")
 DESIGN: dict[str, Any] = {
     "constants": ["average", "trained"],

@@ -17,28 +17,16 @@ from papa.reporting.heads import NO_PATTERN
 from tests.reporting.heads import heads_of
 from tests.reporting.studies import results, study
 
+WITHOUT_SCORES = ["pattern", "place, first layer to last", "constant at, first layer to last"]
+
 
 def test_a_row_says_place_and_the_fractions_at_which_the_head_is_constant() -> None:
     table = heads_of().table((1.0, 0.5, 0.0)).set_index(["layer", "head"])
     assert list(table.index) == [(layer, head) for layer in range(2) for head in range(3)]
     # λ falls with the number of the head, so the last is the first to become constant.
     assert table["place, λ ascending"].tolist() == [6, 5, 4, 3, 2, 1]
-    assert table["constant at, λ ascending"].tolist() == [
-        "0",
-        "0",
-        "0",
-        "1/2, 0",
-        "1/2, 0",
-        "1/2, 0",
-    ]
-    assert table["constant at, first layer to last"].tolist() == [
-        "1/2, 0",
-        "1/2, 0",
-        "1/2, 0",
-        "0",
-        "0",
-        "0",
-    ]
+    assert table["constant at, λ ascending"].tolist() == 3 * ["0"] + 3 * ["1/2, 0"]
+    assert table["constant at, first layer to last"].tolist() == 3 * ["1/2, 0"] + 3 * ["0"]
     assert table.loc[(0, 0), "lambda"] == pytest.approx(0.9)
     # Two seeds 0.01 apart: half of their distance times t of one degree of freedom, 12.706.
     ends = table.loc[(0, 0), ["lambda from", "lambda to"]].tolist()
@@ -63,17 +51,8 @@ def test_every_score_has_a_column_and_its_interval_where_it_has_one() -> None:
         heads_of(ranked=False), computed=computed, given={"duo.tsv": effect * 1e6 - 2000}
     )
     table = heads.table((1.0, 0.0))
-    assert list(table.columns) == [
-        "layer",
-        "head",
-        "duo.tsv",
-        "effect",
-        "effect from",
-        "effect to",
-        "pattern",
-        "place, first layer to last",
-        "constant at, first layer to last",
-    ]
+    scores = ["duo.tsv", "effect", "effect from", "effect to"]
+    assert list(table.columns) == ["layer", "head", *scores, *WITHOUT_SCORES]
     assert table["effect"].tolist() == pytest.approx(effect.flatten().tolist())
     assert (table["effect from"] < table["effect"]).all()
     (maps,) = heat_maps([heads])
@@ -87,11 +66,7 @@ def test_every_score_has_a_column_and_its_interval_where_it_has_one() -> None:
 
 def test_without_any_score_other_columns_stay() -> None:
     table = heads_of(ranked=False).table((1.0, 0.0))
-    assert list(table.columns[2:]) == [
-        "pattern",
-        "place, first layer to last",
-        "constant at, first layer to last",
-    ]
+    assert list(table.columns[2:]) == WITHOUT_SCORES
 
 
 def test_levels_give_the_values_back_within_the_stated_error() -> None:

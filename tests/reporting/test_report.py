@@ -9,6 +9,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -45,37 +46,41 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+def written(folder: Path, frame: pandas.DataFrame, **extras: Any) -> tuple[str, str]:
+    """The report of made-up results, as Markdown and as HTML."""
+    write_report(folder, study(frame), frame, summarise(frame), extras=Extras(**extras))
+    return (folder / "report.md").read_text(), (folder / "report.html").read_text()
+
+
 @pytest.fixture
 def frame() -> pandas.DataFrame:
     return results()
 
 
-def test_every_file_is_there_and_nothing_else(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    write_report(tmp_path / "new" / "folder", study(frame), frame, summarise(frame))
-    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == FILES
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the report of ``frame``, which was not there before."""
+    folder = tmp_path_factory.mktemp("plain") / "new" / "folder"
+    written(folder, results())
+    return folder
 
 
-def test_results_and_summary_read_back(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    summary = summarise(frame)
-    write_report(tmp_path, study(frame), frame, summary)
-    pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "results.parquet"), frame)
-    pandas.testing.assert_frame_equal(read_summary(tmp_path / "summary.csv"), summary)
+def test_every_file_is_there_and_nothing_else(plain: Path) -> None:
+    assert {path.name for path in plain.iterdir()} == FILES
+
+
+def test_results_and_summary_read_back(plain: Path, frame: pandas.DataFrame) -> None:
+    pandas.testing.assert_frame_equal(pandas.read_parquet(plain / "results.parquet"), frame)
+    pandas.testing.assert_frame_equal(read_summary(plain / "summary.csv"), summarise(frame))
 
 
 def test_markdown_holds_answer_table_unseen_share_seeds_and_specification(
     tmp_path: Path, frame: pandas.DataFrame
 ) -> None:
-    corpora = {
-        "reviews": {
-            "rows": {"train": 2000, "validation": 500},
-            "texts_cut": {"train": 3, "validation": 1},
-        }
-    }
-    summary, spec = summarise(frame), study(frame)
-    write_report(tmp_path, spec, frame, summary, extras=Extras(corpora=corpora))
-    text = (tmp_path / "report.md").read_text()
+    rows, cut = {"train": 2000, "validation": 500}, {"train": 3, "validation": 1}
+    text, _ = written(tmp_path, frame, corpora={"reviews": {"rows": rows, "texts_cut": cut}})
     assert "With every head constant, all-MiniLM-L6-v2 keeps" in text
-    assert markdown_of(summary) in text
+    assert markdown_of(summarise(frame)) in text
     assert "(scores.svg)" in text
     assert "0.120 %" in text
     assert "2,000 / 500" in text
@@ -83,12 +88,11 @@ def test_markdown_holds_answer_table_unseen_share_seeds_and_specification(
     assert "Seeds: 0, 1, 2" in text
     assert "Precision: float32, features stored in float32" in text
     stored = text.split("```yaml\n")[1].split("```")[0]
-    assert StudySpec.model_validate(yaml.safe_load(stored)) == spec
+    assert StudySpec.model_validate(yaml.safe_load(stored)) == study(frame)
 
 
 def test_html_stands_alone_and_is_well_formed(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads_of()]))
-    page = Page((tmp_path / "report.html").read_text())
+    page = Page(written(tmp_path, frame, heads=[heads_of()])[1])
     assert not page.open
     assert page.tags.count("img") == 2 * 3
     assert all(re.match(r"data:|#\w", address) for address in page.addresses)
@@ -98,14 +102,7 @@ def test_html_shows_hostile_names_as_text(tmp_path: Path) -> None:
     """Nor does a name end the embedded data: the page's own three scripts are all that it has."""
     name = "</script><script>alert(1)</script><b>bold</b>"
     frame = results(encoders=(name,)).assign(one_answer="<i>yes</i>")
-    write_report(
-        tmp_path,
-        study(frame),
-        frame,
-        summarise(frame),
-        extras=Extras(heads=[heads_of(encoder=name)]),
-    )
-    text = (tmp_path / "report.html").read_text()
+    _, text = written(tmp_path, frame, heads=[heads_of(encoder=name)])
     for hostile in ("<b>bold", "<i>yes", "<script>alert"):
         assert hostile not in text, hostile
     assert "&lt;b&gt;bold" in text
@@ -116,9 +113,8 @@ def test_html_shows_hostile_names_as_text(tmp_path: Path) -> None:
     )
 
 
-def test_html_lets_nothing_run_but_its_own_scripts(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    write_report(tmp_path, study(frame), frame, summarise(frame))
-    text = (tmp_path / "report.html").read_text()
+def test_html_lets_nothing_run_but_its_own_scripts(plain: Path) -> None:
+    text = (plain / "report.html").read_text()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith(
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-"
@@ -132,34 +128,18 @@ def test_html_lets_nothing_run_but_its_own_scripts(tmp_path: Path, frame: pandas
 
 def test_html_of_the_largest_page_stays_below_5_mb(tmp_path: Path, frame: pandas.DataFrame) -> None:
     """12 × 12 heads at S=128, whose noise no image compresses."""
-    heads = heads_of(layers=12, heads=12, slots=128)
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(heads=[heads]))
+    written(tmp_path, frame, heads=[heads_of(layers=12, heads=12, slots=128)])
     assert 3_000_000 < (tmp_path / "report.html").stat().st_size < 5_000_000
 
 
 def test_html_says_where_its_numbers_come_from(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    facts = Provenance(
-        "2026-01-02T03:04:05+00:00",
-        "papa run 'a b.yaml'",
-        "a machine",
-        63.0,
-        7500.0,
-        "f" * 40,
-        {"W": "0f"},
-    )
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(provenance=facts))
-    text = html.unescape((tmp_path / "report.html").read_text())
-    for told in (
-        facts.written,
-        facts.command,
-        "a machine",
-        "1 min 3 s",
-        "2 h 5 min",
-        "f" * 40,
-        "0f",
-    ):
+    when, command = "2026-01-02T03:04:05+00:00", "papa run 'a b.yaml'"
+    facts = Provenance(when, command, "a machine", 63.0, 7500.0, "f" * 40, {"W": "0f"})
+    markdown, page = written(tmp_path, frame, provenance=facts)
+    text = html.unescape(page)
+    for told in (when, command, "a machine", "1 min 3 s", "2 h 5 min", "f" * 40, "0f"):
         assert told in text
-    for page in (text, (tmp_path / "report.md").read_text()):
+    for page in (text, markdown):
         assert "the same scores to the last bit" in page
 
 
@@ -169,21 +149,10 @@ def test_markdown_escapes_names(tmp_path: Path) -> None:
     """
     name = "# <b>bold</b> [c](http://d) ```\n# Title https://e.com www.e.com &lt; a|b $x$"
     frame = results(encoders=(name, "other")).assign(one_answer="<i>yes</i>")
-    write_report(tmp_path, study(frame), frame, summarise(frame))
-    text = (tmp_path / "report.md").read_text()
+    text, _ = written(tmp_path, frame)
     before, specification = text.split("yaml\n", maxsplit=1)
-    for hostile in (
-        "<b>",
-        "<i>",
-        "[c]",
-        "\n# Title",
-        "\n# \\<b",
-        "https://e",
-        "www.e",
-        " &lt;",
-        " a|b",
-        " $x$",
-    ):
+    links, marks = ("https://e", "www.e", "[c]"), ("\n# Title", "\n# \\<b", " a|b", " $x$")
+    for hostile in ("<b>", "<i>", " &lt;", *links, *marks):
         assert hostile not in before, hostile
     tables = [line for line in before.splitlines() if line.startswith("|")]
     assert "a\\|b" in tables[2], "one cell"
@@ -197,10 +166,7 @@ def test_what_learned_nothing_is_marked_in_both_pages(
     tmp_path: Path, frame: pandas.DataFrame
 ) -> None:
     for place, words in (("told", 0.6), ("untold", 0.9)):
-        changed = frame.assign(word_embeddings=words)
-        write_report(tmp_path / place, study(changed), changed, summarise(changed))
-        for name in ("report.md", "report.html"):
-            text = (tmp_path / place / name).read_text()
+        for text in written(tmp_path / place, frame.assign(word_embeddings=words)):
             assert ("of its score" in text) == (place == "told")
             assert ("† all-MiniLM-L6-v2, reviews: the original does not beat" in text) == (
                 place == "untold"
@@ -208,26 +174,14 @@ def test_what_learned_nothing_is_marked_in_both_pages(
             assert "word embeddings alone" in text
 
 
-def test_contrasts_of_constants_have_a_table_of_their_own(
-    tmp_path: Path, frame: pandas.DataFrame
-) -> None:
-    kinds = results(constants=("average", "zeros"))
-    write_report(tmp_path / "kinds", study(kinds), kinds, summarise(kinds))
-    _, _, after = (tmp_path / "kinds" / "report.md").read_text().partition("## Contrasts")
-    assert "| average − zeros |" in after.partition("##")[0]
-    write_report(tmp_path / "one", study(frame), frame, summarise(frame))
-    assert "Contrasts" not in (tmp_path / "one" / "report.md").read_text()
+def test_contrasts_of_constants_have_a_table_of_their_own(tmp_path: Path, plain: Path) -> None:
+    text, _ = written(tmp_path, results(constants=("average", "zeros")))
+    assert "| average − zeros |" in text.partition("## Contrasts")[2].partition("##")[0]
+    assert "Contrasts" not in (plain / "report.md").read_text()
 
 
 def test_several_encoders_get_the_scatter_and_matrices_their_heat_maps(tmp_path: Path) -> None:
-    frame = results(("a", "b", "c"))
-    write_report(
-        tmp_path,
-        study(frame),
-        frame,
-        summarise(frame),
-        extras=Extras(heads=[heads_of(), heads_of("b")]),
-    )
+    written(tmp_path, results(("a", "b", "c")), heads=[heads_of(), heads_of("b")])
     names = {path.name for path in tmp_path.iterdir()}
     figures = ("drops", "heads", "matrices")
     assert names == FILES | {f"{name}.{end}" for name in figures for end in ("png", "svg")}
@@ -239,24 +193,24 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path: Path, frame: pandas.Data
         columns=["encoder", "task", "constants", "order", "fraction", "score", "source"],
     )
     paper = PaperReference(scores=scores, notes=("A statement of the paper.",))
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=Extras(paper=paper))
-    for name in ("report.md", "report.html"):
-        text = (tmp_path / name).read_text()
+    for text in written(tmp_path, frame, paper=paper):
         assert "0.987" in text
         assert "A statement of the paper." in text
 
 
-def test_writing_twice_gives_the_same_bytes(tmp_path: Path, frame: pandas.DataFrame) -> None:
-    for name in ("first", "second"):
-        write_report(tmp_path / name, study(frame), frame, summarise(frame))
+def test_writing_twice_gives_the_same_bytes(
+    tmp_path: Path, plain: Path, frame: pandas.DataFrame
+) -> None:
+    written(tmp_path, frame)
     for name in FILES:
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == (plain / name).read_bytes()
 
 
 def test_what_was_found_in_a_corpus_is_told_under_the_answer(tmp_path: Path) -> None:
-    frame = results()
     notes = {"warnings": ["every validation label is 'a' (32 of them)"]}
-    extras = Extras(corpora={"reviews": {"rows": {"train": 1, "validation": 1}, "notes": notes}})
-    write_report(tmp_path, study(frame), frame, summarise(frame), extras=extras)
-    answer = (tmp_path / "report.md").read_text().partition("## Answer")[2].partition("##")[0]
-    assert "- Beware, reviews: every validation label is 'a' (32 of them)." in answer
+    corpora = {"reviews": {"rows": {"train": 1, "validation": 1}, "notes": notes}}
+    answer = written(tmp_path, results(), corpora=corpora)[0].partition("## Answer")[2]
+    assert (
+        "- Beware, reviews: every validation label is 'a' (32 of them)."
+        in answer.partition("##")[0]
+    )

@@ -27,18 +27,15 @@ from papa.encoders.decoders import decoder_shape
 from papa.encoders.reference import EMBEDDED, describe_encoder
 from papa.errors import PapaError
 from papa.spec import EncoderSpec
-from papa.spec.file import resolve_study
 from papa.study.aggregate import Aggregate
 from papa.study.average import Average
-from papa.study.here import run_here
-from papa.study.inputs import check_inputs
 from papa.study.outputs import Distances, read_distances
 from papa.study.rank import Rank, read_lambda
-from papa.study.results import results_table
-from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tests.ablation.copying import HALF, HEADS, TOKENS, repeated, trained_copier
-from tests.study.told import Told
+from tests.finished import Scored, score_study
+
+pytestmark = pytest.mark.unchecked
 
 TASK: dict[str, Any] = {
     "kind": "causal",
@@ -52,7 +49,6 @@ STREAMING: list[dict[str, Any]] = [
     {"kind": "streaming", "sinks": 1, "recent": 23},
 ]
 """The copier's heads look 23 tokens back: the first sees that token, the second does not."""
-Finished = tuple[StudySteps, Store, pandas.DataFrame]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def finished(folder: Path, to: Path, **parts: Any) -> Finished:
+def finished(folder: Path, to: Path, **parts: Any) -> Scored:
     metrics = ("negative_log_perplexity", "agreement")
     document = {
         "name": "decoder",
@@ -82,30 +78,22 @@ def finished(folder: Path, to: Path, **parts: Any) -> Finished:
         "fractions": [1, 0.5, 0],
         **parts,
     }
-    study = resolve_study(document, folder=folder, origin="test")
-    store = Store(to)
-    store.make()
-    steps = study_steps(check_inputs(study))
-    *scoring, _ = steps.steps  # The last writes the report.
-    run_here(scoring, store, study.execution, Told())
-    found = {step: step.reference(store) for step in scoring}
-    table = results_table([one for part in steps.parts for one in part.cells], {}, found)
-    return steps, store, table
+    return score_study(document, folder, to)
 
 
 @pytest.fixture(scope="module")
-def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
     return finished(folder, tmp_path_factory.mktemp("study") / "store")
 
 
-def score(study: Finished, metric: str, constants: str, fraction: float) -> float:
+def score(study: Scored, metric: str, constants: str, fraction: float) -> float:
     rows = study[2]
     of = (rows["task"] == metric) & (rows["constants"] == constants)
     return float(rows[of & (rows["fraction"] == fraction)]["score"].mean())
 
 
 @torch.no_grad()
-def test_scores_are_those_of_the_stock_model(study: Finished) -> None:
+def test_scores_are_those_of_the_stock_model(study: Scored) -> None:
     ids = repeated(10_001)
     own = -float(trained_copier()(input_ids=ids, labels=ids).loss)
     metric = "negative_log_perplexity"
@@ -113,7 +101,7 @@ def test_scores_are_those_of_the_stock_model(study: Finished) -> None:
 
 
 def test_a_head_that_looks_at_positions_may_be_constant_and_may_not_be_zero(
-    study: Finished,
+    study: Scored,
 ) -> None:
     metric = "negative_log_perplexity"
     own = score(study, metric, "average", 1)
@@ -126,8 +114,8 @@ def test_a_head_that_looks_at_positions_may_be_constant_and_may_not_be_zero(
 
 
 @pytest.mark.server
-def test_the_report_says_what_a_cache_saves(study: Finished, tmp_path: Path) -> None:
-    steps, store, _ = study
+def test_the_report_says_what_a_cache_saves(study: Scored, tmp_path: Path) -> None:
+    steps, store, *_ = study
     report = steps.steps[-1]
     assert isinstance(report, Aggregate)
     report.write(tmp_path, report.found(store), store)
@@ -174,7 +162,7 @@ def test_relative_is_scored_on_texts_longer_than_its_average(folder: Path, tmp_p
 
 
 @torch.no_grad()
-def test_streaming_heads_are_those_of_the_library(study: Finished) -> None:
+def test_streaming_heads_are_those_of_the_library(study: Scored) -> None:
     """Two kinds of one name, of which one keeps the token that the model copies."""
     metric, model, ids = "negative_log_perplexity", trained_copier().eval(), repeated(10_001)
     heads = [(layer, head) for layer in range(2) for head in range(HEADS)]
@@ -190,9 +178,9 @@ def test_streaming_heads_are_those_of_the_library(study: Finished) -> None:
 
 
 @torch.no_grad()
-def test_constants_are_those_of_the_library(study: Finished) -> None:
+def test_constants_are_those_of_the_library(study: Scored) -> None:
     """Of A in all passes at once, with the stock model's own attention."""
-    steps, store, _ = study
+    steps, store, *_ = study
     data = repeated(20_000)
     stock = trained_copier().eval()
     stock.set_attn_implementation("eager")
@@ -226,7 +214,7 @@ def test_lambda_tells_a_head_that_looks_at_random_tokens(folder: Path, tmp_path:
     planted.save_pretrained(tmp_path / "planted")
     found = {}
     for model in (folder / "model", tmp_path / "planted"):
-        steps, store, table = finished(
+        steps, store, table, _ = finished(
             folder,
             tmp_path / "store",
             encoders=[str(model)],
@@ -310,7 +298,7 @@ def test_a_text_of_one_token_is_said_by_papa_check(
     assert "error" not in check("w1 w2")
 
 
-def test_measure_gives_the_rows_of_the_study(study: Finished, folder: Path, tmp_path: Path) -> None:
+def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_path: Path) -> None:
     decoder = papa.load_decoder(folder / "model", slots=2 * HALF)
     data = {
         split: pandas.read_json(folder / f"{split}.jsonl", lines=True)

@@ -17,15 +17,12 @@ from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.exporting import speed
 from papa.spec.file import resolve_study
-from papa.study.here import run_here
-from papa.study.inputs import check_inputs
 from papa.study.outputs import Outputs
-from papa.study.results import results_table
-from papa.study.steps import study_steps
-from papa.study.store import Store
 from papa.study.stored import StoredStudy
+from tests.finished import score_study
 from tests.flows.conftest import SMALL
-from tests.study.told import Told
+
+pytestmark = pytest.mark.unchecked
 
 KINDS = ["mean_output", "mean_output_by_slot", "resampled_output", "optimal_output"]
 PROBED = {**SMALL["tasks"][0], "train_rows": 32, "validation_rows": 16}
@@ -55,8 +52,8 @@ def document(task: dict[str, Any], kinds: list[str]) -> dict[str, Any]:
 def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     task: dict[str, Any], kinds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = resolve_study(document(task, kinds), folder=Path(), origin="test")
-    steps = study_steps(check_inputs(study))
+    described = document(task, kinds)
+    steps, store, table, _ = score_study(described, Path(), tmp_path / "store")
     outputs = [step for step in steps.steps if isinstance(step, Outputs)]
     assert sorted((step.kind, step.seed) for step in outputs if step.seed is None) == [
         ("mean_output", None),
@@ -69,14 +66,6 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     for cell, probes in steps.cells.items():
         drawn = cell.constants == "resampled_output" and cell.fraction < 1
         assert [one.seeds for one in probes] == ([(0,), (1,)] if drawn else [(0, 1)])
-    store = Store(tmp_path / "store")
-    store.make()
-    *scoring, _ = steps.steps
-    run_here(scoring, store, study.execution, Told())
-    found = {step: step.reference(store) for step in scoring}
-    baselines = {part.pair: part.baseline for part in steps.parts if part.baseline}
-    cells = [probed for part in steps.parts for probed in part.cells]
-    table = results_table(cells, baselines, found)
     half = table[table["fraction"] == 0.5]
     assert half["score"].notna().all()
     assert half["constant_heads"].unique().tolist() == [36]
@@ -85,6 +74,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
         assert len(scores["resampled_output"]) == 2, "a draw for each seed"
         assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
+    study = resolve_study(described, folder=Path(), origin="test")
     told = {answer.constants: answer.counts for answer in answers(StoredStudy(study, store), 0.01)}
     assert told.keys() == {*kinds}
     assert all(told.values())

