@@ -62,10 +62,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start servers come first: the quick ones fill the end, where a worker has no long
-    file left.
+    """Files that start servers or run studies come first: the quick ones fill the end, where a
+    worker has no long file left.
     """
-    long = {item.path for item in items if item.get_closest_marker("server")}
+    marks = ("server", "unchecked")
+    long = {item.path for item in items if any(map(item.get_closest_marker, marks))}
     items.sort(key=lambda item: item.path not in long)
 
 
