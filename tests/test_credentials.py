@@ -31,16 +31,10 @@ WITH = [
     f"ftp:/user:{SECRET}@host",
 ]
 WITHOUT = [
-    "s3://bucket/prefix",
-    "s3://bucket/a@b",
-    "http://host:8080/x@y",
-    "http://[::1]:5000/",
-    "sqlite:////home/a@b/x.db",
-    "google-bert/bert-base-uncased@1a2b3c",
-    "mail me@host.com, or look at https://a.b/c",
-    "C:/Users/me@work",
-    "a text?",
-]
+    "s3://bucket/prefix", "s3://bucket/a@b", "http://host:8080/x@y", "http://[::1]:5000/",
+    "sqlite:////home/a@b/x.db", "google-bert/bert-base-uncased@1a2b3c",
+    "mail me@host.com, or look at https://a.b/c", "C:/Users/me@work", "a text?",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", WITH)

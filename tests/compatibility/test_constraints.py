@@ -51,11 +51,5 @@ def test_the_lowest_versions_are_low() -> None:
     assert not {name for name in named if lowest[name] > usual[name]}
     lower = {name for name in named if lowest[name] < usual[name]}
     assert {
-        "transformers",
-        "datasets",
-        "mlflow",
-        "numpy",
-        "pyarrow",
-        "huggingface-hub",
-        "pydantic",
-    } <= lower
+        "transformers", "datasets", "mlflow", "numpy", "pyarrow", "huggingface-hub", "pydantic",
+    } <= lower  # fmt: skip

@@ -178,19 +178,8 @@ def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: A
     assert batch.inputs_of_tokens.tolist() == [0] * 6 + [1] * 6
     assert batch.positions_in_input.tolist() == [*range(6), *range(6)]
     assert batch.input_ids.tolist() == [
-        101,
-        1996,
-        10658,
-        102,
-        2333,
-        102,
-        101,
-        1996,
-        102,
-        10658,
-        2333,
-        102,
-    ]
+        101, 1996, 10658, 102, 2333, 102, 101, 1996, 102, 10658, 2333, 102,
+    ]  # fmt: skip
     assert batch.attention_mask.tolist() == [
         [True] * 5 + [False, True],
         [True, True, False] + [True] * 4,

@@ -37,14 +37,9 @@ def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
     enough.
     """
     pieces = [
-        ("<s>", 0.0),
-        ("<pad>", 0.0),
-        ("</s>", 0.0),
-        ("<unk>", 0.0),
-        ("▁", -2.0),
-        ("a", -3.0),
+        ("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("a", -3.0),
         ("▁b", -3.0),
-    ]
+    ]  # fmt: skip
     backend = Tokenizer(models.Unigram(pieces, unk_id=3))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))

@@ -210,27 +210,10 @@ def test_conll(folder: Path, sentences: list[list[list[str]]], between: str, end
 
 PIECES = st.sampled_from(
     [
-        "text",
-        "label",
-        ",",
-        "\t",
-        '"',
-        '""',
-        "\n",
-        "\r",
-        "\r\n",
-        "0",
-        "1",
-        "a",
-        " ",
-        "\\",
-        "\0",
-        "\ufeff",
-        "'",
-        ";",
-        "é",
+        "text", "label", ",", "\t", '"', '""', "\n", "\r", "\r\n", "0", "1", "a", " ", "\\", "\0",
+        "\ufeff", "'", ";", "é",
     ]
-)
+)  # fmt: skip
 
 
 @times(8)
@@ -303,12 +286,7 @@ def test_flipped_bits(
 TYPES = st.one_of(
     st.sampled_from(
         [
-            pa.int8(),
-            pa.uint64(),
-            pa.float16(),
-            pa.float64(),
-            pa.bool_(),
-            pa.string(),
+            pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.bool_(), pa.string(),
             pa.large_string(),
         ]
     ),
@@ -336,7 +314,7 @@ TYPES = st.one_of(
         ]
     ),
     st.sampled_from([pa.list_(pa.bool_()), pa.list_(pa.dictionary(pa.int8(), pa.string()))]),
-)
+)  # fmt: skip
 
 
 def value_of(kind: pa.DataType, number: int) -> Any:

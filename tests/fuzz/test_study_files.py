@@ -160,33 +160,18 @@ YAML_PIECES = st.one_of(
     ),
     st.sampled_from(
         [
-            "!!int ",
-            "!!float ",
-            "!!bool ",
-            "!!set ",
-            "!!binary ",
-            "!!timestamp ",
-            "!!omap ",
+            "!!int ", "!!float ", "!!bool ", "!!set ", "!!binary ", "!!timestamp ", "!!omap ",
             "!!pairs ",
         ]
     ),
     st.sampled_from(
         [
-            "2020-01-01",
-            "1_000",
-            "0o17",
-            "0x1F",
-            ".inf",
-            "1:2:3",
-            "yes",
-            "name: b",
-            "|\n",
-            ">\n",
+            "2020-01-01", "1_000", "0o17", "0x1F", ".inf", "1:2:3", "yes", "name: b", "|\n", ">\n",
             "#",
         ]
     ),
     st.sampled_from(["%YAML 1.1\n", "---\n", "...\n", "\x85", "\ufeff", "\t", "=", "!x ", "<<: "]),
-)
+)  # fmt: skip
 
 
 @times(8)
@@ -195,7 +180,7 @@ YAML_PIECES = st.one_of(
 @example("a: !!binary '='\n")
 @example("a: !!timestamp x\n")
 @example("a: !!int ''\n")
-@example("a: !!bool x\n")
+@example("a: !!bool x\n")  # fmt: skip
 @example("~: ~")
 def test_yaml_of_pieces(text: str) -> None:
     value = result_or_sentence(lambda: read_yaml(text, "study.yaml"))
@@ -206,12 +191,7 @@ def test_yaml_of_pieces(text: str) -> None:
 PATHS = st.one_of(
     st.sampled_from(
         [
-            "name",
-            "encoders",
-            "encoders.0",
-            "encoders.0.name",
-            "tasks.0.probe.epochs",
-            "ranking",
+            "name", "encoders", "encoders.0", "encoders.0.name", "tasks.0.probe.epochs", "ranking",
             "name.a",
         ]
     ),
@@ -222,7 +202,7 @@ PATHS = st.one_of(
         ["..", ".", "\0", "tasks.٣", "tasks." + "9" * 5000, "tasks.0." + "a." * 500, "seeds.0.a"]
     ),
     ODD_TEXT,
-)
+)  # fmt: skip
 
 
 @times(8)

@@ -10,18 +10,9 @@ from typing import Any, Literal
 Kind = Literal["models", "datasets"]
 Access = Literal["public", "private", "gated"]
 LARGE = (
-    ".bin",
-    ".safetensors",
-    ".parquet",
-    ".h5",
-    ".msgpack",
-    ".ot",
-    ".onnx",
-    ".model",
-    ".arrow",
-    ".zip",
-    ".gz",
-)
+    ".bin", ".safetensors", ".parquet", ".h5", ".msgpack", ".ot", ".onnx", ".model", ".arrow",
+    ".zip", ".gz",
+)  # fmt: skip
 """Files that the hub keeps in a storage of its own and answers with a redirect to it."""
 
 

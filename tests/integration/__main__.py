@@ -79,15 +79,9 @@ def _to_the_end(command: list[str], environment: dict[str, str]) -> int:
 def main(arguments: list[str]) -> int:
     """Run pytest; its exit code."""
     tests = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "integration",
-        "-o",
-        "testpaths=tests/integration",
+        sys.executable, "-m", "pytest", "-m", "integration", "-o", "testpaths=tests/integration",
         *arguments,
-    ]
+    ]  # fmt: skip
     try:
         with namespaces() as (here, there):
             environment = {**os.environ, NAMESPACE: here, OTHER_NAMESPACE: there}

@@ -18,17 +18,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.flows.processes import PATIENCE_SECONDS
 
 _OPTIONS = (
-    "headless=new",
-    "no-sandbox",
-    "disable-gpu",
-    "disable-quic",
-    "disable-dev-shm-usage",
-    "no-first-run",
-    "disable-background-networking",
-    "disable-component-update",
-    "disable-sync",
+    "headless=new", "no-sandbox", "disable-gpu", "disable-quic", "disable-dev-shm-usage",
+    "no-first-run", "disable-background-networking", "disable-component-update", "disable-sync",
     "window-size=1280,900",
-)
+)  # fmt: skip
 
 
 class Page:

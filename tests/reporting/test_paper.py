@@ -66,14 +66,9 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
     known = summary.reset_index(), read_reference(path).scores
     table = comparison_table(*known)
     assert table.headings == [
-        "Input-dependent",
-        "Score",
-        "Paper's score",
-        "Difference",
-        "Drop",
-        "Paper's drop",
+        "Input-dependent", "Score", "Paper's score", "Difference", "Drop", "Paper's drop",
         "Difference (points)",
-    ]
+    ]  # fmt: skip
     assert table.rows == [
         ["1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "0.0"],
         ["0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],

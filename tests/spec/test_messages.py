@@ -17,33 +17,13 @@ EVERY_KEY = yaml.safe_load(
     (Path(papa.__file__).parents[1] / "docs/generators/every_key.yaml").read_text()
 )
 ODD = (
-    "null",
-    "true",
-    "-1",
-    "0",
-    "1.5",
-    "1e400",
-    "''",
-    "word",
-    "[]",
-    "[[]]",
-    "{}",
-    "{a: b}",
-    "[1, 2]",
-    "2001-01-01",
-)
+    "null", "true", "-1", "0", "1.5", "1e400", "''", "word", "[]", "[[]]", "{}", "{a: b}",
+    "[1, 2]", "2001-01-01",
+)  # fmt: skip
 PYDANTIC = (
-    "Input",
-    "should",
-    "valid ",
-    "unable to",
-    "Value error",
-    "Tuple",
-    "String",
-    "List",
-    "Extra",
+    "Input", "should", "valid ", "unable to", "Value error", "Tuple", "String", "List", "Extra",
     "validator",
-)
+)  # fmt: skip
 
 
 def places(value: Any, path: str = "") -> Iterator[str]:

@@ -21,23 +21,11 @@ from tests.storage.laws import StoreLaws
 from tests.storage.uri_laws import UriLaws
 
 NAMES = [
-    "../escaped.txt",
-    "../../../../../escaped.txt",
-    "inner/../../escaped.txt",
-    "../outside/secret.txt",
-    "{outside}/escaped.txt",
-    "//escaped.txt",
-    "./file.txt",
-    "inner//file.txt",
-    "inner/",
-    "",
-    "..",
-    "..\\escaped.txt",
-    "C:escaped.txt",
-    "file\0.txt",
-    "file\x1b[2J.txt",
-    "metadata.json",
-]
+    "../escaped.txt", "../../../../../escaped.txt", "inner/../../escaped.txt",
+    "../outside/secret.txt", "{outside}/escaped.txt", "//escaped.txt", "./file.txt",
+    "inner//file.txt", "inner/", "", "..", "..\\escaped.txt", "C:escaped.txt", "file\0.txt",
+    "file\x1b[2J.txt", "metadata.json",
+]  # fmt: skip
 SECRET = "what lies outside"
 CONTENTS = [b"evil", SECRET.encode()]
 """The second is known to lie outside."""

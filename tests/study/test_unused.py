@@ -65,14 +65,8 @@ KEPT = {
 
 def complete(store: Store) -> set[str]:
     stages = (
-        "tokenise",
-        "average",
-        "rank",
-        "probe",
-        "aggregate",
-        "track",
-        f"average-shards/{KILLED}",
-    )
+        "tokenise", "average", "rank", "probe", "aggregate", "track", f"average-shards/{KILLED}",
+    )  # fmt: skip
     return {
         f"{stage}/{key}" for stage in stages for key in complete_below(f"{store.artifacts}/{stage}")
     }
@@ -154,19 +148,12 @@ def test_scratch_of_killed_runs_is_found(tmp_path: Path) -> None:
 
 
 OWN = [
-    "artifacts/photos/2020/a.jpg",
-    "artifacts/photos/b.jpg",
-    "artifacts/readme.txt",
-    "artifacts/probe/notes.txt",
-    "artifacts/probe/drafts/chapter.txt",
-    "artifacts/probe/.cache.1.0123abcd/file",
-    "artifacts/probe/" + "A" * 64 + "/data",
-    "scratch/thesis/chapter.txt",
-    "scratch/features-of-mine/x",
-    "locks/poetry.lock",
-    "locks/study.lock",
-    "locks/key.pem",
-]
+    "artifacts/photos/2020/a.jpg", "artifacts/photos/b.jpg", "artifacts/readme.txt",
+    "artifacts/probe/notes.txt", "artifacts/probe/drafts/chapter.txt",
+    "artifacts/probe/.cache.1.0123abcd/file", "artifacts/probe/" + "A" * 64 + "/data",
+    "scratch/thesis/chapter.txt", "scratch/features-of-mine/x", "locks/poetry.lock",
+    "locks/study.lock", "locks/key.pem",
+]  # fmt: skip
 
 
 @pytest.fixture
