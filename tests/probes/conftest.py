@@ -32,62 +32,37 @@ def encoder(reference: EncoderReference) -> Encoder:
 
 @pytest.fixture(scope="session")
 def tasks(shared: Path) -> dict[str, TaskSpec]:
-    def files(folder: str, suffix: str = "jsonl") -> dict[str, Any]:
-        paths = {
-            split: shared / "data" / folder / f"{split}.{suffix}"
-            for split in ("train", "validation")
-        }
-        return {"kind": "files", **paths}
-
-    data = shared / "data"
-    wikitext = {
-        "kind": "files",
-        "train": data / "wikitext_raw/validation.txt",
-        "validation": data / "wikitext_raw/test.txt",
+    data, keys = shared / "data", ("kind", "metric", "slots", "train_rows", "validation_rows")
+    columns = {
+        "cola": {"text": "sentence", "label": "label"},
+        "rte": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+        "wnut17": {"words": "tokens", "label": "ner_tags"},
+        "wikitext": {"text": "text"},
     }
-    described: list[dict[str, Any]] = [
-        {
-            "name": "cola",
-            "kind": "text",
-            "source": files("cola"),
-            "columns": {"text": "sentence", "label": "label"},
-            "metric": "matthews",
-            "slots": 64,
-            "train_rows": 64,
-            "validation_rows": 30,
-        },
-        {
-            "name": "rte",
-            "kind": "pair",
-            "source": files("rte"),
-            "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
-            "metric": "accuracy",
-            "slots": 128,
-            "train_rows": 24,
-            "validation_rows": 8,
-        },
-        {
-            "name": "wnut17",
-            "kind": "words",
-            "source": files("wnut17"),
-            "columns": {"words": "tokens", "label": "ner_tags"},
-            "metric": "entity_f1",
-            "slots": 64,
-            "train_rows": 40,
-            "validation_rows": 20,
-        },
-        {
-            "name": "wikitext",
-            "kind": "mlm",
-            "source": wikitext,
-            "columns": {"text": "text"},
-            "metric": "negative_log_perplexity",
-            "slots": 32,
-            "train_rows": 24,
-            "validation_rows": 10,
-        },
-    ]
-    return {task["name"]: TaskSpec.model_validate({**task, "probe": RATE}) for task in described}
+    described = {
+        "cola": ("text", "matthews", 64, 64, 30),
+        "rte": ("pair", "accuracy", 128, 24, 8),
+        "wnut17": ("words", "entity_f1", 64, 40, 20),
+        "wikitext": ("mlm", "negative_log_perplexity", 32, 24, 10),
+    }
+    files = {
+        name: {split: data / name / f"{split}.jsonl" for split in ("train", "validation")}
+        for name in described
+    }
+    raw = data / "wikitext_raw"
+    files["wikitext"] = {"train": raw / "validation.txt", "validation": raw / "test.txt"}
+    return {
+        name: TaskSpec.model_validate(
+            {
+                **dict(zip(keys, values, strict=True)),
+                "name": name,
+                "columns": columns[name],
+                "source": {"kind": "files", **files[name]},
+                "probe": RATE,
+            }
+        )
+        for name, values in described.items()
+    }
 
 
 @pytest.fixture(scope="session")
