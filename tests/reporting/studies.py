@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from functools import cache
+from itertools import product
 
 import numpy
 import pandas
@@ -15,8 +16,6 @@ from papa.spec import StudySpec
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
 HEADS = 72
 LOG = "negative_log_perplexity"
-
-
 ROWS = 4000
 
 
@@ -39,47 +38,37 @@ def results(
     makes them equal.
     """
     rows = []
-    for encoder in encoders:
-        for task, metric in tasks:
-            for kind in constants:
-                for order in orders:
-                    for fraction in fractions:
-                        shared = (
-                            encoder,
-                            task,
-                            *((kind,) if fraction < 1 else ()),
-                            *((order,) if 0 < fraction < 1 else ()),
-                        )
-                        noise = numpy.random.default_rng(
-                            zlib.crc32(repr((shared, fraction)).encode())
-                        )
-                        lost = (1 - fraction) ** 3 * (0.03 + 0.05 * constants.index(kind))
-                        base = 0.78 - 0.06 * encoders.index(encoder) - lost
-                        for seed in seeds:
-                            rows.append(
-                                {
-                                    "encoder": encoder,
-                                    "task": task,
-                                    "constants": kind,
-                                    "order": order,
-                                    "fraction": fraction,
-                                    "constant_heads": round((1 - fraction) * HEADS),
-                                    "seed": seed,
-                                    "metric": metric,
-                                    "score": base + 0.004 * noise.normal(),
-                                    "seconds": 1.5,
-                                    "unseen_share": 0.0012,
-                                    "heads": HEADS,
-                                    "positive": "equivalent" if metric == "f1" else "",
-                                    "always_one_answer": -7.0 if metric == LOG else 0.5,
-                                    "one_answer": "" if metric == LOG else "negative",
-                                    "word_embeddings": (-6.0 if metric == LOG else 0.6)
-                                    + 0.001 * seed,
-                                    "influence": influence(base),
-                                    "one_answer_influence": influence(0.5),
-                                    "word_embeddings_influence": influence(0.6),
-                                }
-                            )
+    cells = product(encoders, tasks, constants, orders, fractions)
+    for encoder, (task, metric), kind, order, fraction in cells:
+        own = ((kind,) if fraction < 1 else ()) + ((order,) if 0 < fraction < 1 else ())
+        shared = repr(((encoder, task, *own), fraction))
+        noise = numpy.random.default_rng(zlib.crc32(shared.encode()))
+        lost = (1 - fraction) ** 3 * (0.03 + 0.05 * constants.index(kind))
+        base = 0.78 - 0.06 * encoders.index(encoder) - lost
+        for seed in seeds:
+            rows.append(
+                {
+                    "encoder": encoder,
+                    "task": task,
+                    "constants": kind,
+                    "order": order,
+                    "fraction": fraction,
+                    "constant_heads": round((1 - fraction) * HEADS),
+                    "seed": seed,
+                    "metric": metric,
+                    "score": base + 0.004 * noise.normal(),
+                    "seconds": 1.5,
+                    "unseen_share": 0.0012,
+                    "heads": HEADS,
+                    "positive": "equivalent" if metric == "f1" else "",
+                    "always_one_answer": -7.0 if metric == LOG else 0.5,
+                    "one_answer": "" if metric == LOG else "negative",
+                    "word_embeddings": (-6.0 if metric == LOG else 0.6) + 0.001 * seed,
+                    "influence": influence(base),
+                    "one_answer_influence": influence(0.5),
+                    "word_embeddings_influence": influence(0.6),
+                }
+            )
     return pandas.DataFrame(rows)
 
 
