@@ -33,13 +33,13 @@ from papa.errors import (
     missing_from,
     problems_of,
 )
+from papa.scores.named import loaded
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
 from papa.spec.malformed import MalformedError
 from papa.spec.orders import is_label_free, scored_by
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
-from papa.study.code import check_given
 from papa.study.inputs import (
     ResolvedInputs,
     StudyInputs,
@@ -181,7 +181,8 @@ def check_study(
     for step in steps.steps if inputs.code and not for_plan else ():
         own = getattr(step, "code", None)
         if own and not step.is_complete(store):
-            check_given(own)
+            for named in (own.metric, own.probe):
+                loaded(named)  # Refused where its file was not given.
     if here and to_run:
         problems = capacity()
     if to_run and fetch_weights and not (for_plan or problems):

@@ -21,8 +21,12 @@ CLASSIFIER = "classifier.safetensors"
 CONFIGURATION = "encoder_config.json"
 """The encoder's own configuration. It is not called config.json, as no other library may load the
 weights: rows are left out of them, and the heads would not be constant."""
-FOR_OTHERS = {"model_type": "an export of PAPA, which papa.load_exported loads"}
-"""What config.json says instead: transformers' refusal quotes it."""
+FOR_OTHERS = {
+    "model_type": "bert",
+    "hidden_act": "an export of PAPA: load it with papa.load_exported(folder)",
+}
+"""What config.json says instead: transformers makes no model of it, and the KeyError of an unknown
+activation is this sentence alone."""
 CARD = "README.md"
 
 

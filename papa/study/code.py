@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +49,22 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
         SpecError: it names code that is not given and not known, or that cannot be used; or a file
             is given that it does not name.
     """
-    orders, others = _orders(study), [name for task in study.tasks for name in _names(task)]
-    modules = [module_of(name) for name in (*orders, *others)]
-    unused = [module for module in texts if module not in modules]
-    if unused:
-        raise SpecError(
-            f"--code {unused[0]}.py: the study names nothing of it: leave it out, or name "
-            f"{unused[0]}:… as an order, a metric or an own_probe"
-        )
+    orders = _orders(study)
+    others = [name for task in study.tasks for name in (task.metric, task.own_probe)]
+    modules = list(map(module_of, (*orders, *others)))
+    for module in texts:
+        if module not in modules:
+            raise SpecError(
+                f"--code {module}.py: the study names nothing of it: leave it out, or name "
+                f"{module}:… as an order, a metric or an own_probe"
+            )
+    kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
+    held = [scores.name for scores in kept]
     digests = {one.name: one.sha256 for one in study.code} | {
         module: hashlib.sha256(text.encode()).hexdigest() for module, text in texts.items()
     }
-    kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
-    held = [scores.name for scores in kept]
     missing = [name for name in orders if module_of(name) not in texts and name not in held]
-    missing += [name for name in others if module_of(name) not in digests]
+    missing += [name for name in others if name and module_of(name) not in (None, *digests)]
     if missing:
         raise SpecError(not_given(missing[0]))
     code = tuple(
@@ -71,8 +72,11 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     )
     study = study.model_copy(update={"code": code, "scores": kept})
     for task in study.tasks:
-        if found := code_of(study, task, texts):
-            _check(found)
+        metric, probe = (_named(study, name, texts) for name in (task.metric, task.own_probe))
+        if metric and metric.text is not None:
+            _check_called(metric.name, metric.load(), "the true and the predicted classes")
+        if probe and probe.text is not None:
+            _check_probe(probe)
     return study
 
 
@@ -86,13 +90,13 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
 
     found = list(study.scores)
     for name in _orders(study):
-        if module_of(name) not in texts:
+        order = _named(study, name, texts)
+        if order is None or order.text is None:
             continue
-        order = _named(study, name, texts).load()
-        if callable(order):
-            _check_called(name, order, "(layer, head)")
+        if callable(order.load()):
+            _check_called(name, order.load(), "(layer, head)")
         try:
-            values = scores_of(order, layers, heads)
+            values = scores_of(order.load(), layers, heads)
         except Exception as error:
             why = error if isinstance(error, SpecError) else f"it failed ({in_one_line(error)})"
             raise SpecError(f"{name}: {why}") from error
@@ -102,22 +106,8 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
 
 def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> OwnCode | None:
     """What a task runs of the user's own, as far as files are given."""
-    metric, probe = (
-        _named(study, name, texts) if name and module_of(name) else None
-        for name in (task.metric, task.own_probe)
-    )
+    metric, probe = (_named(study, name, texts) for name in (task.metric, task.own_probe))
     return OwnCode(metric, probe) if metric or probe else None
-
-
-def check_given(code: OwnCode) -> None:
-    """Refuse code that is known and not given, where a step is to run it.
-
-    Raises:
-        SpecError: it is.
-    """
-    for own in (code.metric, code.probe):
-        if isinstance(own, Named) and own.text is None:
-            raise SpecError(not_given(own.name))
 
 
 def _orders(study: StudySpec) -> list[str]:
@@ -126,30 +116,23 @@ def _orders(study: StudySpec) -> list[str]:
     return [name for name in named if name and module_of(name)]
 
 
-def _names(task: TaskSpec) -> Iterator[str]:
-    return (name for name in (task.metric, task.own_probe) if name and module_of(name))
-
-
-def _named(study: StudySpec, name: str, texts: Mapping[str, str]) -> Named:
+def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> Named | None:
+    """What is known of code by its name; None where the name is none of code's."""
     module = module_of(name)
-    digest = next(one.sha256 for one in study.code if one.name == module)
-    return Named(name, digest, texts.get(str(module)))
+    digests = (one.sha256 for one in study.code if one.name == module)
+    return Named(name, next(digests, ""), texts.get(module)) if name and module else None
 
 
-def _check(code: OwnCode) -> None:
-    """Refuse a metric or a probe that cannot be used, of files that are given."""
-    if isinstance(code.metric, Named) and code.metric.text is not None:
-        _check_called(code.metric.name, code.metric.load(), "the true and the predicted classes")
-    if isinstance(code.probe, Named) and code.probe.text is not None:
-        from papa.probes.own_probe import check_probe, is_estimator
+def _check_probe(named: Named) -> None:
+    from papa.probes.own_probe import check_probe, is_estimator
 
-        probe = code.probe.load()
-        try:
-            check_probe(probe)
-        except SpecError as error:
-            raise SpecError(f"{code.probe.name}: {error}") from None
-        if not is_estimator(probe):
-            _check_called(code.probe.name, probe, "(inputs, classes)")
+    probe = named.load()
+    try:
+        check_probe(probe)
+    except SpecError as error:
+        raise SpecError(f"{named.name}: {error}") from None
+    if not is_estimator(probe):
+        _check_called(named.name, probe, "(inputs, classes)")
 
 
 def _check_called(name: str, code: Any, given: str) -> None:

@@ -74,13 +74,6 @@ def test_the_document_names_every_file_and_the_source(small: Case, written: Path
     assert document["size"]["weights"] == (written / "model.safetensors").stat().st_size
 
 
-def test_transformers_alone_does_not_take_it_for_the_original(written: Path) -> None:
-    from transformers import AutoModel
-
-    with pytest.raises(ValueError, match=r"papa\.load_exported"):
-        AutoModel.from_pretrained(written, local_files_only=True)
-
-
 @pytest.mark.parametrize(
     "name", ["model.safetensors", "constants.safetensors", "encoder_config.json", "tokenizer.json"]
 )
