@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,10 @@ def mean_outputs(
     return ConstantOutputs(
         means.float().cpu(), index + torch.arange(split.slots), "mean_output_by_slot"
     )
+
+
+mean_output = partial(mean_outputs, by_slot=False)
+mean_output_by_slot = partial(mean_outputs, by_slot=True)
 
 
 @torch.inference_mode()

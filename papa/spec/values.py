@@ -16,7 +16,14 @@ from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import HEAD_ORDERS, REVERSED, scores_in
 
 OPTIMAL, RESAMPLED = "optimal_output", "resampled_output"
-OUTPUTS = ("mean_output", "mean_output_by_slot", RESAMPLED, OPTIMAL)
+OUTPUTS: dict[str, str] = {
+    "mean_output": "papa.attention.outputs:mean_output",
+    "mean_output_by_slot": "papa.attention.outputs:mean_output_by_slot",
+    RESAMPLED: "papa.attention.outputs:resampled_outputs",
+    OPTIMAL: "papa.attention.outputs:mean_output",
+}
+"""Constant outputs, and what makes each from an encoder and a split of text, ``batch_tokens`` at a
+time; the optimal one starts from it, the resampled one is drawn by ``seed``."""
 REUSED = "reused"
 OPTIMAL_RATE = 2e-3
 """The learning rate of an optimal output (Li and Janson, 2024)."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind
+from papa.spec.values import OUTPUTS
 from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
 from papa.study.step import Context, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
@@ -44,22 +46,16 @@ class Outputs(OnText, WorkerStep):
         return {**super().spec(), "slots": self.slots, "kind": self.kind, "seed": self.seed}
 
     def compute(self, encoder: Encoder, context: Context) -> None:
-        from papa.attention.outputs import FILE, mean_outputs, resampled_outputs
+        from papa.attention.outputs import FILE
 
         split = open_corpus(context.found[self.corpus]).split("train")
-        tokens = encoder.tokens_per_batch(context.execution.batch_tokens)
-        if self.seed is None:
-            found = mean_outputs(
-                encoder,
-                split,
-                by_slot=self.kind == "mean_output_by_slot",
-                batch_tokens=tokens,
-                progress=context.progress,
-            )
-        else:
-            found = resampled_outputs(
-                encoder, split, seed=self.seed, batch_tokens=tokens, progress=context.progress
-            )
+        found = resolve_name(OUTPUTS[self.kind])(
+            encoder,
+            split,
+            batch_tokens=encoder.tokens_per_batch(context.execution.batch_tokens),
+            progress=context.progress,
+            **({} if self.seed is None else {"seed": self.seed}),
+        )
         with context.published() as folder:
             found.save(folder / FILE)
 

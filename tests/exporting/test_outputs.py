@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 import jaxtyping
 import pytest
@@ -15,29 +15,24 @@ import torch
 from safetensors.torch import load_file
 
 import papa
-from papa.attention.outputs import ConstantOutputs, mean_outputs, resampled_outputs
 from papa.encoders.encoder import load_encoder
 from papa.errors import ArtifactError
 from papa.exporting import ExportedEncoder, export_encoder
 from papa.exporting.onnx import Graphs
 from papa.exporting.session import Session
 from papa.exporting.trimming import rows_kept
+from papa.spec.values import OUTPUTS, RESAMPLED
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
 from tests.exporting.test_int8 import states
 from tests.exporting.test_model import TOLERANCE, largest_difference, states_of
 
-MAKE: dict[str, Callable[..., ConstantOutputs]] = {
-    "mean_output": partial(mean_outputs, by_slot=False),
-    "mean_output_by_slot": partial(mean_outputs, by_slot=True),
-    "resampled_output": partial(resampled_outputs, seed=0),
-}
-
 
 def of_kind(case: Case, kind: str) -> Case:
     """The case with constant outputs, of its own texts."""
-    encoder = load_encoder(case.reference)
-    return replace(case, constants=MAKE[kind](encoder, case.split, batch_tokens=256))
+    encoder, drawn = load_encoder(case.reference), {"seed": 0} if kind == RESAMPLED else {}
+    made = resolve_name(OUTPUTS[kind])(encoder, case.split, batch_tokens=256, **drawn)
+    return replace(case, constants=made)
 
 
 def exported(case: Case, folder: Path) -> ExportedEncoder:
@@ -50,7 +45,7 @@ def exported(case: Case, folder: Path) -> ExportedEncoder:
     [
         ("minilm", "text", "mean_output"),
         ("roberta", "text", "mean_output_by_slot"),
-        ("electra", "pair", "resampled_output"),
+        ("electra", "pair", RESAMPLED),
     ],
 )
 def test_equals_the_encoder_under_replaced(
@@ -93,13 +88,13 @@ def test_the_folder_lacks_what_those_heads_need_not(small: Case, tmp_path: Path)
 
 
 def test_int8_rounds_the_same_export(small: Case, tmp_path: Path) -> None:
-    for kind in MAKE:
+    for kind in ("mean_output", RESAMPLED):
         exported(of_kind(small, kind), tmp_path / kind)
     exact, rounded, other = (
         states(papa.load_exported(tmp_path / name, int8=int8), *small.texts)
         for name, int8 in (
-            ("resampled_output", False),
-            ("resampled_output", True),
+            (RESAMPLED, False),
+            (RESAMPLED, True),
             ("mean_output", False),
         )
     )
@@ -124,7 +119,7 @@ def test_onnx_gives_the_same_states(
     small: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    case = of_kind(small, "resampled_output")
+    case = of_kind(small, RESAMPLED)
     model = exported(case, tmp_path / "export")
     with model.dense() as dense:
         graph = Session(Graphs(dense, model.layout, tmp_path / "graphs").last)

@@ -1,19 +1,33 @@
-"""A kind of constant matrices is one entry of papa/spec/controls.py."""
+"""A kind of constants is one entry of a table: papa/spec/controls.py, derived.py or values.py."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import control
+from papa.attention.constants import ConstantMatrices, control
+from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import replaced
 from papa.errors import SpecError
 from papa.spec.controls import CONTROLS
-from papa.study.controls import Controls
+from papa.spec.derived import DERIVED
+from papa.spec.file import resolve_study
+from papa.spec.values import OUTPUTS
+from papa.study.controls import Controls, Derived
+from papa.study.here import run_here
+from papa.study.inputs import check_inputs
+from papa.study.outputs import Outputs
+from papa.study.steps import study_steps
+from papa.study.store import Store
 from tests.attention.cases import HALF, Case, distance
+from tests.flows.conftest import SMALL
 from tests.plain import plainly
 from tests.study.test_steps import steps_of
+from tests.study.told import Told
 
 
 def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +62,36 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
             found = case.encoder.hidden_states(inputs.compact())
     assert distance(found, expected, inputs) < case.tolerance
     assert distance(found, own, inputs) > 0.05
+
+
+def number_output(encoder: Any, split: Any, *, batch_tokens: int, progress: Any) -> ConstantOutputs:
+    """Each head puts out its number."""
+    numbers = torch.arange(encoder.heads).float()[None, :, None, None]
+    index = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
+    outputs = numbers.expand(encoder.layers, -1, 1, encoder.head_width)
+    return ConstantOutputs(outputs, index, "number_output")
+
+
+def test_what_is_made_of_text_is_an_entry_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matrices from the average, and outputs."""
+    monkeypatch.setitem(DERIVED, "sharpened", lambda average: average.matrices**2)
+    monkeypatch.setitem(OUTPUTS, "number_output", f"{__name__}:number_output")
+    document = {**SMALL, "constants": ["average", "sharpened", "number_output"]}
+    study = resolve_study(document, folder=tmp_path, origin="test")
+    steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
+    store.make()
+    (derived,) = (step for step in steps.steps if isinstance(step, Derived))
+    (outputs,) = (step for step in steps.steps if isinstance(step, Outputs))
+    needed = [derived, outputs, derived.average, outputs.corpus]
+    run_here([step for step in steps.steps if step in needed], store, study.execution, Told())
+    sharpened, average = (
+        ConstantMatrices.load(step.reference(store).folder).matrices
+        for step in (derived, derived.average)
+    )
+    torch.testing.assert_close(sharpened, average**2)
+    assert not torch.equal(sharpened, average)
+    found = outputs.read(outputs.reference(store))
+    assert found.kind == "number_output"
+    assert found.outputs[..., 0, 0].tolist() == [[*range(12)]] * 6
