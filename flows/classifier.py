@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from papa.attention.replacement import Constants
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
-    from papa.exporting.trained import TrainedProbe
+    from papa.exporting.trained import OwnClassifier, TrainedProbe
     from papa.probes.probes import Probe as Module
 
 
@@ -33,14 +33,17 @@ def trained_probe(
     heads: Sequence[Head],
     device: str,
     status: Any,
-) -> TrainedProbe | None:
-    """The probe of a finished cell for its first seed, which no validation row has chosen; None of
-    a model's own head, of masked words, and where code of the user's own scores or predicts.
+) -> TrainedProbe | OwnClassifier | None:
+    """The probe of a finished cell for its first seed, which no validation row has chosen, or the
+    model's own head; None of embeddings, of masked words, and where code of the user's own scores
+    or predicts.
     """
     from papa.exporting.trained import TrainedProbe
     from papa.scores.metrics import positive_class
 
-    if isinstance(step, Own) or step.code or corpus.kind == "mlm":
+    if isinstance(step, Own):
+        return _own(step, stored, corpus)
+    if step.code or corpus.kind == "mlm":
         return None
     probe = ThisProcess(device).run(
         _train,
@@ -64,6 +67,21 @@ def trained_probe(
         positive_class(step.task, corpus.label_names),
         read_examples(stored.found[step].folder)[0],
     )
+
+
+def _own(step: Own, stored: StoredStudy, corpus: TokenisedCorpus) -> OwnClassifier | None:
+    from papa.exporting.own_head import CLASSES, OwnHead
+    from papa.exporting.trained import OwnClassifier
+    from papa.probes.own import class_names, load_own, own_class
+    from papa.study.own import read_answers
+
+    name, split = own_class(step.task, step.encoder), corpus.split("validation")
+    answers, _ = read_answers(step.answers.reference(stored.store))
+    by_token = name.endswith("ForTokenClassification")
+    if name not in CLASSES or "logits" not in answers or by_token != split.label_per_token:
+        return None
+    model = load_own(step.encoder, name)
+    return OwnClassifier(OwnHead(model), name, class_names(model), answers)
 
 
 def _train(

@@ -218,6 +218,9 @@ def _export(
         from flows.int8 import int8_scores
 
         layout = InputLayout.of(task.kind, task.slots, study.layout, special)
+        if isinstance(step, Own) and step.encoder.model_type != "modernbert":
+            # As its own head was asked; ModernBERT's windows go by slots.
+            layout = replace(layout, positions="tokens")
         found = step.constants.reference(stored.store)
         constants = (
             step.constants.read(found)
@@ -225,6 +228,7 @@ def _export(
             else ConstantMatrices.load(found.folder, encoder=step.encoder, slots=task.slots)
         )
         known = corpus, constants, scores.constant_heads
+        classifier = trained_probe(stored, step, *known, device, status)
         told = {
             "score": study_score(
                 summary,
@@ -232,10 +236,10 @@ def _export(
                 unseen_share=scores.unseen_share,
                 rows=len(split),
                 cut=corpus.metadata["texts_cut"]["validation"],
-                own_head=isinstance(step, Own) and not task.of_embeddings,
+                own_head=isinstance(step, Own) and not (task.of_embeddings or classifier),
             ),
             "int8": int8_scores(stored, cell, step, *known, status) if int8 else None,
-            "classifier": trained_probe(stored, step, *known, device, status),
+            "classifier": classifier,
         }
     return export_encoder(
         step.encoder,

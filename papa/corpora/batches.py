@@ -77,6 +77,11 @@ class MicroBatch:
         """The slot of each token."""
         return self.columns[self.column_ids]
 
+    @property
+    def positions(self) -> Int[Tensor, " tokens"]:
+        """The absolute position of each token: its slot."""
+        return self.slot_ids
+
     @cached_property
     def attention_mask(self) -> Bool[Tensor, "batch m"]:
         """Whether an input has a token in a column."""
@@ -139,6 +144,17 @@ class MicroBatch:
             for field in fields(self)
         }
         return replace(self, **moved)
+
+
+class OrdinaryBatch(MicroBatch):
+    """A batch whose tokens have the positions that they have in a model's ordinary use; constants
+    are read at their slots all the same.
+    """
+
+    @property
+    def positions(self) -> Int[Tensor, " tokens"]:
+        """The absolute position of each token: its number in its input."""
+        return self.positions_in_input
 
 
 class _Unpacked(torch.autograd.Function):

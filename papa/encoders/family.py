@@ -74,8 +74,8 @@ def every_token(batch: MicroBatch) -> Bool[Tensor, "1 tokens"]:
 
 
 def positions_are_slots(batch: MicroBatch) -> Int[Tensor, "1 tokens"]:
-    """Absolute positions: a token's position is its slot."""
-    return batch.slot_ids[None]
+    """Absolute positions: a token's position is its slot, but in an ``OrdinaryBatch``."""
+    return batch.positions[None]
 
 
 def positions_count_tokens(batch: MicroBatch, pad_token_id: int) -> Int[Tensor, "1 tokens"]:

@@ -162,11 +162,13 @@ def _limits(layout: Mapping[str, Any]) -> str:
             "longer ones are refused",
         )
     )
-    return (
-        f"- {texts}, up to {most}\n  (S = {layout['slots']} slots); {longer}.\n"
-        "- [SEP] stands in the last slot, not after the text, so hidden states differ from the "
+    where = (
+        "Tokens have their ordinary positions, as in the study; constants are read at their slots."
+        if layout.get("positions") == "tokens"
+        else "[SEP] stands in the last slot, not after the text, so hidden states differ from the "
         "original's\n  whatever heads are constant."
     )
+    return f"- {texts}, up to {most}\n  (S = {layout['slots']} slots); {longer}.\n- {where}"
 
 
 _ENCODER_ALONE = (
@@ -190,7 +192,7 @@ def study_score(
         summary: of the exported cell, after that of the original where the study has it.
         unseen_share: the share of the constants' entries read that the average had never seen.
         cut: its texts that did not fit their slots.
-        own_head: whether the score is of a head of the model's own, which exports leave out.
+        own_head: whether the score is of a head of the model's own that is left out.
     """
     cell = summary.to_dict("records")[-1]
     rows_written = score_tables(summary)[0].rows
@@ -320,10 +322,15 @@ def _classifier_row(classifier: Mapping[str, Any]) -> tuple[str, str]:
             "study"
         )
     labels = ", ".join(classifier["labels"][:_LABELS])
+    whose = (
+        "the model's own head"
+        if "own" in classifier
+        else f"the study's probe of seed {classifier['seed']}"
+    )
     more = ", …" if len(classifier["labels"]) > _LABELS else ""
     return (
         "Classifier",
-        f"of {of} ({labels}{more}): the study's probe of seed {classifier['seed']}{same}",
+        f"of {of} ({labels}{more}): {whose}{same}",
     )
 
 

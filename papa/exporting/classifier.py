@@ -1,4 +1,6 @@
-"""The probe that comes along with an export: a classifier of texts or of their tokens."""
+"""The probe, or the model's own head, that comes along with an export: a classifier of texts or of
+their tokens.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,15 @@ from torch import Tensor, nn
 from papa.corpora.batches import MicroBatch
 from papa.corpora.ragged import offsets_of
 from papa.encoders.encoder import Encoder
+from papa.exporting.own_head import OwnHead
 from papa.probes.packed import PackedFeatures, pack_states
 from papa.probes.probes import SequenceProbe, TokenProbe
 
 
 class Classifier(nn.Module):
-    """A probe of one seed on the hidden states of a batch."""
+    """A probe of one seed, or a model's own head, on the hidden states of a batch."""
 
-    def __init__(self, probe: SequenceProbe | TokenProbe) -> None:
+    def __init__(self, probe: SequenceProbe | TokenProbe | OwnHead) -> None:
         super().__init__()
         self.probe = probe.requires_grad_(False)
 
@@ -36,6 +39,8 @@ class Classifier(nn.Module):
         """The classifier that ``papa.json`` describes; the encoder's configuration names its
         labels.
         """
+        if name := described.get("own"):
+            return cls(OwnHead.read(name, weights, encoder.config))
         labels = [str(label) for label in described["labels"]]
         layers, regression = encoder.layers + 1, bool(described["regression"])
         kind = (
@@ -54,12 +59,14 @@ class Classifier(nn.Module):
     @property
     def labels(self) -> int:
         """How many classes there are."""
-        return self.probe.classifier.bias.shape[-1]
+        probe = self.probe
+        return probe.labels if isinstance(probe, OwnHead) else probe.classifier.bias.shape[-1]
 
     @property
     def of_tokens(self) -> bool:
         """Whether tokens have labels, not texts."""
-        return isinstance(self.probe, TokenProbe)
+        probe = self.probe
+        return probe.of_tokens if isinstance(probe, OwnHead) else isinstance(probe, TokenProbe)
 
     def forward(
         self, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
@@ -67,6 +74,8 @@ class Classifier(nn.Module):
         """The logits of the batch's texts, or of its tokens, from their hidden states, embeddings
         first.
         """
+        if isinstance(self.probe, OwnHead):
+            return self.probe(layers[-1], batch)
         values = pack_states(layers, None)
         if isinstance(self.probe, TokenProbe):
             return self.probe(values.flatten(1)[None])[0]

@@ -28,9 +28,12 @@ from papa.spec.orders import Head
 
 @dataclass(frozen=True)
 class DenseBatch(MicroBatch):
-    """A batch that computes every column of every input as if it held a token; ``real`` ones do."""
+    """A batch that computes every column of every input as if it held a token; ``real`` ones do.
+    Positions may be those of the model's ordinary use.
+    """
 
     real: Bool[Tensor, "batch m"]
+    ordinary: bool
 
     @classmethod
     def of_columns(
@@ -40,6 +43,8 @@ class DenseBatch(MicroBatch):
         positions: Int[Tensor, "batch m"],
         columns: Int[Tensor, " m"],
         real: Bool[Tensor, "batch m"],
+        *,
+        ordinary: bool,
     ) -> DenseBatch:
         """The batch of these ids at these slots; ``positions`` numbers the tokens of an input from
         0.
@@ -54,6 +59,7 @@ class DenseBatch(MicroBatch):
             input_ids=input_ids.reshape(-1),
             token_type_ids=token_type_ids.reshape(-1),
             real=real,
+            ordinary=ordinary,
         )
 
     @property
@@ -63,6 +69,10 @@ class DenseBatch(MicroBatch):
     @property
     def dense(self) -> bool:
         return False
+
+    @property
+    def positions(self) -> Int[Tensor, " tokens"]:
+        return self.positions_in_input if self.ordinary else self.slot_ids
 
     @property
     def attention_mask(self) -> Bool[Tensor, "batch m"]:
@@ -157,7 +167,12 @@ class DenseEncoder(nn.Module):
             lay_out = self._in_place
         columns, index, real, back = lay_out(input_ids, lengths)
         batch = DenseBatch.of_columns(
-            input_ids.gather(1, index), token_type_ids.gather(1, index), index, columns, real
+            input_ids.gather(1, index),
+            token_type_ids.gather(1, index),
+            index,
+            columns,
+            real,
+            ordinary=self.layout.positions == "tokens",
         )
         back = back[..., None]
 

@@ -139,7 +139,7 @@ class ExportedEncoder(nn.Module):
             budget *= torch.get_num_threads()
         padded, logits = list[Tensor](), None
         for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, budget):
-            batch = MicroBatch.of(rows, tokens.take(rows)).to(self.device)
+            batch = self.layout.batch(rows, tokens.take(rows)).to(self.device)
             every = self._encoder.token_states(batch)
             if self.classifier is not None:
                 logits = self._classified(self.classifier, every, batch, input_ids.shape, logits)

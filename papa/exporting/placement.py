@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from papa.corpora.batches import MicroBatch
+from papa.corpora.batches import MicroBatch, OrdinaryBatch
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
 from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.tokens import Framing, SpecialTokens
@@ -37,6 +37,8 @@ class InputLayout:
         segment_ids: whether segment ids follow their tokens into the slots or stay where the
             tokenizer put them.
         framing: how the tokenizer frames the texts.
+        positions: whether a token's absolute position is its slot, or its number in its input, as
+            in the model's ordinary use.
     """
 
     texts: Literal[1, 2]
@@ -44,6 +46,7 @@ class InputLayout:
     longest: tuple[int, ...]
     segment_ids: Literal["follow", "stay"]
     framing: Framing
+    positions: Literal["slots", "tokens"] = "slots"
 
     @classmethod
     def of(
@@ -90,6 +93,11 @@ class InputLayout:
     def longest_input(self) -> int:
         """The most tokens of an input, special ones included."""
         return sum(self.longest) + 2 + (self.framing.between if self.texts == 2 else 0)
+
+    def batch(self, rows: Int[np.ndarray, " batch"], tokens: PackedTokens) -> MicroBatch:
+        """The batch of these tokens, which ``place`` gives."""
+        kind = OrdinaryBatch if self.positions == "tokens" else MicroBatch
+        return kind.of(rows, tokens)
 
     def place(
         self,

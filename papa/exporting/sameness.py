@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from papa.attention.replacement import Constants, replaced
-from papa.corpora.batches import MicroBatch, micro_batch
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference
@@ -35,11 +34,9 @@ def check_same(
     if not len(rows):
         return
     inputs = ordinary_inputs(split, rows, exported.layout)
-    batch = (
-        MicroBatch.of(rows, exported.layout.place(**inputs))
-        if exported.layout.slots is None
-        else micro_batch(split, rows)
-    )
+    in_place = exported.layout.slots is None
+    tokens = exported.layout.place(**inputs) if in_place else split.tokens(rows)
+    batch = exported.layout.batch(rows, tokens)
     with replaced(encoder, constants, exported.heads):
         expected = encoder.hidden_states(batch)[-1][batch.attention_mask.to(encoder.device)]
     states = exported(**inputs).last_hidden_state[

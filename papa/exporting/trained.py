@@ -1,14 +1,18 @@
-"""A study's probe on its way into an export, and whether it answers there as in the study."""
+"""A study's probe, or a model's own head, on its way into an export, and whether it answers there
+as in the study.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from safetensors.torch import save_file
 from torch import nn
 
@@ -16,6 +20,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
 from papa.errors import ArtifactError
 from papa.exporting.document import CLASSIFIER, CONFIGURATION
+from papa.exporting.own_head import OwnHead
 from papa.exporting.placement import InputLayout
 from papa.exporting.speed import ordinary_inputs, reproducible_rows
 from papa.probes.probes import Probe, TokenProbe
@@ -45,14 +50,6 @@ class TrainedProbe:
     positive: int
     examples: np.ndarray
 
-    def save(self, folder: Path) -> None:
-        """Write its weights into an export."""
-        weights = {
-            name: tensor.cpu().contiguous() for name, tensor in self.probe.state_dict().items()
-        }
-        save_file(weights, folder / CLASSIFIER)
-        shutil.copymode(folder / CONFIGURATION, folder / CLASSIFIER)
-
     def described(self) -> dict[str, Any]:
         """What ``papa.json`` says of it."""
         return {
@@ -62,32 +59,78 @@ class TrainedProbe:
             "seed": self.seed,
         }
 
+    def same(
+        self, found: np.ndarray, split: TokenisedSplit, rows: np.ndarray
+    ) -> Bool[np.ndarray, " rows"]:
+        """Which rows are answered as in the study.
+
+        Args:
+            found: the answers, one after the other.
+        """
+        labels, lengths = split.labels_of(rows), None
+        if split.label_per_token:
+            labels, lengths = labels[labels != IGNORED], split.probed_lengths[split.index_of(rows)]
+        own = scored(self.metric, found, labels, self.labels, lengths, self.positive).examples
+        theirs = self.examples[split.index_of(rows)]
+        return np.isclose(own, theirs, rtol=1e-3, atol=1e-3).all(axis=1)
+
+
+@dataclass(frozen=True)
+class OwnClassifier:
+    """A model's own head, as the study asked it.
+
+    Attributes:
+        probe: the head.
+        name: the class of transformers that it is of.
+        labels: the classes' names, as the model has them.
+        answers: what the study found of each validation row: ``logits``, and ``lengths``.
+    """
+
+    probe: OwnHead
+    name: str
+    labels: tuple[str, ...]
+    answers: Mapping[str, np.ndarray]
+
+    def described(self) -> dict[str, Any]:
+        """What ``papa.json`` says of it."""
+        return {"tokens": self.probe.of_tokens, "labels": list(self.labels), "own": self.name}
+
+    def same(
+        self, found: np.ndarray, split: TokenisedSplit, rows: np.ndarray
+    ) -> Bool[np.ndarray, " rows"]:
+        """As of ``TrainedProbe``."""
+        logits, ends = self.answers["logits"], self.answers["lengths"].cumsum()
+        expected = np.split(logits[:, 0] if self.probe.labels == 1 else logits.argmax(1), ends[:-1])
+        theirs = [expected[place] for place in split.index_of(rows)]
+        own = np.split(found, np.cumsum([len(one) for one in theirs])[:-1])
+        return np.array(
+            [np.allclose(*both, rtol=1e-3, atol=1e-3) for both in zip(own, theirs, strict=True)]
+        )
+
+
+def save_classifier(probe: nn.Module, folder: Path) -> None:
+    """Write its weights into an export."""
+    weights = {name: tensor.cpu().contiguous() for name, tensor in probe.state_dict().items()}
+    save_file(weights, folder / CLASSIFIER)
+    shutil.copymode(folder / CONFIGURATION, folder / CLASSIFIER)
+
 
 @torch.inference_mode()
 def agreement(
-    exported: nn.Module, trained: TrainedProbe, split: TokenisedSplit, layout: InputLayout
+    exported: nn.Module,
+    trained: TrainedProbe | OwnClassifier,
+    split: TokenisedSplit,
+    layout: InputLayout,
 ) -> dict[str, Any]:
-    """On how many validation rows the exported folder answers as the study's probe did."""
+    """On how many validation rows the exported folder answers as in the study."""
     rows = reproducible_rows(split, layout)
     parts = np.array_split(rows, -(-len(rows) // _ROWS))
     found = np.concatenate([_answers(exported, split, part, layout) for part in parts])
-    labels, lengths = split.labels_of(rows), None
-    if split.label_per_token:
-        labels, lengths = labels[labels != IGNORED], split.probed_lengths[split.index_of(rows)]
-    own = scored(
-        trained.metric,
-        found,
-        labels,
-        trained.labels,
-        lengths,
-        trained.positive,
-    ).examples
-    theirs = trained.examples[split.index_of(rows)]
-    same = np.isclose(own, theirs, rtol=1e-3, atol=1e-3).all(axis=1)
+    same = trained.same(found, split, rows)
     if not same.any():
         raise ArtifactError(
-            "the exported classifier answers no validation row as the study's probe did: report "
-            "this as a fault, nothing was written"
+            "the exported classifier answers no validation row as the study's did: report this as "
+            "a fault, nothing was written"
         )
     return {"rows": len(rows), "same": int(same.sum())}
 

@@ -51,7 +51,7 @@ from papa.exporting.speed import (
     measure_speed,
     states_of,
 )
-from papa.exporting.trained import TrainedProbe, agreement
+from papa.exporting.trained import OwnClassifier, TrainedProbe, agreement, save_classifier
 from papa.exporting.trimming import needed_weights, without_constant_heads
 from papa.progress import Progress, ignore_progress
 from papa.spec.orders import Head
@@ -71,7 +71,7 @@ def export_encoder(
     device: str = "cpu",
     onnx: bool = False,
     int8: Scored | None = None,
-    classifier: TrainedProbe | None = None,
+    classifier: TrainedProbe | OwnClassifier | None = None,
     progress: Progress = ignore_progress,
 ) -> ExportDocument:
     """Write ``folder``, whole or not at all: weights, constants, tokenizer, ``papa.json`` and a
@@ -90,7 +90,8 @@ def export_encoder(
             original on ``examples``.
         int8: also measure 8 bits on ``examples``, alone and with the constant heads, scored by
             this; with ``onnx`` also write ``model.int8.onnx``.
-        classifier: a probe that comes along, compared with the study's answers on ``examples``.
+        classifier: a probe or an own head that comes along, compared with the study's answers on
+            ``examples``.
 
     Raises:
         ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices
@@ -117,7 +118,7 @@ def export_encoder(
     with written_aside(folder) as scratch:
         _save(original, reference, constants, heads, scratch)
         if classifier is not None:
-            classifier.save(scratch)
+            save_classifier(classifier.probe, scratch)
         document = ExportDocument(
             encoder={
                 "name": reference.name,

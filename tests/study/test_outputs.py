@@ -83,7 +83,9 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     monkeypatch.setattr(speed, "PATIENCE", 0.0)
     request = ExportRequest(None, None, "mean_output_by_slot", "first_to_last", 0.5)
     export_cell(study, store, request, tmp_path / "export", Console())
-    assert papa.load_exported(tmp_path / "export").document.constants == "mean_output_by_slot"
+    exported = papa.load_exported(tmp_path / "export")
+    assert exported.document.constants == "mean_output_by_slot"
+    assert exported.layout.positions == ("tokens" if task is OWN else "slots")
     for kind, sentence in {
         "resampled_output": "'resampled_output' draws other inputs for each of the study's 2 seeds",
         "optimal_output": "trained constants differ from seed to seed",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -25,11 +26,14 @@ from transformers import (
 )
 from typer.testing import CliRunner
 
+import papa
 from flows.cli import app
+from flows.export import ExportRequest, export_cell
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder, resolve_encoder
 from papa.errors import EncoderError, PapaError, SpecError
+from papa.exporting import speed
 from papa.probes.own import check_own
 from papa.reporting.answers import answers
 from papa.reporting.summary import summarise
@@ -214,6 +218,25 @@ def test_constant_heads_are_those_of_a_plain_implementation(
         with plainly(modules, with_constants(own, heads, torch.ones(1, tokens))):
             logits = model(**inputs).logits.numpy()
         assert np.abs(logits - found[row]).max() < 1e-4
+
+
+@torch.no_grad()
+def test_an_export_answers_as_the_study_found(
+    classified: Scored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "PATIENCE", 0.0)
+    request = ExportRequest(None, "accuracy", "average", "first_to_last", 0.5)
+    study = classified[0].steps[-1].study
+    export_cell(study, classified[1], request, tmp_path / "export", Console())
+    model = papa.load_exported(tmp_path / "export")
+    inputs = model.tokenizer(
+        [row["text"] for row in rows(120, 2)], padding=True, return_tensors="pt"
+    )
+    logits = model(**inputs).logits.numpy()
+    assert np.abs(logits - answered(classified, "accuracy", 0.5)["logits"]).max() < 1e-4
+    assert np.abs(logits - answered(classified, "accuracy", 1)["logits"]).max() > 0.1
+    assert tuple(model.config.id2label.values()) == NAMES
+    assert "holds its encoder alone" not in (tmp_path / "export" / "README.md").read_text()
 
 
 def test_results_have_a_row_a_seed_and_say_that_nothing_was_trained(classified: Scored) -> None:
