@@ -95,10 +95,10 @@ def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> s
     if math.isnan(mean):
         return NOTHING
     if math.isnan(high - low):
-        return f"{mean:.3f}"
+        return f"{mean:z.3f}"
     if math.isclose(high - mean, mean - low, rel_tol=0, abs_tol=1e-3):
-        return f"{mean:.3f} ± {(high - low) / 2:.3f}"
-    return f"{mean:.3f} ({range_label(low, high)})"
+        return f"{mean:z.3f} ± {(high - low) / 2:.3f}"
+    return f"{mean:z.3f} ({range_label(low, high)})"
 
 
 def percent_label(share: float) -> str:
@@ -132,7 +132,7 @@ def range_label(low: float, high: float, *, percent: bool = False) -> str:
         return NOTHING
     if percent:
         return f"{percent_label(low).removesuffix(' %')} to {percent_label(high)}"
-    return f"{low:.3f} to {high:.3f}"
+    return f"{low:z.3f} to {high:z.3f}"
 
 
 def order_label(order: str) -> str:

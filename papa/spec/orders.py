@@ -81,9 +81,9 @@ def order_named(order: str) -> HeadOrder:
             arrange=lambda heads, *given: other.arrange(heads, *given)[::-1],
         )
     if (name := scores_in(order)) is not None:
-        label = name if module_of(name) else f"scores of {name.rpartition('/')[2]}"
         return HeadOrder(
-            label, lambda heads, lambdas, places: [heads[position] for position in places]
+            name if module_of(name) else f"scores of {name}",
+            lambda heads, lambdas, places: [heads[position] for position in places],
         )
     if order in HEAD_SCORES:
         method = HEAD_SCORES[order]

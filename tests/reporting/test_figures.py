@@ -178,9 +178,13 @@ def test_a_panel_has_both_baselines_where_they_score() -> None:
             expected = top + (bottom - top) * (high - number(rule[metric])) / (high - low)
             assert place(rule)[1] == pytest.approx(expected, abs=1e-6)
     texts = drawn.texts()
-    assert texts.count("always 'negative'") == texts.count("word embeddings alone") == 2, (
-        "named once a panel"
+    assert texts.count("always 'negative'") == texts.count("word embeddings alone") == 4, (
+        "named once a panel, on a halo"
     )
+    drawn_as = [element.get("class", "") for element in drawn.root.iter()]
+    kinds = [name.split()[0] for name in drawn_as if "concat_0_layer" in name]
+    text = kinds.index("mark-text")
+    assert kinds.index("mark-line") < text < kinds.index("mark-symbol"), "names hide no point"
 
 
 def test_results_without_baselines_are_drawn_without_them() -> None:

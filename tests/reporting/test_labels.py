@@ -6,7 +6,14 @@ import math
 
 import pytest
 
-from papa.reporting.wording import fixed_caption, fraction_label, joined, percent_label, score_label
+from papa.reporting.wording import (
+    fixed_caption,
+    fraction_label,
+    joined,
+    order_label,
+    percent_label,
+    score_label,
+)
 from tests.reporting.studies import results
 
 
@@ -31,6 +38,7 @@ def test_scores_carry_half_their_interval() -> None:
     assert score_label(0.76543, 0.75, 0.78) == "0.765 ± 0.015"
     assert score_label(0.998, 0.97, 1.0) == "0.998 (0.970 to 1.000)"
     assert score_label(0.76543) == "0.765"
+    assert score_label(-0.0001, -0.0102, 0.01) == "0.000 ± 0.010", "no sign"
     assert score_label(math.nan) == "–"
 
 
@@ -38,6 +46,11 @@ def test_a_drop_that_rounds_to_nothing_has_no_sign() -> None:
     assert percent_label(-0.0001) == "0.0 %"
     assert percent_label(-0.0123) == "-1.2 %"
     assert percent_label(math.nan) == "–"
+
+
+def test_two_files_of_scores_with_one_name_have_two_labels() -> None:
+    assert order_label("scores:a/heads.tsv") == "scores of a/heads.tsv"
+    assert order_label("reversed:scores:b/heads.tsv") == "scores of b/heads.tsv, reversed"
 
 
 def test_lists_are_joined_as_in_a_sentence() -> None:

@@ -23,6 +23,7 @@ LIGHT: Colours = {
     "line": "#d9dee4",
     "lines": ["#0072b2", "#d55e00", "#009e73", "#b0578d", "#a87400", "#2f8fc4", "#4a4a4a"],
     "background": "white",
+    "paper": "white",
 }
 DARK: Colours = {
     "ink": "#e7ebf0",
@@ -30,6 +31,7 @@ DARK: Colours = {
     "line": "#37424f",
     "lines": ["#56b4e9", "#f2925a", "#3fc79a", "#e39cc6", "#e6b84a", "#8fd0f5", "#d0d0d0"],
     "background": "transparent",
+    "paper": "#14191f",
 }
 """After Okabe and Ito: colour-blind readers tell them apart, on either background."""
 OF_THE_PAGE: Colours = {
@@ -38,6 +40,7 @@ OF_THE_PAGE: Colours = {
     "line": "var(--line)",
     "lines": [f"var(--line-{number})" for number in range(1, 8)],
     "background": "transparent",
+    "paper": "var(--paper)",
 }
 """The page's style decides, so figures follow the reader's setting and the printer's."""
 _ROW = 40
@@ -83,6 +86,7 @@ def config(colours: Colours, font: str = _PAGE_FONT) -> dict[str, Any]:
         "text": {"color": ink},
         "style": {
             "row-label": {"fontSize": 12},
+            "halo": {"stroke": colours["paper"], "strokeWidth": 4, "strokeJoin": "round"},
             "caption": {"font": font, "fontSize": 12, "fontWeight": "normal", "fill": quiet},
         },
         "title": {"color": ink, "fontSize": 13, "subtitleColor": quiet, "subtitleFontSize": 11},

@@ -179,6 +179,7 @@ class _Lines:
         points = self._points(rows)
         # Without a point Vega warns of a layer that has no extent.
         marks = [layer("text", dagger, "datum.mark !== ''", dx=11, **bold)]
+        rules, names = self._baselines(rows, chosen, score, colour)
         at_fraction = {
             "data": {"values": records(points)},
             "transform": [
@@ -189,11 +190,12 @@ class _Lines:
             "layer": [
                 layer("rule", interval, "isValid(datum.low)", strokeWidth=1.5, opacity=0.7),
                 layer("line", {**mean, "strokeDash": dash}, strokeWidth=2),
+                *names,
                 layer("point", point, filled=True, size=70, opacity=1),
                 *(marks if (points["mark"] != "").any() else []),
             ],
         }
-        return [*self._baselines(rows, chosen, score, colour), at_fraction]
+        return [*rules, at_fraction]
 
     def _points(self, rows: pandas.DataFrame) -> pandas.DataFrame:
         line = self._label(rows, self.axes)
@@ -222,9 +224,9 @@ class _Lines:
         chosen: list[Any],
         score: dict[str, Any],
         colour: dict[str, Any],
-    ) -> list[_Layer]:
-        """Dashed lines with their names: what one answer scores at the left, word embeddings at the
-        right.
+    ) -> tuple[list[_Layer], list[_Layer]]:
+        """Dashed lines, and their names: what one answer scores at the left, word embeddings at the
+        right, which are drawn between lines and points and hide what is around them.
 
         Where colours tell encoders apart, the lines of their word embeddings have them.
         """
@@ -236,7 +238,7 @@ class _Lines:
             (one_answer_label(rows.iloc[0]), "always_one_answer", "left", 0, False),
             (WORDS, "word_embeddings", "right", "width", coloured),
         )
-        layers = []
+        rules, names = [], []
         for name, column, side, end, own_colour in parts:
             lines = of_encoder[["encoder", "hue"]].assign(baseline=name, score=of_encoder[column])
             same = ["encoder", "score"] if self.encoder else ["score"]
@@ -247,17 +249,17 @@ class _Lines:
             lines["name"] = (lines["score"] == top).map({True: name, False: ""})
             tooltip = {"tooltip": [told("baseline"), told("score", format=".4f")]}
             rule = {**tooltip, "color": colour} if own_colour else tooltip
-            text = {"text": {"field": "name"}, "x": {"value": end}}
+            text = {"text": {"field": "name"}, "x": {"value": end}, "color": None}
             style: dict[str, Any] = {"dx": 2 if side == "left" else -2, "dy": -5, "align": side}
-            layers.append(
-                {
-                    "data": {"values": records(lines)},
-                    "transform": chosen,
-                    "encoding": {"y": {"field": "score", **score}},
-                    "layer": [
-                        layer("rule", rule, strokeDash=[2, 4]),
-                        layer("text", text, fontSize=10.5, **style),
-                    ],
-                }
-            )
-        return layers
+            shared = {
+                "data": {"values": records(lines)},
+                "transform": chosen,
+                "encoding": {"y": {"field": "score", **score}},
+            }
+            rules.append({**shared, "layer": [layer("rule", rule, strokeDash=[2, 4])]})
+            texts = [
+                layer("text", text, fontSize=10.5, **style, **looks)
+                for looks in ({"style": "halo", "aria": False}, {})
+            ]
+            names.append({**shared, "layer": texts})
+        return rules, names
