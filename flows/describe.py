@@ -63,6 +63,15 @@ def describe(
             help="A description, such as norms; may be repeated. All without it.",
         ),
     ] = None,
+    fraction: Annotated[
+        float | None,
+        option(
+            "--fraction",
+            metavar="SHARE",
+            help="With STUDY: heads that stay input-dependent in the replaced model, the last of "
+            "its first order; without it none.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The first texts alone.")] = 200,
     out: Annotated[
         Path | None, option("--out", metavar="FOLDER", help="Write a Parquet file for each.")
@@ -79,7 +88,9 @@ def describe(
         if study is not None and encoder is None and text is None:
             opened = open_store(store)
             spec = load_stored(study, overrides, opened)
-            frames = _of_study(spec, opened, trees, only, limit)
+            frames = _of_study(spec, opened, trees, only, limit, fraction or 0.0)
+        elif fraction is not None:
+            raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")
         elif study is None and encoder is not None and (text is None) != (trees is None):
             frames = _of_file(encoder, text, trees, only, limit)
         else:
@@ -109,6 +120,7 @@ def _of_file(
 ) -> dict[str, pd.DataFrame]:
     from papa.corpora.local_files import format_of, read_file
     from papa.corpora.treebank import read_trees
+    from papa.descriptions.seen import TEXTS
     from papa.descriptions.table import chosen
     from papa.library.describing import describe as described
     from papa.library.describing import describe_trees
@@ -116,25 +128,34 @@ def _of_file(
     from papa.library.inputs import require_columns
 
     names = chosen(only, trees is not None)
+    source = trees or text
+    assert source is not None
     if trees is not None:
-        return describe_trees(load_encoder(encoder), read_trees(trees)[:limit], names)
-    assert text is not None
-    table = read_file(text, format_of(text) or "text", header=True)
-    require_columns(table, {"text": "text"})
-    return described(load_encoder(encoder), table.rows.slice(0, limit), names)
+        sentences = read_trees(trees)[:limit]
+        frames = describe_trees(load_encoder(encoder), sentences, names)
+    else:
+        table = read_file(source, format_of(source) or "text", header=True)
+        require_columns(table, {"text": "text"})
+        frames = described(load_encoder(encoder), table.rows.slice(0, limit), names)
+    for frame in frames.values():
+        frame.attrs[TEXTS] = [{"source": source.name} | frame.attrs[TEXTS][0]]
+    return frames
 
 
 def _of_study(
-    study: StudySpec, store: Store, trees: Path | None, only: list[str] | None, limit: int
+    study: StudySpec,
+    store: Store,
+    trees: Path | None,
+    only: list[str] | None,
+    limit: int,
+    fraction: float,
 ) -> dict[str, pd.DataFrame]:
     """Describe a study; what is told is kept beside its results, and shown in its report."""
-    from papa.corpora.treebank import read_trees
     from papa.study.describe import describe_study, keep_described
     from papa.study.stored import StoredStudy
 
     stored = StoredStudy(study, store)
-    sentences = None if trees is None else read_trees(trees)[:limit]
-    frames = describe_study(stored, only, limit, sentences)
+    frames = describe_study(stored, only, limit, trees, fraction)
     say(Console(), f"Written to {keep_described(stored, frames)}")
     if stored.steps.steps[-1] in stored.found:
         rebuild_report(study, store, Console())

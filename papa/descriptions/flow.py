@@ -39,10 +39,9 @@ def flows_from(steps: Float[np.ndarray, "layers n n"], token: int) -> Float[np.n
     has the capacity from each state after a layer to those before it.
     """
     layers, n, _ = steps.shape
-    capacities = np.zeros(((layers + 1) * n, (layers + 1) * n), np.int32)
-    for layer, step in enumerate(steps):
-        above, below = slice((layer + 1) * n, (layer + 2) * n), slice(layer * n, (layer + 1) * n)
-        capacities[above, below] = np.rint(step * UNITS)
-    graph = csr_array(capacities)
+    layer, above, below = np.indices(steps.shape)
+    edges = ((layer + 1) * n + above).ravel(), (layer * n + below).ravel()
+    capacities, nodes = np.rint(steps * UNITS).astype(np.int32), (layers + 1) * n
+    graph = csr_array((capacities.ravel(), edges), shape=(nodes, nodes))
     found = [maximum_flow(graph, layers * n + token, sink).flow_value for sink in range(n)]
     return np.array(found) / UNITS

@@ -25,9 +25,12 @@ class Mixing:
         self.means = Means()
 
     def see(self, seen: Seen) -> None:
-        brought = seen.value @ seen.output_maps
-        own = (seen.attention.diagonal(dim1=-2, dim2=-1)[..., None] * brought).sum(dim=1)
-        others = (seen.attention @ brought).sum(dim=1) - own
+        of_itself = seen.attention.diagonal(dim1=-2, dim2=-1)[..., None] * seen.value
+        own, whole = (
+            torch.einsum("lhnd,lhdw->lnw", heads, seen.output_maps)
+            for heads in (of_itself, seen.output)
+        )
+        others = whole - own
         kept = own + seen.states[:-1]
         sums = {"mixing": _ratio(others, own), "mixing_with_residual": _ratio(others, kept)}
         weights = seen.norm_weights

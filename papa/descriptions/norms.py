@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from papa.descriptions.means import Means
 from papa.descriptions.seen import Seen
@@ -21,14 +24,23 @@ class Norms:
         self.means = Means()
 
     def see(self, seen: Seen) -> None:
-        brought = seen.attention * (seen.value @ seen.output_maps).norm(dim=-1)[:, :, None]
-        shares = brought / brought.sum(dim=-1, keepdim=True).clamp_min(1e-12)
+        shares = seen.attention * _norms(seen.value, seen.output_maps)[:, :, None]
+        shares /= shares.sum(dim=-1, keepdim=True).clamp_min(1e-12)
         sums = {
             "separator_norm": shares[..., seen.separators].sum(dim=(-1, -2)),
             "own_norm": shares.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
-            "added": (seen.output @ seen.output_maps).norm(dim=-1).sum(dim=-1),
+            "added": _norms(seen.output, seen.output_maps).sum(dim=-1),
         }
         self.means.add(seen.of, len(seen.separators), sums)
 
     def frame(self) -> pd.DataFrame:
         return self.means.frame()
+
+
+def _norms(
+    states: Float[Tensor, "layers heads n head_width"],
+    output_maps: Float[Tensor, "layers heads head_width width"],
+) -> Float[Tensor, "layers heads n"]:
+    """Behind the output map, layer by layer: each head's is as wide as the model."""
+    layers = zip(states, output_maps, strict=True)
+    return torch.stack([(own @ maps).norm(dim=-1) for own, maps in layers])

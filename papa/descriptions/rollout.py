@@ -24,7 +24,7 @@ class Rollout:
 
     def __init__(self) -> None:
         self.means = Means()
-        self.last: tuple[Seen, Tensor] | None = None
+        self.last: tuple[Tensor, Tensor] | None = None
 
     def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "measured rows n"]:
         """The shares of input tokens in the states of tokens 0 to ``rows`` - 1."""
@@ -36,12 +36,12 @@ class Rollout:
     def see(self, seen: Seen) -> None:
         shares = self.reach(step_by_step(seen.attention))
         if seen.of == "input-dependent":
-            self.last = seen, shares
+            self.last = seen.attention, shares
         assert self.last is not None
         own, reference = self.last
         self._add(seen.of, shares, reference, seen.separators)
         if seen.of == "constant":
-            part = (own.attention - seen.attention).clamp_min(0)
+            part = (own - seen.attention).clamp_min(0)
             self._add(PART, self.reach(step_by_step(part)), reference, seen.separators)
 
     def _add(
@@ -64,5 +64,5 @@ class Rollout:
 
 def step_by_step(attention: Float[Tensor, "layers heads n n"]) -> Float[Tensor, "layers n n"]:
     """The mean over heads with the residual connection, rows normalised."""
-    with_residual = attention.double().mean(dim=1) + torch.eye(attention.shape[-1])
+    with_residual = attention.mean(dim=1, dtype=torch.double) + torch.eye(attention.shape[-1])
     return with_residual / with_residual.sum(dim=-1, keepdim=True)

@@ -1,11 +1,11 @@
 """What descriptions see: one text at a time, of the model as it is, of its constants, and of the
-model whose heads are all constant.
+model after replacement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import pandas as pd
@@ -20,9 +20,15 @@ from papa.corpora.batches import MicroBatch
 from papa.corpora.treebank import LaidTrees, Tree
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
+from papa.spec.orders import Head
 
 Attention = Literal["input-dependent", "constant", "replaced"]
 ATTENTIONS: tuple[Attention, ...] = ("input-dependent", "constant", "replaced")
+
+TEXTS = "texts"
+"""In a description's ``attrs``, which Parquet keeps: a record of what it is of for each encoder and
+task.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,8 @@ class Seen:
 
     Attributes:
         of: "input-dependent" is A; "constant" is C with rows normalised, on the values of the
-            model as it is; "replaced" is C in the model whose heads are all constant.
+            model as it is; "replaced" is, in the model after replacement, C of constant heads and
+            the attention of the others.
         attention: of every head.
         value: V of every head.
         states: the L+1 hidden states; with "constant" those of the model as it is.
@@ -68,21 +75,21 @@ class Description(Protocol):
 
 @dataclass
 class _Kept:
-    """The rule of one layer that keeps A or C, and V, of a micro-batch."""
+    """The rule of one layer that keeps the attention and V of one text.
 
-    constant: Float[Tensor, "heads slots slots"]
-    replacing: bool
+    Attributes:
+        attention: C; the rows of heads that stay input-dependent become theirs.
+        own: these heads.
+    """
+
+    attention: Float[Tensor, "heads n n"]
+    own: Int[Tensor, " own"]
     dependent_heads: None = None
-    own: list[Tensor] = field(default_factory=list)
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        value = at_least_single(value)
-        chosen = torch.arange(len(self.constant), device=value.device)
-        fixed = normalised_rows(
-            at_slots(self.constant, chosen, batch.columns), batch.attention_mask
-        )
-        self.own = [fixed if self.replacing else own.probabilities(), fixed, value]
-        return fixed @ value if self.replacing else own.product(value)
+        self.attention[self.own] = own.probabilities()[0, self.own]
+        self.value = at_least_single(value)
+        return self.attention @ self.value
 
 
 @torch.no_grad()
@@ -92,40 +99,42 @@ def seen_in(
     batch: MicroBatch,
     separator: int,
     laid: LaidTrees | None = None,
+    heads: Sequence[Head] | None = None,
 ) -> Iterator[Seen]:
-    """Every text of a micro-batch three times, one after the other: as it is, its constants, and
-    replaced; memory holds the matrices of one micro-batch.
+    """A text three times, one after the other: as it is, its constants, and with ``heads`` constant
+    (None: all); memory holds all matrices of the batch's one text.
     """
     check_fits(constants, encoder)
-    batch = batch.to(encoder.device)
-    matrices, output_maps = constants.matrices.to(encoder.device), encoder.output_maps.cpu()
-    norm_weights = encoder.attention_norm_weights
-    passes = []
-    for replacing in (False, True):
-        rules = {layer: _Kept(matrices[layer], replacing) for layer in range(encoder.layers)}
+    (row,), batch = batch.rows.tolist(), batch.to(encoder.device)
+    every = torch.arange(encoder.layers * encoder.heads, device=encoder.device)
+    matrices = constants.matrices.to(encoder.device).flatten(0, 1)
+    fixed = normalised_rows(at_slots(matrices, every, batch.columns), batch.attention_mask)[0]
+    fixed = fixed.unflatten(0, (encoder.layers, encoder.heads))
+    before = torch.ones(encoder.layers, encoder.heads, dtype=torch.bool, device=encoder.device)
+    after = torch.zeros_like(before) if heads is None else before.clone()
+    for head in heads or ():
+        after[head] = False
+    passes: dict[Attention, Tensor] = {"input-dependent": before, "replaced": after}
+    output_maps, norm_weights = encoder.output_maps.cpu(), encoder.attention_norm_weights
+    for of, own in passes.items():
+        attention = fixed.clone()
+        rules = {
+            layer: _Kept(attention[layer], own[layer].nonzero().flatten())
+            for layer in range(encoder.layers)
+        }
         with encoder.ruled(dict(rules)):
-            passes.append((list(rules.values()), torch.stack(encoder.token_states(batch))))
-    for number, row in enumerate(batch.rows.tolist()):
-        own = batch.inputs_of_tokens == number
-        at = batch.column_ids[own]
-
-        def of_text(kept: list[_Kept], which: int, number: int = number, at: Tensor = at) -> Tensor:
-            found = torch.stack([rule.own[which][number][:, at] for rule in kept])
-            return (found if which == 2 else found[..., at]).cpu()
-
-        kinds: tuple[Attention, ...] = ("input-dependent", "replaced")
-        for of, (kept, states) in zip(kinds, passes, strict=True):
-            seen = Seen(
-                of,
-                of_text(kept, 0),
-                of_text(kept, 2),
-                states[:, own].cpu(),
-                (batch.input_ids[own] == separator).cpu(),
-                output_maps,
-                None if laid is None else laid.trees[row],
-                None if laid is None else torch.from_numpy(laid.words[row]),
-                None if norm_weights is None else norm_weights.cpu(),
-            )
-            yield seen
-            if of == "input-dependent":
-                yield replace(seen, of="constant", attention=of_text(kept, 1))
+            states = torch.stack(encoder.token_states(batch))
+        seen = Seen(
+            of,
+            attention.cpu(),
+            torch.cat([rule.value for rule in rules.values()]).cpu(),
+            states.cpu(),
+            (batch.input_ids == separator).cpu(),
+            output_maps,
+            None if laid is None else laid.trees[row],
+            None if laid is None else torch.from_numpy(laid.words[row]),
+            None if norm_weights is None else norm_weights.cpu(),
+        )
+        yield seen
+        if of == "input-dependent":
+            yield replace(seen, of="constant", attention=fixed.cpu())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import pandas as pd
 import torch
@@ -12,10 +10,13 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
+from papa.descriptions.means import HALF, Mean
 from papa.descriptions.seen import ATTENTIONS, Seen
 
 SMOOTHING = 0.001
 """Rows are (1 - this) · p + this / n before they are compared (Clark et al., 2019)."""
+PART = 1 << 20
+"""Entries of attention that are compared at a time."""
 CUT = 0.5
 """Clusters are of heads whose average linkage is within this share of the mean divergence."""
 
@@ -24,27 +25,23 @@ class Similarity:
     """A row for each pair of heads (Clark et al., 2019, Section 6).
 
     ``divergence`` is the Jensen-Shannon divergence of their smoothed rows in nats, ``cosine`` that
-    of their outputs, each a mean over all tokens of all texts; ``cluster`` and ``other_cluster``
-    number the clusters by average linkage of the divergences.
+    of their outputs, each a mean over tokens; ``cluster`` and ``other_cluster`` number the clusters
+    by average linkage of the divergences.
     """
 
     def __init__(self) -> None:
-        self.sums: dict[str, Tensor] = {}
-        self.tokens: dict[str, int] = defaultdict(int)
+        self.means = {of: Mean() for of in ATTENTIONS}
         self.heads = 0
 
     def see(self, seen: Seen) -> None:
-        found = torch.stack(
-            [divergences(seen.attention.flatten(0, 1)), cosines(seen.output.flatten(0, 1))]
-        )
-        self.sums[seen.of] = self.sums.get(seen.of, 0) + found.sum(dim=-1)
-        self.tokens[seen.of] += found.shape[-1]
+        sums = [divergences(seen.attention.flatten(0, 1)), cosines(seen.output.flatten(0, 1))]
+        self.means[seen.of].add(len(seen.separators), torch.stack(sums))
         self.heads = seen.attention.shape[1]
 
     def frame(self) -> pd.DataFrame:
         parts = []
-        for of in ATTENTIONS:
-            divergence, cosine = (self.sums[of] / self.tokens[of]).numpy()
+        for of, mean in self.means.items():
+            (divergence, cosine), halves = mean.told()
             first, second = np.triu_indices(len(divergence), 1)
             named = clusters(divergence)
             columns: dict[str, object] = {"attention": of}
@@ -52,7 +49,9 @@ class Similarity:
                 columns[f"{prefix}layer"], columns[f"{prefix}head"] = divmod(heads, self.heads)
             columns |= {
                 "divergence": divergence[first, second],
+                f"divergence{HALF}": halves[0][first, second],
                 "cosine": cosine[first, second],
+                f"cosine{HALF}": halves[1][first, second],
                 "cluster": named[first],
                 "other_cluster": named[second],
             }
@@ -60,27 +59,29 @@ class Similarity:
         return pd.concat(parts, ignore_index=True)
 
 
-def divergences(
-    attention: Float[Tensor, "heads n n"],
-) -> Float[Tensor, "heads heads n"]:
-    """The Jensen-Shannon divergence of the rows of each pair of heads, nats."""
-    rows = attention.double()
-    rows = (1 - SMOOTHING) * rows + SMOOTHING / rows.shape[-1]
-    own = _entropy(rows)
-    # Head by head: all pairs at once would hold heads² matrices.
-    return torch.stack(
-        [_entropy((rows + row) / 2) - (own + its) / 2 for row, its in zip(rows, own, strict=True)]
-    )
+def divergences(attention: Float[Tensor, "heads n n"]) -> Float[Tensor, "heads heads"]:
+    """The Jensen-Shannon divergence of the rows of each pair of heads, nats, added up over rows."""
+    heads, n, _ = attention.shape
+    found = torch.zeros(heads, heads, dtype=torch.double)
+    # Some rows and one head at a time: all at once would hold heads² matrices.
+    for some in attention.split(max(1, PART // (heads * n)), dim=1):
+        rows = (1 - SMOOTHING) * some.double() + SMOOTHING / n
+        own = _entropy(rows)
+        for head, (row, its) in enumerate(zip(rows, own, strict=True)):
+            found[head] += (_entropy((rows + row) / 2) - (own + its) / 2).sum(dim=-1)
+    return found
 
 
 def _entropy(rows: Float[Tensor, "heads n n"]) -> Float[Tensor, "heads n"]:
     return -(rows * rows.log()).sum(dim=-1)
 
 
-def cosines(output: Float[Tensor, "heads n width"]) -> Float[Tensor, "heads heads n"]:
-    """The cosine of what each pair of heads puts out for each token; 0 where one puts out 0."""
-    unit = torch.nn.functional.normalize(output.double(), dim=-1)
-    return torch.einsum("and,bnd->abn", unit, unit)
+def cosines(output: Float[Tensor, "heads n width"]) -> Float[Tensor, "heads heads"]:
+    """The cosine of what each pair of heads puts out for a token, added up over tokens; 0 where one
+    puts out 0.
+    """
+    unit = torch.nn.functional.normalize(output.double(), dim=-1).flatten(1)
+    return unit @ unit.T
 
 
 def clusters(divergence: Float[np.ndarray, "heads heads"]) -> np.ndarray:

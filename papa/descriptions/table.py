@@ -16,13 +16,14 @@ from papa.descriptions.mixing import Mixing
 from papa.descriptions.norms import Norms
 from papa.descriptions.outliers import Outliers
 from papa.descriptions.rollout import Rollout
-from papa.descriptions.seen import Description, seen_in
+from papa.descriptions.seen import TEXTS, Description, seen_in
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity
 from papa.descriptions.syntax import Syntax
 from papa.descriptions.trees import Trees
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError, meant
+from papa.spec.orders import Head
 
 OF_TREES: dict[str, Callable[[], Description]] = {"syntax": Syntax, "trees": Trees}
 """Those that need gold trees."""
@@ -62,13 +63,27 @@ def described(
     names: Sequence[str],
     seen_rows: Callable[[int], object] = lambda done: None,
     laid: LaidTrees | None = None,
+    heads: Sequence[Head] | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """A data frame for each description of some texts."""
-    found, done = {name: DESCRIPTIONS[name]() for name in names}, 0
-    for batch in batches:
-        for seen in seen_in(encoder, constants, batch, separator, laid):
+    """A data frame for each description of texts, one a batch; its ``attrs`` say how many they
+    were, how many were left out, and how many heads are constant after replacement (None: all).
+    """
+    found, texts, tokens = {name: DESCRIPTIONS[name]() for name in names}, 0, 0
+    for texts, batch in enumerate(batches, 1):
+        for seen in seen_in(encoder, constants, batch, separator, laid, heads):
             for description in found.values():
                 description.see(seen)
-        done += len(batch.rows)
-        seen_rows(done)
-    return {name: description.frame() for name, description in found.items()}
+        tokens += len(batch.input_ids)
+        seen_rows(texts)
+    every = encoder.layers * encoder.heads
+    record = {
+        "texts": texts,
+        "tokens": tokens,
+        "left_out": laid.dropped if laid else 0,
+        "constant_heads": every if heads is None else len(set(heads)),
+        "heads": every,
+    }
+    frames = {name: description.frame() for name, description in found.items()}
+    for frame in frames.values():
+        frame.attrs[TEXTS] = [record]
+    return frames

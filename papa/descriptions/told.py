@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import isnan, sqrt
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from papa.descriptions.means import HALF
 from papa.descriptions.relations import picked
+from papa.descriptions.seen import TEXTS
 from papa.descriptions.similarity import heads_by_cluster
+from papa.spec.orders import order_named
 
 SHOWN = 15
 """Relations in a table at most, the most frequent ones."""
@@ -36,9 +41,11 @@ class Told:
 
 
 def told(frames: Mapping[str, pd.DataFrame]) -> Iterator[Told]:
-    """A table for each description, encoder and task; those of a study have columns ``encoder`` and
-    ``task``.
+    """What the descriptions are of, and a table for each, encoder and task; those of a study have
+    columns ``encoder`` and ``task``.
     """
+    if any(TEXTS in frame.attrs for frame in frames.values()):
+        yield _of_texts(frames)
     for name, frame in frames.items():
         for prefix, own in by_task(frame):
             if "relation" in own:
@@ -50,9 +57,39 @@ def told(frames: Mapping[str, pd.DataFrame]) -> Iterator[Told]:
                 yield _clusters(prefix + name, own)
 
 
+def _of_texts(frames: Mapping[str, pd.DataFrame]) -> Told:
+    rows = [
+        [name, *_written(record)]
+        for name, frame in frames.items()
+        for record in frame.attrs.get(TEXTS, ())
+    ]
+    return Told(
+        "What was looked at",
+        "Left out: sentences with more tokens than fit. Constant heads: in the replaced model.",
+        ["Description", "Corpus", "Texts", "Tokens", "Left out", "Constant heads"],
+        rows,
+    )
+
+
+def _written(record: Mapping[str, Any]) -> list[str]:
+    named = [record.get(key) for key in ("encoder", "task", "source")]
+    counts = [f"{record[count]:,}" for count in ("texts", "tokens", "left_out")]
+    heads = f"{record['constant_heads']} of {record['heads']}"
+    if order := record.get("order"):
+        heads += f" ({order_named(order).label}, fraction {record['fraction']:g})"
+    return [" · ".join(filter(None, named)) or "the texts given", *counts, heads]
+
+
+def distinct(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Without the rows of "replaced" where they are those of "constant", as all heads are."""
+    of = frame["attention"]
+    constant, replaced = (frame.loc[of == name, measure] for name in ("constant", "replaced"))
+    return frame[of != "replaced"] if np.allclose(constant, replaced, atol=1e-9) else frame
+
+
 def by_task(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The rows of each encoder and task, and what names them in a heading."""
-    if "task" not in frame:
+    """The rows of each encoder and task, and what names them in a heading where it must."""
+    if "task" not in frame or len(frame[["encoder", "task"]].drop_duplicates()) < 2:
         yield "", frame
         return
     for (encoder, task), own in frame.groupby(["encoder", "task"], sort=False):
@@ -63,28 +100,41 @@ def _by_layer(name: str, frame: pd.DataFrame) -> Told:
     if "other_layer" in frame:
         frame = frame[frame["layer"] == frame["other_layer"]]
     measured = frame.dropna(axis="columns", how="all")
-    measures = [column for column in measured if frame[column].dtype.kind == "f"]
+    numbers = [column for column in measured if frame[column].dtype.kind == "f"]
+    measures = [column for column in numbers if not column.endswith(HALF)]
     attentions = list(frame["attention"].unique())
-    means = frame.groupby(["layer", "attention"], sort=False)[measures].mean()
+    means = frame.groupby(["layer", "attention"], sort=False)[numbers].mean()
+
+    def written(layer: Any, attention: str, measure: str) -> str:
+        own = means.loc[(layer, attention)]
+        return _with_half(own[measure], own.get(measure + HALF))
+
     rows = [
         [
             measure,
             str(layer),
-            *(f"{means.loc[(layer, attention), measure]:z.3f}" for attention in attentions),
+            *(written(layer, attention, measure) for attention in attentions),
         ]
         for measure in measures
         for layer in frame["layer"].unique()
     ]
     if "largest" in measures:
-        most = means["largest"].groupby("attention").max()
-        rows.append(["largest", "most", *(f"{most[attention]:.3f}" for attention in attentions)])
+        most = means["largest"].groupby("attention").idxmax()
+        rows.append(["largest", "most", *(written(*most[of], "largest") for of in attentions)])
     pairs = " Pairs of heads within a layer." if "other_layer" in frame else ""
     return Told(
         f"{name}: means by layer",
-        f"The mean over heads, where a measure is of heads.{pairs}",
+        f"The mean over heads, where a measure is of heads.{pairs} ±: the 95 % interval over "
+        "texts; that of a mean over heads is at most so wide.",
         ["Measure", "Layer", *attentions],
         rows,
     )
+
+
+def _with_half(mean: float, half: float | None, digits: int = 3) -> str:
+    """A mean with half the width of its interval, where it has one."""
+    known = half is not None and not isnan(half)
+    return f"{mean:z.{digits}f}" + (f" ± {half:.{digits}f}" if known else "")
 
 
 def _pairs(name: str, frame: pd.DataFrame) -> Told:
@@ -96,8 +146,8 @@ def _pairs(name: str, frame: pd.DataFrame) -> Told:
     pairs = zip(*(first[at] for at in ("layer", "head", "other_layer", "other_head")), strict=True)
     measured = (
         [
-            f"{apart:.3f} · {alike:z.2f}"
-            for apart, alike in part[["divergence", "cosine"]].to_numpy()
+            f"{_with_half(row['divergence'], row.get('divergence' + HALF))} · {row['cosine']:z.2f}"
+            for row in part.to_dict("records")
         ]
         for part in shown
     )
@@ -116,7 +166,7 @@ def _pairs(name: str, frame: pd.DataFrame) -> Told:
 
 def _clusters(name: str, frame: pd.DataFrame) -> Told:
     rows = []
-    for of, own in frame[frame["attention"] != "replaced"].groupby("attention", sort=False):
+    for of, own in distinct(frame, "divergence").groupby("attention", sort=False):
         heads = heads_by_cluster(own).groupby("cluster")["name"].agg(list)
         mean = own[own["cluster"] == own["other_cluster"]].groupby("cluster")["divergence"].mean()
         largest = heads[mean.index].map(len).sort_values(ascending=False, kind="stable")
@@ -134,7 +184,7 @@ def _clusters(name: str, frame: pd.DataFrame) -> Told:
 
 
 def _by_relation(name: str, frame: pd.DataFrame) -> Told:
-    frame = frame[frame["attention"] != "replaced"]
+    frame = distinct(frame, "correct")
     words = frame.groupby("relation")["words"].first().sort_values(ascending=False, kind="stable")
     attentions = list(frame["attention"].unique())
     by = dict(tuple(frame.groupby(["relation", "attention"])))
@@ -148,8 +198,8 @@ def _by_relation(name: str, frame: pd.DataFrame) -> Told:
         f"{name}: the best head for each relation",
         "The share of words whose gold head is found, with its 95 % interval over words (Wilson). "
         "The best head, direction or position is picked in every other sentence and counted in "
-        "the rest, and the reverse. Layer.head: that with the most words found. Constants are the "
-        "same in the replaced model.",
+        "the rest, and the reverse. Layer.head: that with the most words found. Where all heads "
+        "are constant, they are the same in the replaced model.",
         ["Relation", "Words", "position alone", *attentions],
         rows,
     )

@@ -15,7 +15,7 @@ from papa.attention.average import averaging, check_sums
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
 from papa.errors import SpecError
-from papa.library.ablating import heads_by_layer
+from papa.library.ablating import Heads, heads_by_layer
 from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
@@ -108,10 +108,14 @@ def replaced(
         SpecError: there is no such head or control.
     """
     matrices = constants_for(encoder, constants)
-    by_layer = heads_by_layer(heads, [encoder.heads] * encoder.layers)
-    chosen = [(layer, head) for layer, own in by_layer.items() for head in own]
-    with replacement.replaced(encoder.encoder, matrices, chosen) as entries:
+    with replacement.replaced(encoder.encoder, matrices, pairs_of(encoder, heads)) as entries:
         yield entries
+
+
+def pairs_of(encoder: TextEncoder, heads: Heads) -> list[Head]:
+    """The heads as (layer, head)."""
+    by_layer = heads_by_layer(heads, [encoder.heads] * encoder.layers)
+    return [(layer, head) for layer, own in by_layer.items() for head in own]
 
 
 @torch.no_grad()

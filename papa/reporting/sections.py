@@ -40,7 +40,7 @@ def descriptions_section(frames: Mapping[str, pandas.DataFrame]) -> Section:
     note = (
         "What heads do, told without a task; docs/how-to/describe.md says of each measure what it "
         "is. input-dependent: the model's own attention; constant: its average, in the model as it "
-        "is; replaced: the model whose heads are all constant."
+        "is; replaced: the model after replacement."
     )
     charts = alike_charts(frames["similarity"]) if "similarity" in frames else ()
     note += f" {ALIKE_NOTE}" if charts else ""

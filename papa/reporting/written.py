@@ -20,7 +20,7 @@ TEXT_COLUMNS = frozenset(
     {
         *HEADINGS.values(),
         *("Other", "Metric", "Source", "Corpus", "Beats both"),
-        *("Measure", "Relation", "Attention", "Pair", "Layer.head", "Pattern"),
+        *("Measure", "Relation", "Attention", "Pair", "Layer.head", "Pattern", "Description"),
     }
 )
 

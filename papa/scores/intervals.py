@@ -110,6 +110,22 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     return Interval(mean=mean, low=mean - half, high=mean + half, seeds=count)
 
 
+def ratio(
+    inputs: int,
+    sums: Float[np.ndarray, "*shape"],
+    squares: Float[np.ndarray, "*shape"],
+    products: Float[np.ndarray, "*shape"],
+    counts: Float[np.ndarray, "*#shape"] | float,
+    squared_counts: Float[np.ndarray, "*#shape"] | float,
+) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
+    """Σs / Σn over inputs with its standard error, linear in what each input adds; from Σs, Σs²,
+    Σsn, Σn and Σn². One input's error is 0.
+    """
+    mean = sums / counts
+    spread = (squares - 2 * mean * products + mean**2 * squared_counts).clip(min=0)
+    return mean, (spread * inputs / max(inputs - 1, 1)) ** 0.5 / counts
+
+
 def over_examples(
     score: float, influences: Float[np.ndarray, " examples"], unit: float = 1.0
 ) -> Interval:

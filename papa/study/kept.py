@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from papa.study.average import Averaged
 
 FOLDER = "descriptions"
+VERSION = 2
+"""Of what is in the files: what another version of PAPA kept is not shown."""
 
 
 def digests(
@@ -52,7 +54,7 @@ def keep(
     with claimed(store, f"study-{study}"):
         frames = {**kept(store, study, averages), **frames}
         remove(folder)
-        with published(folder, {"averages": dict(averages)}) as scratch:
+        with published(folder, {"averages": dict(averages), "version": VERSION}) as scratch:
             for name, frame in frames.items():
                 frame.to_parquet(scratch / f"{name}.parquet", index=False)
     return folder
@@ -67,7 +69,10 @@ def kept(store: Store, study: str, averages: Mapping[str, str]) -> dict[str, pd.
     from papa.descriptions.table import DESCRIPTIONS
 
     folder = store.study(study) / FOLDER
-    if not is_sound(folder) or read_metadata(folder).get("averages") != averages:
+    if not is_sound(folder):
+        return {}
+    metadata = read_metadata(folder)
+    if (metadata.get("averages"), metadata.get("version")) != (averages, VERSION):
         return {}
     files = verify(folder)["files"]
     with reading(folder):

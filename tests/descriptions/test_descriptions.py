@@ -11,11 +11,13 @@ from torch import Tensor
 from transformers import AutoModel
 
 import papa
+from papa.descriptions.means import HALF, Mean
 from papa.descriptions.outliers import kurtosis
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity, clusters, divergences
 from papa.descriptions.told import told
+from papa.scores.intervals import interval
 
 TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here is new to anyone."]
 
@@ -88,9 +90,10 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
     largest = np.mean([h[3].abs().max() for *_, h in stock])
     assert outliers.loc[3, "largest"] == pytest.approx(largest, abs=1e-4)
     most = max(np.mean([states[at].abs().max() for *_, states in stock]) for at in range(7))
-    (table,) = told({"outliers": found["outliers"]})
+    of_texts, table = told({"outliers": found["outliers"]})
+    assert of_texts.rows == [["outliers", "the texts given", "3", "33", "0", "72 of 72"]]
     assert table.rows[-1][:2] == ["largest", "most"]
-    assert float(table.rows[-1][2]) == pytest.approx(most, abs=1e-3)
+    assert float(table.rows[-1][2].partition(" ±")[0]) == pytest.approx(most, abs=1e-3)
 
 
 @torch.no_grad()
@@ -125,7 +128,8 @@ def test_what_is_constant_is_told_apart(encoder, found) -> None:
     alone = papa.describe(encoder, TEXTS[:1], ["separators", "outliers"], progress=False)
     # The average of one text is its attention: nothing changes when it is replaced.
     for frame in alone.values():
-        numbers = frame.columns[-2:]
+        numbers = [name for name in frame.columns[2:] if not name.endswith(HALF)]
+        assert frame.filter(like=HALF).isna().all(axis=None), "one text has no interval"
         np.testing.assert_allclose(
             own(frame)[numbers], own(frame, "replaced")[numbers], rtol=1e-3, atol=1e-4
         )
@@ -143,6 +147,55 @@ def planted(attention: Tensor) -> list[Seen]:
     maps = torch.zeros(*attention.shape[:2], n, 8)
     rest = (value, torch.randn(2, n, 8), separators, maps)
     return [Seen(of, attention, *rest) for of in ATTENTIONS]
+
+
+def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
+    """A ratio's interval is that of its mean where texts are equally long, and where they are not
+    covers what texts were drawn from.
+    """
+    numbers = np.random.default_rng(0).normal(2, 1, 30)
+    same = Mean()
+    for number in numbers:
+        same.add(5, torch.tensor([5 * number]))
+    (mean,), (half,) = same.told()
+    expected = interval(numbers.tolist())
+    assert (mean - half, mean + half) == pytest.approx((expected.low, expected.high))
+    covered = 0
+    for seed in range(400):
+        drawn, ratio = np.random.default_rng(seed), Mean()
+        for length in drawn.integers(1, 40, 50).tolist():
+            ratio.add(length, torch.tensor([length * (1 + drawn.normal())]))
+        (mean,), (half,) = ratio.told()
+        covered += abs(mean - 1) < half
+    assert 0.9 < covered / 400 < 0.98
+
+
+def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encoder, found) -> None:
+    every = [(layer, head) for layer in range(6) for head in range(12)]
+    kept, names = [(0, 3), (4, 1)], ["separators", "rollout"]
+    some = papa.describe(
+        encoder, TEXTS, names, heads=[head for head in every if head not in kept], progress=False
+    )
+    (record,) = some["separators"].attrs["texts"]
+    assert (record["texts"], record["constant_heads"], record["heads"]) == (3, 70, 72)
+    mass = some["separators"].pivot(
+        index=["layer", "head"], columns="attention", values="separator_mass"
+    )
+    stays = np.array([head in kept for head in mass.index])
+    same = np.isclose(mass["replaced"], mass["constant"], atol=1e-6)
+    assert same.tolist() == (~stays).tolist()
+    assert mass["replaced"][0, 3] == pytest.approx(mass["input-dependent"][0, 3], abs=1e-6), (
+        "below all constants"
+    )
+    assert mass["replaced"][4, 1] != pytest.approx(mass["input-dependent"][4, 1], abs=1e-4)
+    none = papa.describe(encoder, TEXTS, names, heads=[], progress=False)
+    for frame in none.values():
+        measures = frame.columns[2:]
+        np.testing.assert_allclose(own(frame)[measures], own(frame, "replaced")[measures])
+    all_constant = own(found["separators"], "replaced")["update"]
+    assert not np.allclose(all_constant, own(some["separators"], "replaced")["update"], atol=1e-3)
+    with pytest.raises(papa.PapaError, match="no head"):
+        papa.describe(encoder, TEXTS, heads=[(6, 0)])
 
 
 def test_planted_heads() -> None:
@@ -174,7 +227,7 @@ def test_outliers_show() -> None:
 
 
 def test_one_head_is_one_cluster() -> None:
-    assert clusters(divergences(torch.eye(3)[None]).sum(dim=-1).numpy()).tolist() == [1]
+    assert clusters(divergences(torch.eye(3)[None]).numpy()).tolist() == [1]
 
 
 def test_wrong_calls_are_one_sentence(encoder: papa.TextEncoder) -> None:

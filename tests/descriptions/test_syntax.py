@@ -72,7 +72,7 @@ def test_heads_that_know_the_tree_are_found(kind) -> None:
     assert own[ALL, 1, "from head"] == 1 or kind is Syntax
     assert own[ALL, 3, "from dependent"] < 0.6, "one that sleeps"
     assert shares["constant", ALL, 3, "from dependent"] == 1, "heads are the other way round there"
-    assert shares["replaced"].equals(shares["constant"]), "C is the same in both"
+    assert shares["replaced"].equals(own), "each of its own"
     assert own["det", 2, "from dependent"] == 0.5, "of the next word, in every other sentence"
 
 
@@ -98,6 +98,7 @@ def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
 
 def test_the_best_head_is_told_with_its_interval() -> None:
     (table,) = told({"syntax": frames(Syntax)})
+    assert table.headings[-3:] == ["input-dependent", "constant", "replaced"]
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows[ALL][0] == "12"
     assert rows[ALL][2] == "1.00 [0.76, 1.00] 0.0"

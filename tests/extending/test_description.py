@@ -49,6 +49,6 @@ def test_an_entry_of_the_table_is_a_description(
     keep(store, "some", {}, frames)
     section = kept_section(store, "some", {})
     assert section is not None
-    (table,) = section.tables
+    _, table = section.tables
     assert table.heading == "first: means by layer"
     assert [row[:2] for row in table.rows] == [["first_mass", str(layer)] for layer in range(6)]

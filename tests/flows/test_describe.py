@@ -24,6 +24,7 @@ def test_tables_are_printed_and_written(tmp_path: Path) -> None:
     finished = said("describe", "--encoder", ENCODER, "--text", str(texts), "--out", str(out))
     assert finished.code == 0
     assert "separators: means by layer" in finished.out
+    assert "texts.txt" in finished.out, "what was looked at"
     rows = {path.stem: len(pandas.read_parquet(path)) for path in out.iterdir()}
     pairs = {"similarity": 3 * 72 * 71 // 2, "outliers": 2 * 7}
     assert rows == pairs | {"separators": 216, "norms": 216, "mixing": 18, "rollout": 24, "flow": 4}
@@ -31,7 +32,7 @@ def test_tables_are_printed_and_written(tmp_path: Path) -> None:
 
 @pytest.mark.server
 def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
-    study, store = write_study(tmp_path, SMALL | {"fractions": [1, 0]}), tmp_path / "store"
+    study, store = write_study(tmp_path, SMALL | {"fractions": [1, 0.5]}), tmp_path / "store"
     finish_study(study, store)
     given = ["--store", str(store), "--limit", "20"]
     page, trees = store / "studies" / "small" / "report.html", tmp_path / "one.conllu"
@@ -40,7 +41,7 @@ def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
     more = ["--trees", str(trees), "--out", str(tmp_path / "out")]
     finished = said("describe", "small", *given, *more)
     assert finished.code == 0, finished.err
-    assert "reviews · separators: means by layer" in " ".join(finished.out.split())
+    assert "separators: means by layer" in " ".join(finished.out.split())
     found = pandas.read_parquet(tmp_path / "out" / "separators.parquet")
     assert set(found["task"]) == {"reviews"}
     assert found.groupby("attention").size().to_dict() == dict.fromkeys(ATTENTIONS, 72)
@@ -51,15 +52,29 @@ def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
     kept = page.parent / "descriptions"
     assert pandas.read_parquet(kept / "separators.parquet").equals(found)
     assert said("report", "small", "--store", str(store)).code == 0
-    for heading in ("What heads do", "reviews · trees: the best head for each relation"):
-        assert heading in page.read_text(), "it stays when the report is written again"
-    assert "open><summary>all-MiniLM-L6-v2 · reviews · trees" not in page.read_text(), "closed"
+    told = ("What heads do", "trees: the best head for each relation", "reviews · one.conllu")
+    for text in told:
+        assert text in page.read_text(), "it stays when the report is written again"
+    assert "open><summary>trees" not in page.read_text(), "closed"
     earlier = {path.name: path.read_bytes() for path in kept.glob("*.parquet")}
-    assert said("describe", "small", *given[:3], "3", "--only", "norms").code == 0
+    half = [*given[:3], "3", "--only", "norms", "--fraction", "0.5"]
+    assert said("describe", "small", *half).code == 0
+    (record,) = pandas.read_parquet(kept / "norms.parquet").attrs["texts"]
+    assert (record["texts"], record["constant_heads"]) == (3, 36)
+    assert "36 of 72 (λ ascending, fraction 0.5)" in page.read_text()
+    assert "72 of 72" in page.read_text(), "of the others, as before"
+    for wrong, sentence in [
+        (["--fraction", "0.25"], "fraction 0.25: give --fraction"),
+        (["--fraction", "0.5", "--set", "orders=[random]"], "other heads constant for each seed"),
+        (["--trees", str(study)], "has no trees"),
+    ]:
+        found_wrong = said("describe", "small", *given, *wrong)
+        assert found_wrong.code == 1
+        assert sentence in " ".join(words(found_wrong))
     now = {path.name: path.read_bytes() for path in kept.glob("*.parquet")}
     assert now.pop("norms.parquet") != earlier.pop("norms.parquet"), "described again"
     assert now == earlier, "what was not asked for stays"
-    assert "reviews · trees: the best head" in page.read_text()
+    assert "trees: the best head" in page.read_text()
     (kept / "trees.parquet").write_bytes(b"damaged")
     assert said("report", "small", "--store", str(store)).code == 0
     assert "What heads do" not in page.read_text(), "what is damaged is not shown"
@@ -85,6 +100,7 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         (["--text", str(texts), "--only", "syntax"], "'syntax' needs sentences with gold trees"),
         (["--trees", str(table)], "table.csv has no trees (columns: body)"),
         (["--text", str(texts), "--trees", str(table)], "--text or --trees"),
+        (["--text", str(texts), "--fraction", "0.5"], "a study's order of heads"),
     ]:
         finished = said("describe", "--encoder", ENCODER, *given)
         assert finished.code == 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
 
-from papa.corpora.batches import micro_batch
+from papa.corpora.batches import micro_batches
 from papa.descriptions.seen import seen_in
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
@@ -29,8 +29,11 @@ ROWS, SEPARATOR = 24, 102
 
 def by_hand(asked: Asked) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Of every text the sum over its rows [texts, layers, heads], and how many rows count."""
-    batch = micro_batch(asked.corpus.split("train"), asked.rows)
-    seen = list(seen_in(asked.encoder, asked.constants, batch, SEPARATOR))
+    seen = [
+        one
+        for batch in micro_batches(asked.corpus.split("train"), asked.rows, 1)
+        for one in seen_in(asked.encoder, asked.constants, batch, SEPARATOR)
+    ]
     own = [one for one in seen if one.of == "input-dependent"]
     fixed = [one for one in seen if one.of == "constant"]
     sums: dict[str, list[np.ndarray]] = {name: [] for name in METHODS}

@@ -17,6 +17,7 @@ from papa.corpora.batches import MicroBatch, micro_batches
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.finite import numbers_of
 from papa.ranking.scores.asked import Asked, Scored
+from papa.scores.intervals import ratio
 from papa.spec.methods import HEAD_SCORES
 
 
@@ -106,12 +107,9 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
                 encoder.token_states(batch)
             done += len(batch.rows)
             asked.progress(done, len(rows))
-    total, squares, products, count, counts = np.moveaxis(sums.cpu().numpy(), -1, 0)
-    mean, inputs = total / count, len(rows)
-    spread = (squares - 2 * mean * products + mean**2 * counts).clip(min=0)
-    error = (spread * inputs / max(inputs - 1, 1)) ** 0.5 / count
+    mean, error = ratio(len(rows), *np.moveaxis(sums.cpu().numpy(), -1, 0))
     return {
-        name: Scored(mean[at], error[at] if inputs > 1 else None, evaluations=1)
+        name: Scored(mean[at], error[at] if len(rows) > 1 else None, evaluations=1)
         for at, name in enumerate(methods)
     }
 

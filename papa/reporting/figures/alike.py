@@ -10,7 +10,7 @@ import pandas
 from scipy.spatial.distance import squareform
 
 from papa.descriptions.similarity import heads_by_cluster
-from papa.descriptions.told import by_task
+from papa.descriptions.told import by_task, distinct
 from papa.reporting.figures.chart import SCHEMA, Chart
 from papa.reporting.figures.heatmaps import TOP, level_image
 
@@ -21,13 +21,13 @@ ALIKE_NOTE = (
 
 
 def alike_charts(frame: pandas.DataFrame) -> tuple[Chart, ...]:
-    """A map for each encoder and task of its own attention and of its constants, which are as alike
-    in the replaced model.
+    """A map for each encoder and task of its own attention, of its constants, and of the replaced
+    model where some heads stay input-dependent.
     """
     return tuple(
         _chart(f"{prefix}{of}", pairs)
         for prefix, own in by_task(frame)
-        for of, pairs in own[own["attention"] != "replaced"].groupby("attention", sort=False)
+        for of, pairs in distinct(own, "divergence").groupby("attention", sort=False)
     )
 
 

@@ -257,9 +257,6 @@ class _Lines:
                 "encoding": {"y": {"field": "score", **score}},
             }
             rules.append({**shared, "layer": [layer("rule", rule, strokeDash=[2, 4])]})
-            texts = [
-                layer("text", text, fontSize=10.5, **style, **looks)
-                for looks in ({"style": "halo", "aria": False}, {})
-            ]
-            names.append({**shared, "layer": texts})
+            halo = layer("text", text, fontSize=10.5, **style, style="halo", aria=False)
+            names.append({**shared, "layer": [halo, layer("text", text, fontSize=10.5, **style)]})
         return rules, names
