@@ -91,7 +91,8 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
     assert outliers.loc[3, "largest"] == pytest.approx(largest, abs=1e-4)
     most = max(np.mean([states[at].abs().max() for *_, states in stock]) for at in range(7))
     of_texts, table = told({"outliers": found["outliers"]})
-    assert of_texts.rows == [["outliers", "the texts given", "3", "33", "0", "72 of 72"]]
+    tokens = str(sum(A.shape[-1] for A, *_ in stock))
+    assert of_texts.rows == [["outliers", "the texts given", "3", tokens, "0", "72 of 72"]]
     assert table.rows[-1][:2] == ["largest", "most"]
     assert float(table.rows[-1][2].partition(" ±")[0]) == pytest.approx(most, abs=1e-3)
 
