@@ -15,7 +15,7 @@ from jaxtyping import Int
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one
 from papa.corpora.limits import check_lines, one_sentence
-from papa.corpora.local_files import read_file
+from papa.corpora.local_files import format_of, read_file
 from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.table import SourceTable
 from papa.corpora.tokens import SpecialTokens, tokens_of_words
@@ -83,6 +83,11 @@ def read_trees(path: Path) -> list[Tree]:
     columns ``tokens``, ``head`` and ``deprel``.
     """
     if path.suffix.lower() != ".conllu":
+        if format_of(path) is None:
+            raise DataError(
+                f"{path} has no trees: give a .conllu file, or a table with the columns "
+                f"{', '.join(COLUMNS)}"
+            )
         return trees_of(read_file(path, None, header=True))
     if not path.is_file():
         raise DataError(f"there is no file at {path}: give a CoNLL-U file")

@@ -120,7 +120,9 @@ def _by_layer(name: str, frame: pd.DataFrame) -> Told:
     ]
     if "largest" in measures:
         most = means["largest"].groupby("attention").idxmax()
-        rows.append(["largest", "most", *(written(*most[of], "largest") for of in attentions)])
+        rows.append(
+            ["largest", "most", *(written(most[of][0], of, "largest") for of in attentions)]
+        )
     pairs = " Pairs of heads within a layer." if "other_layer" in frame else ""
     return Told(
         f"{name}: means by layer",

@@ -63,7 +63,7 @@ def describe_study(
     ]
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in wanted}
     for averaged, laid, heads in prepared:
-        of = {"encoder": averaged.label, "task": averaged.task.name}
+        of: dict[str, object] = {"encoder": averaged.label, "task": averaged.task.name}
         if heads is not None:
             of |= {"order": stored.inputs.study.orders[0], "fraction": fraction}
         for name, frame in _described(stored, averaged, wanted, limit, laid, heads).items():
