@@ -129,7 +129,7 @@ def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster
         return
     of_node = cluster.gpus or cluster.workers or study.execution.workers or os.cpu_count() or 1
     count = cluster.nodes * of_node
-    found = bound(steps, ("rank",) if cluster.gpus else ())
+    found = bound(steps, ("rank", "scores") if cluster.gpus else ())
     where = (
         f"{_of(count, unit)} of {cluster.nodes} nodes" if cluster.nodes > 1 else _of(count, unit)
     )

@@ -21,6 +21,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe
+from papa.ranking.loss_value import Loss, Losses, LossValue
 from papa.ranking.own_loss import OwnLoss, in_batches
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.frozen import frozen_probe, own_loss
@@ -74,19 +75,18 @@ Value = Callable[[Set[Head]], float]
 """v: from the heads that stay input-dependent."""
 
 
-class FrozenValue:
-    """v(S) is the negative mean loss of a frozen probe on some rows.
+class FrozenLosses(Losses):
+    """The losses of a frozen probe.
 
-    A pass begins at the lowest layer in which S differs from that of the call before: the states
-    below it are the same. So the states of the rows are held, (L+1)·d numbers a token.
+    A pass begins at the lowest layer in which S differs from that of the batch's pass before: the
+    states below it are the same. So states are held, (L+1)·d numbers a token.
 
     Args:
         probe: trained on the encoder as it is.
         resume: whether passes begin above what is known.
 
     Attributes:
-        evaluations: calls so far that computed anything.
-        layers: layers computed so far, a pass over all rows as one.
+        layers: computed so far, of all batches.
     """
 
     def __init__(
@@ -99,74 +99,64 @@ class FrozenValue:
         *,
         resume: bool = True,
     ) -> None:
-        self.heads = [
-            (layer, head) for layer in range(encoder.layers) for head in range(encoder.heads)
-        ]
-        self.evaluations = self.layers = 0
+        self.heads, self.layers = [*np.ndindex(encoder.layers, encoder.heads)], 0
         self._encoder, self._constants, self._split = encoder, constants, split
         self._probe, self._resume = probe, resume
         self._batches = [*micro_batches(split, rows, encoder.tokens_per_batch(None))]
-        self._outputs: list[list[Any]] = [[None] * encoder.layers for _ in self._batches]
-        self._last: tuple[Set[Head], float] | None = None
+        self.sizes = [len(batch.input_ids) for batch in self._batches]
+        self._held: dict[int, tuple[Set[Head], list[Any]]] = {}
 
     @torch.inference_mode()
-    def __call__(self, own: Set[Head]) -> float:
-        """v of the heads that stay input-dependent."""
-        first = 0
-        if self._resume and self._last is not None:
-            before, value = self._last
-            if before == own:
-                return value
-            first = min(layer for layer, _ in before ^ own)
-        self._last = None
+    def loss(self, own: Set[Head], number: int) -> Loss:
+        first, batch, encoder = 0, self._batches[number], self._encoder
+        before, outputs = self._held.pop(number, (None, [None] * encoder.layers))
+        if self._resume and before is not None:
+            first = min((layer for layer, _ in before ^ own), default=encoder.layers)
         constant = [head for head in self.heads if head not in own]
-        total, terms = 0.0, 0
-        with replaced(self._encoder, self._constants, constant):
-            for batch, outputs in zip(self._batches, self._outputs, strict=True):
-                with resumed(self._encoder, first, outputs):
-                    states = self._encoder.token_states(batch)
-                features = live_features(states, self._split, batch)
-                losses = self._probe.losses(features, torch.arange(len(features))[None])
-                total += float(losses.sum()) * len(features.labels)
-                terms += len(features.labels)
-        self.evaluations += 1
-        self.layers += self._encoder.layers - first
-        self._last = own, -total / terms
-        return -total / terms
+        with replaced(encoder, self._constants, constant), resumed(encoder, first, outputs):
+            states = encoder.token_states(batch)
+        self._held[number] = own, outputs
+        self.layers += encoder.layers - first
+        features = live_features(states, self._split, batch)
+        losses = self._probe.losses(features, torch.arange(len(features))[None])
+        return float(losses.sum()) * len(features.labels), len(features.labels)
 
 
-class OwnValue:
-    """v(S) is the negative mean loss of what the model's own head answers on some rows of the
-    split, with C as the loss's substitute. The model runs as its users call it, all layers each
-    time.
+class OwnLosses(Losses):
+    """The losses of what the model's own head answers on some rows of the split, with C as the
+    loss's substitute. The model runs as its users call it, all layers each time.
     """
 
     def __init__(
         self, loss: OwnLoss, rows: Int[np.ndarray, " rows"], size: tuple[int, int]
     ) -> None:
-        self.heads, self.evaluations = [*np.ndindex(*size)], 0
-        self._loss, self._rows, self._size = loss, rows, size
+        self.heads, self._loss, self._shape = [*np.ndindex(*size)], loss, size
+        self._batches = [*in_batches(loss, rows)]
+        self.sizes = [int(loss.split.lengths[batch].sum()) for batch in self._batches]
 
     @torch.inference_mode()
-    def __call__(self, own: Set[Head]) -> float:
-        """v of the heads that stay input-dependent."""
-        shares, total, answers = torch.zeros(self._size), 0.0, 0
+    def loss(self, own: Set[Head], number: int) -> Loss:
+        shares = torch.zeros(self._shape)
         for head in own:
             shares[head] = 1.0
-        for rows in in_batches(self._loss, self._rows):
-            summed, lengths = self._loss(rows, shares.to(self._loss.model.device))
-            total, answers = total + float(summed), answers + int(lengths.sum())
-        self.evaluations += 1
-        return -total / answers
+        summed, lengths = self._loss(self._batches[number], shares.to(self._loss.model.device))
+        return float(summed), int(lengths.sum())
 
 
-def frozen_value(asked: Asked) -> FrozenValue | OwnValue:
-    """v on a sample of training rows: by a probe that is trained first, or by the model's own
-    head.
+def losses_of(asked: Asked) -> Losses:
+    """The losses on a sample of training rows: of a probe, trained first unless it is given, or of
+    the model's own head.
     """
     split = asked.corpus.split("train")
     rows = sampled_rows(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
     if asked.task.head == "own":
         loss = own_loss(asked, ByPosition(asked.constants.matrices))
-        return OwnValue(loss, rows, (asked.encoder.layers, asked.encoder.heads))
-    return FrozenValue(asked.encoder, asked.constants, split, rows, frozen_probe(asked))
+        return OwnLosses(loss, rows, (asked.encoder.layers, asked.encoder.heads))
+    return FrozenLosses(asked.encoder, asked.constants, split, rows, frozen_probe(asked))
+
+
+def frozen_value(asked: Asked) -> LossValue:
+    """v by ``losses_of``. A method asks for the same sets in the same order each time, as workers
+    may share it in several calls.
+    """
+    return asked.value or LossValue(losses_of(asked))

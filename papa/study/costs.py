@@ -137,6 +137,14 @@ def training_parts(size: Size, task: TaskSpec) -> int:
     return max(1, round(task.probe.batch_size * size.tokens / _PART_TOKENS))
 
 
+def valuing_parts(size: Size, task: TaskSpec, ranking: RankingSpec) -> int:
+    """How many workers have a batch of the rows to do on which sets of heads are valued, on CPUs
+    (``papa/ranking/value.py``).
+    """
+    tokens = min(ranking.rows or VALUED_ROWS, size.train) * size.tokens
+    return max(1, round(tokens / (_PART_TOKENS if task.head == "own" else 2 * _PART_TOKENS)))
+
+
 def _forward_flops(encoder: EncoderReference, tokens: float) -> float:
     return 24 * encoder.layers * encoder.width**2 * tokens
 

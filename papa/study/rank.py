@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LAMBDA = "lambda.safetensors"
 _FEEDS_HELPERS = 1.25
 """Parts in a minibatch, by tokens, from which a second worker saves more here than elsewhere."""
-_CALL_FLOPS = 5e11
+CALL_FLOPS = 5e11
 """About how much work a call has at least: some seconds of a core."""
 _HALFWAY = "rank-epochs"
 
@@ -119,7 +119,7 @@ class Rank(OnText, WorkerStep):
     def epochs_a_call(self) -> int:
         """After how many epochs another seed has its turn."""
         of_epoch = self.flops / self.epochs
-        return max(1, math.ceil(_CALL_FLOPS / of_epoch)) if of_epoch else self.epochs
+        return max(1, math.ceil(CALL_FLOPS / of_epoch)) if of_epoch else self.epochs
 
     def after(self, epochs: int, store: Store) -> str:
         """The address of what an unfinished training leaves after so many epochs."""

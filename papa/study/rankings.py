@@ -39,10 +39,13 @@ def ranking_steps(
             (order, count) for order in filter(needs_lambda, study.orders) for count in counts
         )
     else:
-        streamed = HEAD_SCORES[method].streamed
+        scoring = HEAD_SCORES[method]
+        streamed = scoring.streamed
         every = tuple(sorted(method for method in HEAD_SCORES if HEAD_SCORES[method].streamed))
         what = f"scores · {name} · {'one pass' if streamed else method}"
         flops = costs.scoring_flops(encoder, size, task, ranking, method)
+        shared = scoring.evaluations and scoring.frozen_probe
+        parts = costs.valuing_parts(size, task, ranking) if shared else 1
         seeds = seeds[:1] if streamed and ranking.rows is None else seeds
 
     def of_seed(seed: int) -> Ranking:
@@ -51,10 +54,11 @@ def ranking_steps(
         if method == "lambda":
             return Rank(own, flops, *asked, seed, sets, parts=parts)
         probe = None
-        if task.head == "probe" and HEAD_SCORES[method].frozen_probe:
+        if task.head == "probe" and scoring.frozen_probe:
             frozen = f"frozen probe · {name}{f' · seed {seed}' if len(seeds) > 1 else ''}"
             training = costs.frozen_probe_flops(encoder, size, task)
             probe = FrozenProbe(frozen, training, encoder, corpus, task, seed)
-        return ScoreHeads(own, flops, *asked, every if streamed else (method,), seed, probe)
+        methods = every if streamed else (method,)
+        return ScoreHeads(own, flops, *asked, methods, seed, probe, parts=parts)
 
     return {seed: of_seed(seed) for seed in seeds}

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
-from papa.spec import RankingSpec, TaskSpec
+from papa.progress import Progress
+from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES
 from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
 from papa.study.average import Average
 from papa.study.frozen_probe import FrozenProbe
-from papa.study.rank import Rank, read_lambda
-from papa.study.step import Context, Step, WorkerStep, identity
+from papa.study.rank import CALL_FLOPS, Rank, read_lambda
+from papa.study.step import Context, Session, Step, WorkerStep, identity
+from papa.study.store import Store
 from papa.study.tokenise import Tokenise, open_corpus
 
 if TYPE_CHECKING:
     from papa.encoders.encoder import Encoder
+    from papa.ranking.loss_value import Losses
+    from papa.ranking.scores.asked import Asked
     from papa.ranking.seeds import HeadScores, TrainedLambda
 
 VALUES, ERROR = "scores.safetensors", "{} ± 1"
 """Of a method: its values by its name, their standard error by this."""
+_FEWEST = 20
+"""Evaluations in a call at least: its first computes all layers."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreHeads(WorkerStep):
     """Score all heads on a task's training text by one method, or by those that share a pass over
     it.
+
+    Attributes:
+        values, work: what earlier calls found sets of heads to be worth, and the work of each;
+            never part of its key.
     """
 
     stage: ClassVar[str] = "scores"
@@ -43,6 +56,8 @@ class ScoreHeads(WorkerStep):
     methods: tuple[str, ...]
     seed: int
     probe: FrozenProbe | None = None
+    values: tuple[float, ...] = ()
+    work: tuple[Mapping[str, float], ...] = ()
 
     def spec(self) -> dict[str, Any]:
         first = HEAD_SCORES[self.methods[0]]
@@ -68,35 +83,58 @@ class ScoreHeads(WorkerStep):
         probe = {"probe": self.probe} if self.probe else {}
         return {"corpus": self.corpus, "constants": self.constants, **probe}
 
-    def compute(self, encoder: Encoder, context: Context) -> None:
+    def run(self, session: Session, progress: Progress) -> None:
+        """Value some sets of heads a call: steps take turns on the workers, and one that became
+        idle helps with the next call.
+        """
+        furthest = 0
+        step: ScoreHeads | None = self
+
+        def told(done: int, total: int) -> None:
+            # A call begins at 0, and goes through what earlier ones found.
+            nonlocal furthest
+            if done > furthest:
+                furthest = done
+                progress(done, total)
+
+        # On a GPU one batch holds most samples.
+        workers = 1 if self.parts == 1 or session.pool.on_gpu else session.pool.size
+        while step:
+            step = step.run_on_worker(session, told, helpers=min(self.parts, workers) - 1)
+
+    def values_a_call(self) -> int:
+        """After how many evaluations another step has its turn."""
+        heads, of_method = self.encoder.layers * self.encoder.heads, HEAD_SCORES[self.methods[0]]
+        assert of_method.evaluations is not None, "only what values sets is shared"
+        evaluations = of_method.evaluations(heads, self.ranking.evaluations)
+        return max(_FEWEST, math.ceil(evaluations * CALL_FLOPS / max(self.flops, 1.0)))
+
+    def compute(self, encoder: Encoder, context: Context) -> ScoreHeads | None:
         import numpy as np
         from safetensors.numpy import save_file
 
-        from papa.attention.constants import ConstantMatrices
-        from papa.ranking.scores.asked import Asked
+        from papa.ranking.loss_value import LossValue, Paused
         from papa.ranking.scores.streamed import scores_by
 
-        constants = ConstantMatrices.load(
-            context.found[self.constants].folder, encoder=self.encoder, slots=self.task.slots
-        )
-        corpus = open_corpus(context.found[self.corpus])
-        probe = None
-        if self.probe:
-            probe = self.probe.read(context.found[self.probe], encoder, corpus)
-        with context.scratch() as scratch:
-            asked = Asked(
-                encoder=encoder,
-                constants=constants,
-                corpus=corpus,
-                task=self.task,
-                ranking=self.ranking,
-                seed=self.seed,
+        with context.scratch() as scratch, ExitStack() as shared:
+            asked = self.asked(
+                encoder,
+                context.found,
                 scratch=scratch,
                 execution=context.execution,
                 progress=context.progress,
-                probe=probe,
             )
-            found = scores_by(self.methods, asked)
+            if context.group:
+                replicas = shared.enter_context(
+                    context.group.replicas(self.losses, {"store": context.store})
+                )
+                of_batches = partial(replicas.map, "loss")
+                value = LossValue(replicas.own, of_batches, self.values, self.values_a_call())
+                asked = replace(asked, value=value)
+            try:
+                found = scores_by(self.methods, asked)
+            except Paused as paused:
+                return replace(self, values=paused.values, work=(*self.work, context.work()))
         tensors = {name: np.ascontiguousarray(scores.values) for name, scores in found.items()}
         tensors |= {
             ERROR.format(name): np.ascontiguousarray(scores.standard_error)
@@ -104,8 +142,39 @@ class ScoreHeads(WorkerStep):
             if scores.standard_error is not None
         }
         evaluations = {name: scores.evaluations for name, scores in found.items()}
-        with context.published(evaluations=evaluations) as folder:
+        with context.published(self.work, evaluations=evaluations) as folder:
             save_file(tensors, folder / VALUES)
+        return None
+
+    def losses(self, *, encoder: Encoder, store: Store) -> Losses:
+        """What values sets of heads on one worker of a group, which opens the inputs itself."""
+        from papa.ranking.value import losses_of
+
+        execution, scratch = ExecutionSpec(), store.scratch
+        return losses_of(
+            self.asked(encoder, self.found(store), scratch=scratch, execution=execution)
+        )
+
+    def asked(
+        self, encoder: Encoder, found: Mapping[Step, ArtifactReference], **of_call: Any
+    ) -> Asked:
+        """What the methods are asked, of verified inputs."""
+        from papa.attention.constants import ConstantMatrices
+        from papa.ranking.scores.asked import Asked
+
+        corpus = open_corpus(found[self.corpus])
+        return Asked(
+            encoder=encoder,
+            constants=ConstantMatrices.load(
+                found[self.constants].folder, encoder=self.encoder, slots=self.task.slots
+            ),
+            corpus=corpus,
+            task=self.task,
+            ranking=self.ranking,
+            seed=self.seed,
+            probe=self.probe and self.probe.read(found[self.probe], encoder, corpus),
+            **of_call,
+        )
 
 
 Ranking = Rank | ScoreHeads

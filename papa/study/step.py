@@ -34,7 +34,7 @@ class Step(ABC):
         name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
         flops: the approximate number of floating point operations, for plans; never part of its
             key.
-        parts: how many workers can share it, for plans.
+        parts: about how many workers can share it.
     """
 
     stage: ClassVar[str]
@@ -145,16 +145,20 @@ class WorkerStep(Step):
     """Whether it tells the losses of epochs."""
 
     @abstractmethod
-    def compute(self, encoder: Any, context: Context) -> None:
-        """Open the inputs, compute, and publish the artifact; runs on the worker."""
+    def compute(self, encoder: Any, context: Context) -> WorkerStep | None:
+        """Open the inputs, compute, and publish the artifact; runs on the worker. A step that takes
+        turns with others returns that of its next call, unless it was the last.
+        """
 
     def run(self, session: Session, progress: Progress) -> None:
         self.run_on_worker(session, progress)
 
-    def run_on_worker(self, session: Session, progress: Progress, **options: Any) -> None:
-        """Have the next free worker call ``compute``; for ``options`` see ``WorkerPool.run``."""
+    def run_on_worker(self, session: Session, progress: Progress, **options: Any) -> Any:
+        """Have the next free worker call ``compute`` and return what it does; for ``options`` see
+        ``WorkerPool.run``.
+        """
         encoder: EncoderReference | None = getattr(self, "encoder", None)
-        session.pool.run(
+        return session.pool.run(
             compute_step,
             encoder=encoder if self.loads_encoder and encoder and not encoder.causal else None,
             arguments={"step": self, "store": session.store, "execution": session.execution},
@@ -175,9 +179,10 @@ def compute_step(
     encoder: Any = None,
     group: WorkerGroup | None = None,
     on_epoch: OnEpoch = ignore_epoch,
-) -> None:
+) -> WorkerStep | None:
     """Compute a step and publish its artifact; the function that workers are given."""
-    step.compute(encoder, Context(step, store, execution, progress, group, encoder, on_epoch))
+    context = Context(step, store, execution, progress, group, encoder, on_epoch)
+    return step.compute(encoder, context)
 
 
 def worker_clock(device: str) -> float:

@@ -62,7 +62,7 @@ class Replicas:
     """
 
     def __init__(self, own: Any, coming: dict[Any, Any]) -> None:
-        self._own = own
+        self.own = own
         self._coming = coming
         self._helpers: list[Any] = []
 
@@ -101,7 +101,7 @@ class Replicas:
         }
 
     def _compute(self, method: str, shared: Any, part: Any) -> Any:
-        return getattr(self._own, method)(shared, part)
+        return getattr(self.own, method)(shared, part)
 
     def _result(self, helper: Any, answer: Any, method: str, shared: Any, part: Any) -> Any:
         """What a helper answers; where it is lost, its part is done here, and it is left out."""

@@ -4,6 +4,7 @@ that begin above what is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import torch
 
 from papa.attention.replacement import replaced
 from papa.probes.probes import Probe
+from papa.ranking.loss_value import Loss, LossValue
 from papa.ranking.scores.frozen import frozen_probe
 from papa.ranking.scores.greedy import greedy_places
 from papa.ranking.scores.shapley import shapley_values
-from papa.ranking.value import FrozenValue, resumed
+from papa.ranking.value import FrozenLosses, resumed
 from papa.spec import ExecutionSpec, RankingSpec
+from papa.spec.orders import Head
 from papa.study.costs import Size, averaging_flops, scoring_flops
 from tests.attention.cases import Case, random_constants
 from tests.ranking.planted import Planted, asked_of, silenced
@@ -28,10 +31,14 @@ def probe(one_head: Planted, tmp_path_factory: pytest.TempPathFactory) -> Probe:
     return frozen_probe(asked_of(one_head, tmp_path_factory.mktemp("features")))
 
 
-def value_of(given: Planted, probe: Probe, **options: Any) -> FrozenValue:
+def losses_of(given: Planted, probe: Probe, every: int = 4, **options: Any) -> FrozenLosses:
     split = given.corpus.split("train")
-    rows = np.arange(0, len(split), 4)
-    return FrozenValue(given.encoder, given.constants, split, rows, probe, **options)
+    rows = np.arange(0, len(split), every)
+    return FrozenLosses(given.encoder, given.constants, split, rows, probe, **options)
+
+
+def value_of(given: Planted, probe: Probe) -> LossValue:
+    return LossValue(losses_of(given, probe))
 
 
 def test_a_planted_head_is_worth_what_all_are(one_head: Planted, probe: Probe) -> None:
@@ -59,18 +66,39 @@ def test_a_planted_head_is_worth_what_all_are(one_head: Planted, probe: Probe) -
 def test_passes_that_begin_above_what_is_known_change_nothing(
     one_head: Planted, probe: Probe
 ) -> None:
-    value, whole = value_of(one_head, probe), value_of(one_head, probe, resume=False)
+    losses, of_whole = losses_of(one_head, probe), losses_of(one_head, probe, resume=False)
+    value, whole, batches = LossValue(losses), LossValue(of_whole), len(losses.sizes)
     drawn = np.random.default_rng(0)
     for _ in range(12):
         own = {head for head in value.heads if drawn.random() < 0.5}
         assert value(own) == whole(own)
-    assert value.layers < whole.layers == 2 * 12
-    asked = value.layers
+    assert losses.layers < of_whole.layers == 2 * 12 * batches
+    asked = losses.layers
     assert value({*value.heads}) == whole({*value.heads})
     last = value({*value.heads} - {(1, 0)})
-    assert value.layers - asked == 3, "the last layer alone differs"
+    assert losses.layers - asked == 3 * batches, "the last layer alone differs"
     assert value({*value.heads} - {(1, 0)}) == last
-    assert value.layers - asked == 3, "the same heads again"
+    assert losses.layers - asked == 3 * batches, "the same heads again"
+
+
+def test_values_are_the_same_whoever_computes_a_batch(one_head: Planted, probe: Probe) -> None:
+    """Batches go to and fro between two workers, each of which holds what it saw last."""
+    workers = [losses_of(one_head, probe, every=1) for _ in range(2)]
+    alone, drawn = LossValue(losses_of(one_head, probe, every=1)), np.random.default_rng(0)
+    assert len(workers[0].sizes) > 2
+
+    def of_batches(own: Set[Head], numbers: Sequence[int], sizes: Sequence[int]) -> list[Loss]:
+        return [workers[drawn.integers(2)].loss(own, number) for number in numbers]
+
+    shared = LossValue(workers[0], of_batches)
+    for _ in range(12):
+        own = {head for head in shared.heads if drawn.random() < 0.5}
+        assert shared(own) == alone(own)
+    assert all(worker.layers for worker in workers)
+    # What they hold is what counts: with states of other heads a value is another.
+    (wrong, _), everyone = workers, {*shared.heads}
+    wrong._held = {number: (everyone, held) for number, (_, held) in wrong._held.items()}
+    assert shared(everyone - {(1, 0)}) != alone(everyone - {(1, 0)})
 
 
 def test_a_plan_counts_the_layers_that_are_computed(one_head: Planted, probe: Probe) -> None:
@@ -83,9 +111,9 @@ def test_a_plan_counts_the_layers_that_are_computed(one_head: Planted, probe: Pr
     for evaluations in budgets:
         ranking = RankingSpec(rows=rows, evaluations=evaluations)
         planned.append(scoring_flops(reference, size, one_head.task, ranking, "shapley"))
-        value = value_of(one_head, probe)
-        shapley_values(value, value.heads, evaluations, seed=0, tolerance=0)
-        computed.append(value.layers / one_head.encoder.layers)
+        losses = losses_of(one_head, probe)
+        shapley_values(LossValue(losses), losses.heads, evaluations, seed=0, tolerance=0)
+        computed.append(losses.layers / one_head.encoder.layers / len(losses.sizes))
     passes = (planned[1] - planned[0]) / averaging_flops(reference, size)
     assert passes == pytest.approx(computed[1] - computed[0], rel=0.15)
     assert passes < 0.8 * (budgets[1] - budgets[0]), "not whole passes"

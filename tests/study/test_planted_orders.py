@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,22 +25,29 @@ ASKED: dict[str, tuple[dict[str, str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_path: Path) -> None:
-    """With half of the heads constant nothing is lost; from the order's other end, all is."""
-    planted_encoder(tmp_path / "encoder", HEAD)
-    task, (changes, orders) = planted_task(tmp_path), ASKED[name]
+def planted_study(folder: Path, changes: dict[str, str], orders: list[str]) -> dict[str, Any]:
+    """A study of an encoder with the planted head, both of which it writes."""
+    planted_encoder(folder / "encoder", HEAD)
+    task = planted_task(folder)
     if changes["head"] == "own":
-        with_classifier(tmp_path / "encoder", task)
-    document = {
+        with_classifier(folder / "encoder", task)
+    return {
         "name": "planted",
-        "encoders": [str(tmp_path / "encoder")],
+        "encoders": [str(folder / "encoder")],
         "tasks": [{**task.model_dump(mode="json"), **changes}],
-        "orders": [*orders, *(f"reversed:{order}" for order in orders)],
+        "orders": orders,
         "fractions": [1, 0.5],
         "seeds": [0],
         "ranking": {"seeds": [0], "epochs": 6, "learning_rate": 0.05, "evaluations": 40},
     }
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_path: Path) -> None:
+    """With half of the heads constant nothing is lost; from the order's other end, all is."""
+    changes, orders = ASKED[name]
+    both = [*orders, *(f"reversed:{order}" for order in orders)]
+    document = planted_study(tmp_path, changes, both)
     steps, _, table, found = score_study(document, tmp_path, tmp_path / "store")
     for cell, (probe,) in steps.cells.items():
         if cell.fraction < 1:

@@ -19,12 +19,12 @@ from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, reference, remove
 from papa.study.controls import Controls
 from papa.study.here import ThisProcess
-from papa.study.rank import _CALL_FLOPS, LAMBDA, Rank, read_lambda
+from papa.study.rank import CALL_FLOPS, LAMBDA, Rank, read_lambda
 from papa.study.step import Session, compute_step
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise
 from papa.workers import WorkerPool
-from tests.study.replicated import watched
+from tests.study.replicated import watched_lambda
 from tests.workers.parts import both_ready
 
 pytestmark = pytest.mark.unchecked
@@ -91,7 +91,7 @@ def test_two_workers_and_the_one_that_is_left_give_the_bits_of_one_process(
         for deadly in (0, 3):
             both_ready(pool)
             found, processes = pool.run(
-                watched,
+                watched_lambda,
                 encoder=encoder,
                 arguments={"step": step, "store": store, "deadly": deadly},
                 urgency=1,
@@ -103,7 +103,7 @@ def test_two_workers_and_the_one_that_is_left_give_the_bits_of_one_process(
 
 def in_calls(step: Rank, store: Store, epochs: int = 1) -> Rank:
     """The step with so much work an epoch that a call has so many epochs; its inputs are there."""
-    longer = replace(step, flops=_CALL_FLOPS * step.epochs / epochs)
+    longer = replace(step, flops=CALL_FLOPS * step.epochs / epochs)
     assert longer.epochs_a_call() == epochs
     remove(longer.folder(store))
     return longer

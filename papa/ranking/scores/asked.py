@@ -14,6 +14,7 @@ from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.probes.probes import Probe
 from papa.progress import Progress, ignore_progress
+from papa.ranking.loss_value import LossValue
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 
 
@@ -33,6 +34,7 @@ class Asked:
         progress: called with what is done and what there is to do.
         probe: trained on the encoder as it is and frozen, for methods that read one; None where
             none was trained before.
+        value: v, where other workers help with it; None: ``frozen_value`` makes it.
     """
 
     encoder: Encoder
@@ -45,6 +47,7 @@ class Asked:
     execution: ExecutionSpec
     progress: Progress = ignore_progress
     probe: Probe | None = None
+    value: LossValue | None = None
 
     @property
     def rows(self) -> Int[np.ndarray, " rows"]:

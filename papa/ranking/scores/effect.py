@@ -9,9 +9,8 @@ from papa.ranking.value import frozen_value
 
 
 def score(asked: Asked) -> Scored:
-    """v(all) - v(all without the head) of the game that ``FrozenValue`` is, in units of the loss
-    (after Michel et al., 2019, Section 3.2): 0 for a head that is as good constant, below where it
-    is better.
+    """v(all) - v(all without the head) of ``frozen_value``, in units of the loss (after Michel et
+    al., 2019, Section 3.2): 0 for a head that is as good constant, below where it is better.
     """
     value = frozen_value(asked)
     heads, everyone = value.heads, frozenset(value.heads)

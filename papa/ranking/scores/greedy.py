@@ -17,7 +17,7 @@ from papa.spec.orders import Head
 
 
 def score(asked: Asked) -> Scored:
-    """The greedy order of the game that ``FrozenValue`` is; a score is a place in it."""
+    """The greedy order of the game that ``frozen_value`` gives; a score is a place in it."""
     value = frozen_value(asked)
     places = greedy_places(value, value.heads, asked.ranking.evaluations, asked.progress)
     shape = asked.encoder.layers, asked.encoder.heads

@@ -22,7 +22,7 @@ TOLERANCE = 0.01
 
 
 def score(asked: Asked) -> Scored:
-    """Shapley values of the game that ``FrozenValue`` is."""
+    """Shapley values of the game that ``frozen_value`` gives."""
     value = frozen_value(asked)
     values, errors = shapley_values(
         value,
