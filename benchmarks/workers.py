@@ -1,5 +1,5 @@
-"""Two Ray workers against one, one thread each: shards of an average, and one λ training that both
-share.
+"""Two Ray workers against one, one thread each: shards of an average, and one λ training and the
+effects of heads that both share.
 
 Both ways run on one pool of two: one worker is what a pool of two gives to calls one after the
 other.
@@ -7,7 +7,6 @@ other.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,17 +19,22 @@ from papa.attention.average import average_split
 from papa.corpora import fingerprint
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
-from papa.progress import Progress, ignore_progress
+from papa.library.bars import Bars
+from papa.progress import Progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec
-from papa.study.controls import Controls
+from papa.storage.artifacts import remove
+from papa.study.average import Average
+from papa.study.frozen_probe import FrozenProbe
+from papa.study.here import run_here
 from papa.study.rank import Rank
-from papa.study.step import compute_step
+from papa.study.score_heads import ScoreHeads
+from papa.study.step import WorkerStep, compute_step
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise
 from papa.timing import Comparison, Part, in_turn
 from papa.workers import WorkerPool
 
-SHARDS, URGENCY = 8, 1
+SHARDS, URGENCY, ROWS = 8, 1, 32
 
 
 def one_shard(*, encoder: Any, folder: Path, index: int, progress: Progress) -> float:
@@ -62,30 +66,29 @@ def averaging(folder: Path) -> Comparison:
     )
 
 
-def ranking(folder: Path) -> Comparison:
-    """λ on RTE's text, whose minibatches have work for two."""
+def shared(stage: str, folder: Path) -> Comparison:
+    """A step on RTE's text whose minibatches, or evaluations, have work for two."""
     rte, encoder = sample("rte", folder), resolve_encoder(EncoderSpec(name=EMBEDDED))
-    numbers, content = itertools.count(), fingerprint(rte.task.source)
-    corpus = Tokenise("tokens", 0.0, encoder, rte.task, LayoutSpec(), content)
-    constants = Controls("constants", 0.0, encoder, "toeplitz", rte.task.slots)
-    step = Rank("λ", 0.0, encoder, corpus, constants, rte.task, RankingSpec(epochs=1), 0)
+    task, ranking = rte.task, RankingSpec(epochs=1, rows=None if stage == "rank" else ROWS)
+    corpus = Tokenise("tokens", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
+    constants = Average("average", 0.0, encoder, corpus, task.slots)
+    of_step = "step", 0.0, encoder, corpus, constants, task, ranking
+    probe = FrozenProbe("probe", 0.0, encoder, corpus, task, 0)
+    step: WorkerStep = (
+        Rank(*of_step, 0) if stage == "rank" else ScoreHeads(*of_step, ("effect",), 0, probe)
+    )
+    store = Store(folder / f"store-{stage}")
+    store.make()
+    run_here(step.needs, store, ExecutionSpec(), Bars(shown=False))
 
-    def train(pool: WorkerPool, with_helpers: bool) -> None:
-        store = Store(folder / f"store-{next(numbers)}")
-        for need in (corpus, constants):
-            compute_step(
-                step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress
-            )
+    def compute(helpers: int, pool: WorkerPool) -> None:
+        remove(step.folder(store))
         arguments = {"step": step, "store": store, "execution": ExecutionSpec()}
         pool.run(
-            compute_step,
-            encoder=encoder,
-            arguments=arguments,
-            urgency=URGENCY,
-            helpers=int(with_helpers),
+            compute_step, encoder=encoder, arguments=arguments, urgency=URGENCY, helpers=helpers
         )
 
-    return two_against_one(lambda pool: train(pool, True), lambda pool: train(pool, False), folder)
+    return two_against_one(partial(compute, 1), partial(compute, 0), folder)
 
 
 def two_against_one(
@@ -100,4 +103,6 @@ def two_against_one(
 def worker_rows(folder: Path) -> Iterator[Row]:
     """What the second worker gains."""
     yield Row("workers", "two Ray workers against one, averaging", 1.7, partial(averaging, folder))
-    yield Row("workers", "two Ray workers against one, λ training", 1.7, partial(ranking, folder))
+    for stage, name in (("rank", "λ training"), ("scores", "effects of heads")):
+        title = f"two Ray workers against one, {name}"
+        yield Row("workers", title, 1.7, partial(shared, stage, folder))

@@ -162,7 +162,7 @@ class ScoreHeads(WorkerStep):
         from papa.attention.constants import ConstantMatrices
         from papa.ranking.scores.asked import Asked
 
-        corpus = open_corpus(found[self.corpus])
+        corpus, probe = open_corpus(found[self.corpus]), self.probe
         return Asked(
             encoder=encoder,
             constants=ConstantMatrices.load(
@@ -172,7 +172,7 @@ class ScoreHeads(WorkerStep):
             task=self.task,
             ranking=self.ranking,
             seed=self.seed,
-            probe=self.probe and self.probe.read(found[self.probe], encoder, corpus),
+            probe=probe.read(found[probe], encoder, corpus) if probe else None,
             **of_call,
         )
 

@@ -81,7 +81,8 @@ AVERAGED = (*BASE, CONSTANTS, TEXT)
 SET = (("lambda", 36),)
 RANKING = Rank("r", *AVERAGED, RankingSpec(rows=10, until_stable=True), 0, SET)
 FROZEN = FrozenProbe("f", *BASE, TEXT, 0)
-SCORED = ScoreHeads("s", *AVERAGED, RankingSpec(rows=10), ("distance",), 0)
+EARLIER = (0.5,), ({"seconds": 1.0},)
+SCORED = ScoreHeads("s", *AVERAGED, RankingSpec(rows=10), ("distance",), 0, None, *EARLIER)
 BASELINE = Baseline("b", *BASE, TEXT, (0, 1), FeaturesSpec())
 PROBED_SEEDS = ((3,), False, (0, 1), FeaturesSpec())
 PROBE = Probe("p", *AVERAGED, "lambda", 2, {0: RANKING}, *PROBED_SEEDS)
@@ -152,7 +153,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "*": {
         "name": NAMES,
         "flops": "for plans",
-        "parts": "for plans",
+        "parts": "says how many may help",
         "*encoder.folder": "where its files lie; their digests are in the key",
         "*encoder.positions": "only checked against the slots",
         "*encoder.key_heads": "only told; the shape is in the encoder's digest",
@@ -192,6 +193,8 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         **ITS_TASK,
         "ranking.seeds": "each step scores with one of them, which is in the key",
         "ranking.until_stable": "no method reads it",
+        "values": "follow from what the key holds",
+        "work": "seconds of earlier calls",
     },
     "frozen_probe": {
         **ITS_ENCODER,

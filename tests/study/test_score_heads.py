@@ -76,6 +76,14 @@ def test_methods_that_read_a_frozen_probe_share_it() -> None:
         assert not reads or steps.steps.index(step) > steps.steps.index(step.probe)
 
 
+def test_what_values_sets_of_heads_has_work_for_several_workers() -> None:
+    """A batch each, of which few rows fill one."""
+    for rows, several in ((64, True), (8, False)):
+        ranking = {"seeds": [0], "evaluations": 400, "rows": rows}
+        first, second = scorings(steps_of(orders=["gradient", "shapley"], ranking=ranking))
+        assert (first.parts > 1, second.parts > 1) == (False, several)
+
+
 def test_a_frozen_probe_comes_back_to_the_bit(tmp_path: Path) -> None:
     """So scores are those of a probe that is trained where they are computed."""
     steps = steps_of(orders=["gradient"], ranking={"rows": 8, "seeds": [0]})
