@@ -205,6 +205,16 @@ def _route_v1(module: Any, dispatch: Dispatch) -> None:
     route_disentangled(module, dispatch, projections)
 
 
+def _stored_v1(module: Any) -> dict[str, Tensor]:
+    maps = (module.query.weight, module.key.weight, module.value.weight)
+    by_head = [weight.unflatten(0, (module.num_attention_heads, 1, -1)) for weight in maps]
+    return {
+        "in_proj.weight": torch.cat(by_head, dim=1).flatten(0, 2),
+        "q_bias": module.query.bias,
+        "v_bias": module.value.bias,
+    }
+
+
 def _prepare_v1(model: Any, dispatch: Dispatch) -> None:
     def row(distances: Tensor) -> Tensor:
         furthest = model.encoder.max_relative_positions
@@ -229,6 +239,7 @@ DEBERTA = Family(
     model_inputs=model_inputs,
     route=_route_v1,
     prepare=_prepare_v1,
+    stored=_stored_v1,
     refuse=_refuse,
     positions=lambda config: config.max_position_embeddings,
     note="relative positions are distances of slots; talking heads are not supported",

@@ -42,6 +42,8 @@ class Family:
         scores_of_means: of a model, a layer, a query and a key of each head [heads, width] before
             their rotation, and S: their scores at all slots [heads, S, S], -inf where the layer
             does not look; None where positions are not rotary.
+        stored: an attention module's maps to queries, keys and values as files name them, where
+            ``route`` takes them out of one map; None where it leaves them.
         refuse: from the configuration, why a variant is not supported; None where it is.
     """
 
@@ -65,6 +67,7 @@ class Family:
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None
     scores_of_means: Callable[[Any, int, Tensor, Tensor, int], Tensor] | None = None
+    stored: Callable[[Any], dict[str, Tensor]] | None = None
     refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
 

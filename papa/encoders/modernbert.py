@@ -28,6 +28,12 @@ def _route(module: Any, dispatch: Dispatch) -> None:
     module.forward = partial(_attend, module, dispatch)
 
 
+def _stored(module: Any) -> dict[str, Tensor]:
+    maps = module.query, module.key, module.value
+    parts = ("weight",) if module.query.bias is None else ("weight", "bias")
+    return {f"Wqkv.{part}": torch.cat([getattr(own, part) for own in maps]) for part in parts}
+
+
 def _attend(
     module: Any,
     dispatch: Dispatch,
@@ -108,6 +114,7 @@ MODERNBERT = Family(
     route=_route,
     positions=lambda config: config.max_position_embeddings,
     scores_of_means=_scores_of_means,
+    stored=_stored,
     note=(
         "rotary positions and local windows go by slots; in local layers the average is 0 outside "
         "the window"

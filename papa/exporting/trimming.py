@@ -14,14 +14,29 @@ from papa.spec import ConstantsKind
 from papa.spec.orders import Head
 from papa.spec.values import OUTPUTS
 
+_SPLIT = ("query", "key", "value")
+"""What one map is taken apart into."""
+
 
 def needed_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that hidden states depend on: all but the pooler's."""
-    return {
+    """The weights that hidden states depend on, all but the pooler's, by the names that the
+    published files give them.
+    """
+    weights = {
         name: tensor
         for name, tensor in model.state_dict().items()
         if not name.startswith("pooler.")
     }
+    config: Any = model.config
+    family = family_of(config.model_type)
+    if family is None or family.stored is None:
+        return weights
+    for name, module in model.named_modules():
+        if module in {*family.attentions(model)} and hasattr(module, "query"):
+            split = tuple(f"{name}.{part}." for part in _SPLIT)
+            weights = {key: own for key, own in weights.items() if not key.startswith(split)}
+            weights |= {f"{name}.{key}": own for key, own in family.stored(module).items()}
+    return weights
 
 
 def without_constant_heads(
@@ -89,6 +104,8 @@ def rows_kept(
         layers_of.setdefault(module, []).append(layer)
     constant, count = set(heads), config.num_attention_heads
     projections = (*family.projections, *([family.value] if kind in OUTPUTS else []))
+    if family.stored is not None:
+        projections = tuple(name for name in projections if name not in _SPLIT)
     for module, layers in layers_of.items():
         needed = [any((layer, head) not in constant for layer in layers) for head in range(count)]
         for projection in projections:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 
 import papa
 from papa.errors import ArtifactError
-from papa.exporting import ExportedEncoder
-from tests.exporting.conftest import FIRST
+from papa.exporting import ExportedEncoder, export_encoder
+from tests.exporting.conftest import FIRST, Case
 
 
 def states(model: ExportedEncoder) -> torch.Tensor:
@@ -30,6 +31,24 @@ def test_an_export_is_saved_as_it_was(written: Path, tmp_path: Path) -> None:
     papa.save_exported(papa.load_exported(written), tmp_path / "again")
     for path in written.iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize("family", ["modernbert", "deberta"])
+def test_maps_that_are_taken_apart_are_saved_in_one(
+    make_case: Callable[..., Case], tmp_path: Path, family: str
+) -> None:
+    case, first, second = make_case(family, "text"), tmp_path / "first", tmp_path / "second"
+    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, first)
+    model = papa.load_exported(first)
+    papa.save_exported(model, second)
+    assert (second / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".query." in name or ".value." in name:
+                parameter.mul_(1.5)
+    papa.save_exported(model, tmp_path / "tuned")
+    assert (states(model) - states(papa.load_exported(first))).abs().max() > 1e-2
+    torch.testing.assert_close(states(papa.load_exported(tmp_path / "tuned")), states(model))
 
 
 def test_trained_weights_are_saved_and_old_findings_are_not(written: Path, tmp_path: Path) -> None:
