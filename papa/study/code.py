@@ -86,13 +86,14 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
     Raises:
         SpecError: one is no order of these heads.
     """
-    from papa.ranking.given import scores_of
-
     found = list(study.scores)
     for name in _orders(study):
         order = _named(study, name, texts)
         if order is None or order.text is None:
             continue
+        # It imports torch, which looking at a finished study does without.
+        from papa.ranking.given import scores_of
+
         if callable(order.load()):
             _check_called(name, order.load(), "(layer, head)")
         try:

@@ -92,7 +92,7 @@ def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path, active:
     (tmp_path / "bin" / "papa").touch()
     others = dict.fromkeys(("VIRTUAL_ENV", "CONDA_PREFIX"), "")
     settings = os.environ | others | ({active: str(tmp_path)} if active in others else {})
-    make = ["make", "-n", "demo"]
+    make = ["make", "--no-print-directory", "-n", "demo"]
     done = subprocess.run(make, cwd=ROOT, env=settings, capture_output=True, text=True, check=True)
     used = str(tmp_path) if active in others else ".venv"
     assert done.stdout.splitlines()[-1] == f"{used}/bin/papa run studies/demo.yaml"

@@ -4,11 +4,10 @@ in onnxruntime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -36,17 +35,10 @@ onnxruntime = pytest.importorskip(
 )
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
 
+# While a graph is traced, sizes are symbols, which the check of signatures takes for no ints.
+pytestmark = pytest.mark.unchecked
+
 CONVOLUTION = "deberta_v2_xlarge"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _sizes_may_be_symbols() -> Iterator[None]:
-    """While a graph is traced, sizes are symbols, which the tests' check of signatures takes for no
-    ints.
-    """
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def in_onnxruntime(path: Path, inputs: dict[str, torch.Tensor]) -> np.ndarray:

@@ -46,7 +46,7 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     averaged = Averaged("label", ENCODER, TEXT, CONSTANTS)
     told = inspected(artifacts, [averaged], {}, study)
     table = told["heads"][0].table((1.0, 0.0))
-    assert table[["head", "scores of head"]].values.tolist() == [[0, 0.7]], "whatever its name"
+    assert table[["head", "scores of mine/head"]].values.tolist() == [[0, 0.7]], "whatever its name"
     found = told["patterns"].iloc[0]
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
