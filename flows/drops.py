@@ -19,7 +19,7 @@ from papa.spec.cells import Cell
 from papa.spec.orders import Head, needs_lambda
 from papa.study.probe import read_scores
 from papa.study.rank import read_lambda
-from papa.study.steps import StudyPart
+from papa.study.results import StudyPart
 from papa.study.stored import StoredStudy
 
 Verdict = Literal["within", "undecided", "beyond"]
@@ -120,8 +120,8 @@ def answers(stored: StoredStudy, max_drop: float) -> list[Answer]:
     found = []
     for part in stored.steps.parts:
         lines: dict[Cell, list[Cell]] = {}
-        for probed in part.cells:
-            lines.setdefault(replace(probed.cell, fraction=0.0), []).append(probed.cell)
+        for cell in part.cells:
+            lines.setdefault(replace(cell, fraction=0.0), []).append(cell)
         found += [_answer(stored, part, cells, summary, max_drop) for cells in lines.values()]
     return found
 

@@ -9,8 +9,8 @@ from papa.spec import FilesSource, HubSource, StudySpec, TaskSpec
 from papa.spec.cells import Cell, constant_count
 from papa.storage.artifacts import sha256_of_json
 from papa.study.average import Average
+from papa.study.results import StudyPart
 from papa.study.step import identity
-from papa.study.steps import StudyPart
 from tasks.runs import Entry
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class ShownPart:
             sha256_of_json(params), f"{part.encoder_label} · {task.name}", params, tags
         )
         self.scored = [
-            (probed.cell, step, seed)
-            for probed in part.cells
-            for step in probed.probes
+            (cell, step, seed)
+            for cell, probes in part.cells.items()
+            for step in probes
             for seed in step.seeds
         ]
         self.files = {
@@ -124,7 +124,7 @@ class ShownPart:
     def data_sets(self) -> list[DatasetInput]:
         """What the encoder is trained, scored, ranked and averaged on."""
         part, ranking = self.part, self.study.ranking
-        task, content = part.task, part.cells[0].probes[0].corpus.fingerprint
+        task, content = part.task, part.probes[0].corpus.fingerprint
         found = [_data_set(use, task, content) for use in ("train", "validation")]
         seeds = {seed: None for by_seed in part.rankings.values() for seed in by_seed}
         found += [_data_set("ranking", task, content, ranking.rows, seed) for seed in seeds]

@@ -21,9 +21,9 @@ from papa.study import costs
 from papa.study.inputs import StudyInputs
 from papa.study.own import Own
 from papa.study.probe import Probe, ProbeScores, read_scores
-from papa.study.results import cells_in_key, in_threads, probes_of
-from papa.study.step import Session, Step
-from papa.study.steps import StudyPart, StudySteps, study_steps
+from papa.study.results import StudyPart, probes_of
+from papa.study.step import Session, Step, in_threads
+from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tasks.links import RESULTS, first_to_open, run_links
 from tasks.mlflow import connect, database_of, tracking_errors, without_password
@@ -76,7 +76,7 @@ class Track(Step):
             "parents": [
                 {
                     "parameters": parent.entry.params,
-                    "cells": cells_in_key(parent.part.cells),
+                    "cells": parent.part.in_key(),
                     "files": list(parent.files),
                 }
                 for parent in self.shown
@@ -89,11 +89,7 @@ class Track(Step):
             for parent in self.shown
             for folder, step in parent.files.items()
         }
-        return {
-            "results": self.results,
-            **probes_of([cell for part in self.parents for cell in part.cells]),
-            **kept,
-        }
+        return {"results": self.results, **probes_of(self.parents), **kept}
 
     def is_complete(self, store: Store) -> bool:
         database = database_of(self.address)

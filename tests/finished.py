@@ -58,9 +58,7 @@ def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
     *scoring, _ = steps.steps
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}
-    baselines = {part.pair: part.baseline for part in steps.parts if part.baseline}
-    cells = [probed for part in steps.parts for probed in part.cells]
-    return Scored(steps, store, results_table(cells, baselines, found), found)
+    return Scored(steps, store, results_table(steps.parts, found), found)
 
 
 def main() -> None:

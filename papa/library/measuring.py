@@ -34,9 +34,9 @@ from papa.study.controls import Controls, Given, Matrices
 from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
 from papa.study.rank import read_lambda
-from papa.study.results import results_table
+from papa.study.results import StudyPart, results_table
 from papa.study.step import Step
-from papa.study.steps import StudyPart, study_steps
+from papa.study.steps import study_steps
 from papa.study.store import Store
 
 if TYPE_CHECKING:
@@ -222,8 +222,7 @@ def _check_code(code: OwnCode, inputs: StudyInputs, store: str | Path | None) ->
 
 def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Measurement:
     """What the finished steps of a study on one task say."""
-    baselines = {part.pair: part.baseline} if part.baseline else {}
-    results = results_table(part.cells, baselines, found)
+    results = results_table([part], found)
     rankings = {seed: found[step] for seed, step in part.rankings.get("lambda", {}).items()}
     constants = {}
     for step, artifact in found.items():

@@ -4,15 +4,16 @@ average matrices (paper, Section 5.1, Figure 4).
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import load_tokenizer
 from papa.progress import Progress
-from papa.spec import Order, StudySpec
+from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import head_order, order_named, scored_by
 from papa.storage.artifacts import (
@@ -24,18 +25,12 @@ from papa.storage.artifacts import (
     sha256_of_file,
     verify,
 )
-from papa.study.average import Averaged
-from papa.study.kept import digests, kept_section, replace_folder
+from papa.storage.atomic import scratch_beside
+from papa.storage.metadata import METADATA
+from papa.study.describe import FOLDER, digests, kept_section
 from papa.study.locks import claimed
 from papa.study.provenance import Invocation, provenance
-from papa.study.results import (
-    ProbedCell,
-    cached_cells,
-    cells_in_key,
-    found_orders,
-    probes_of,
-    results_table,
-)
+from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
 from papa.study.score_heads import ScoreHeads, read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.store import Store
@@ -49,9 +44,7 @@ SPECIFICATION = "study.yaml"
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(WorkerStep):
-    """Write the results of a study. Baselines are by (encoder label, task), rankings also by method
-    and ranking seed.
-    """
+    """Write the results of a study; corpora are by task."""
 
     stage: ClassVar[str] = "aggregate"
     version: ClassVar[int] = 10
@@ -59,20 +52,24 @@ class Aggregate(WorkerStep):
     at_driver: ClassVar[bool] = True
 
     study: StudySpec
-    cells: tuple[ProbedCell, ...]
-    baselines: Mapping[tuple[str, str], Step]
+    study_parts: tuple[StudyPart, ...]
     corpora: Mapping[str, Step]
-    averages: tuple[Averaged, ...]
-    rankings: Mapping[tuple[str, str], Mapping[str, Mapping[int, Step]]] = field(
-        default_factory=dict
-    )
     invocation: Invocation = field(default_factory=Invocation.of_this_process, compare=False)
 
     def spec(self) -> dict[str, Any]:
+        averages = [
+            {
+                "encoder": part.encoder_label,
+                "task": part.task.model_dump(mode="json", include={"name", "kind", "slots"}),
+                "tokenizer": part.encoder.tokenizer_digest,
+            }
+            for part in self.study_parts
+            if part.average
+        ]
         return {
             "study": self.study.model_dump(mode="json", exclude={"execution"}),
-            "cells": cells_in_key(self.cells),
-            "averages": [average.read() for average in self.averages],
+            "cells": [cell for part in self.study_parts for cell in part.in_key()],
+            "averages": averages,
         }
 
     def outside(self) -> dict[str, str]:
@@ -80,24 +77,26 @@ class Aggregate(WorkerStep):
         return {"paper": sha256_of_file(paper)} if paper else {}
 
     def inputs(self) -> dict[str, Step]:
-        baselines = {f"baseline {' · '.join(pair)}": step for pair, step in self.baselines.items()}
+        baselines: dict[str, Step] = {}
+        averages: dict[str, Step] = {}
+        rankings: dict[str, Step] = {}
+        for part in self.study_parts:
+            where = f"{part.encoder_label} {part.task.name}"
+            if part.baseline:
+                baselines[f"baseline {' · '.join(part.pair)}"] = part.baseline
+            if part.average:
+                averages[f"average {where}"] = part.average
+            for method, by_seed in part.rankings.items():
+                what = "ranking" if method == "lambda" else method
+                rankings |= {f"{what} {where} {seed}": step for seed, step in by_seed.items()}
         corpora = {f"corpus {name}": corpus for name, corpus in self.corpora.items()}
-        averages = {
-            f"average {average.label} {average.task.name}": average.constants
-            for average in self.averages
-        }
-        rankings = {
-            f"{'ranking' if method == 'lambda' else method} {encoder} {task} {seed}": step
-            for (encoder, task), by_method in self.rankings.items()
-            for method, by_seed in by_method.items()
-            for seed, step in by_seed.items()
-        }
         frozen = {
             f"frozen probe of {name}": step.probe
             for name, step in rankings.items()
             if isinstance(step, ScoreHeads) and step.probe
         }
-        return {**probes_of(self.cells), **baselines, **corpora, **averages, **rankings, **frozen}
+        probes = probes_of(self.study_parts)
+        return {**probes, **baselines, **corpora, **averages, **rankings, **frozen}
 
     def is_complete(self, store: Any) -> bool:
         folder = store.study(self.study.name)
@@ -115,7 +114,7 @@ class Aggregate(WorkerStep):
             self.run_on_worker(session, progress)
         with claimed(session.store, f"study-{self.study.name}"):
             verify(folder)
-            replace_folder(session.store.study(self.study.name), fetched(folder))
+            _replace_folder(session.store.study(self.study.name), fetched(folder))
         progress(1, 1)
 
     def compute(self, encoder: None, context: Context) -> None:
@@ -136,13 +135,14 @@ class Aggregate(WorkerStep):
         from papa.reporting.report import Extras, write_report
         from papa.reporting.summary import summarise
 
-        results = results_table(self.cells, self.baselines, found)
+        parts = self.study_parts
+        results = results_table(parts, found)
         scores = {
-            pair: {
+            part.pair: {
                 method: read_head_scores(method, {seed: found[step] for seed, step in own.items()})
-                for method, own in by_method.items()
+                for method, own in part.rankings.items()
             }
-            for pair, by_method in self.rankings.items()
+            for part in parts
         }
         lambdas = {
             pair: trained
@@ -153,14 +153,32 @@ class Aggregate(WorkerStep):
             corpora={name: read_metadata(found[step].path) for name, step in self.corpora.items()},
             paper=read_reference(self.study.reference) if self.study.reference else None,
             lambdas=lambdas,
-            orders=found_orders(self.cells, found),
-            cached=cached_cells(self.cells, found, self.study),
-            descriptions=kept_section(store, self.study.name, digests(self.averages, found)),
-            provenance=provenance(self.invocation, found, self.corpora, self.baselines),
-            **inspected(found, self.averages, scores, self.study),
+            orders=found_orders(parts, found),
+            cached=cached_cells(parts, found, self.study),
+            descriptions=kept_section(store, self.study.name, digests(parts, found)),
+            provenance=provenance(self.invocation, found, self.corpora, parts),
+            **inspected(parts, found, scores, self.study),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
+
+
+def _replace_folder(target: Path, source: Path) -> None:
+    """Replace ``target`` by a copy of the artifact ``source``, in one rename each; descriptions
+    that ``target`` keeps stay.
+    """
+    with scratch_beside(target) as fresh:
+        old = fresh.with_name(f"{fresh.name}.old")
+        shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
+        shutil.copy2(source / METADATA, fresh / METADATA)
+        if (target / FOLDER).is_dir():
+            shutil.copytree(target / FOLDER, fresh / FOLDER, symlinks=True)
+        try:
+            if target.exists():
+                target.rename(old)
+            fresh.rename(target)
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def earlier_results(store: Store, study: str) -> Path | None:
@@ -180,8 +198,8 @@ def specification(study: StudySpec) -> str:
 
 
 def inspected(
+    parts: Iterable[StudyPart],
     found: Mapping[Step, ArtifactReference],
-    averages: Sequence[Averaged],
     scores: Mapping[tuple[str, str], Mapping[str, HeadScores | TrainedLambda]],
     study: StudySpec,
 ) -> dict[str, Any]:
@@ -189,30 +207,19 @@ def inspected(
     import pandas
 
     heads = [
-        _heads(
-            average,
-            found[average.constants],
-            scores.get((average.label, average.task.name), {}),
-            study,
-        )
-        for average in averages
+        _heads(part, found[part.average], scores.get(part.pair, {}), study)
+        for part in parts
+        if part.average
     ]
-    if not heads:
-        return {}
     rows = [
         {"Encoder": group.encoder, "Task": group.task, **group.patterns.summary()}
         for group in heads
     ]
-    return {"patterns": pandas.DataFrame(rows), "heads": heads}
-
-
-def _draws(study: StudySpec) -> dict[Order, tuple[int, ...]]:
-    shared = [order for order in study.orders if not order_named(order).differs_by_seed]
-    return {order: next(iter(study.draws(order).values())) for order in shared}
+    return {"patterns": pandas.DataFrame(rows), "heads": heads} if heads else {}
 
 
 def _heads(
-    average: Averaged,
+    part: StudyPart,
     found: ArtifactReference,
     scores: Mapping[str, HeadScores | TrainedLambda],
     study: StudySpec,
@@ -225,7 +232,7 @@ def _heads(
     from papa.ranking.seeds import HeadScores, TrainedLambda
     from papa.reporting.heads import HeadsOfEncoder
 
-    encoder, task = average.encoder, average.task
+    encoder, task = part.encoder, part.task
     constants = ConstantMatrices.load(found.folder, encoder=encoder, slots=task.slots)
     double = task.kind == "pair" and special_tokens_of(load_tokenizer(encoder)).between == 2
     special = special_slots(task.kind, task.slots, double_separator=double)
@@ -233,13 +240,14 @@ def _heads(
     patterns = head_patterns(constants.matrices, constants.counts, special)
     layers, heads = constants.matrices.shape[:2]
     means = {name: own.mean for name, own in scores.items()}
-    arranged = {
-        name: head_order(name, means.get(scored_by(name) or ""), layers, heads, draw)
-        for name, draw in _draws(study).items()
-        if scored_by(name) in (None, *scores)
-    }
+    arranged = {}
+    for name in study.orders:
+        method = scored_by(name)
+        if not order_named(name).differs_by_seed and method in (None, *scores):
+            (draw, *_) = study.draws(name).values()
+            arranged[name] = head_order(name, means.get(method or ""), layers, heads, draw)
     return HeadsOfEncoder(
-        average.label,
+        part.encoder_label,
         task.name,
         constants.matrices,
         constants.seen,

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.encoders.reference import load_tokenizer
 from papa.errors import ArtifactError, TransientError
 from papa.progress import Progress
-from papa.spec import TaskSpec
 from papa.storage.artifacts import (
     ArtifactReference,
     borrowed,
@@ -31,7 +30,7 @@ from papa.storage.artifacts import (
     remove,
     sha256_of_json,
 )
-from papa.study.step import Session, Step, worker_clock
+from papa.study.step import Session, worker_clock
 from papa.study.store import Store
 from papa.study.tokenise import OnText, open_corpus
 
@@ -132,21 +131,6 @@ class Average(OnText):
         _read_sums(sums, shape).average().save(
             self.folder(store), self.encoder, {**metadata, **work}
         )
-
-
-@dataclass(frozen=True)
-class Averaged:
-    """The average of one encoder over one task's training text."""
-
-    label: str
-    encoder: EncoderReference
-    task: TaskSpec
-    constants: Step
-
-    def read(self) -> dict[str, Any]:
-        """The part of it, besides the artifact, that decides the report."""
-        task = self.task.model_dump(mode="json", include={"name", "kind", "slots"})
-        return {"encoder": self.label, "task": task, "tokenizer": self.encoder.tokenizer_digest}
 
 
 class _Shards:

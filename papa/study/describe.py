@@ -1,27 +1,101 @@
-"""What the heads of a finished study do, beside its constant matrices."""
+"""What the heads of a finished study do, beside its constant matrices; and where that is kept, for
+the study's report.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.encoders.reference import load_tokenizer
 from papa.errors import SpecError
-from papa.spec.cells import Cell
-from papa.study.average import Average
-from papa.study.kept import digests, keep
+from papa.storage.artifacts import (
+    ArtifactReference,
+    is_sound,
+    published,
+    read_metadata,
+    reading,
+    remove,
+    verify,
+)
+from papa.study.locks import claimed
 from papa.study.probe import read_scores
-from papa.study.stored import StoredStudy
+from papa.study.results import StudyPart
+from papa.study.step import Step
+from papa.study.store import Store
 from papa.study.tokenise import open_corpus
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from papa.corpora.treebank import LaidTrees, Tree
+    from papa.reporting.page import Section
     from papa.spec.orders import Head
-    from papa.study.average import Averaged
+    from papa.study.stored import StoredStudy
+
+FOLDER = "descriptions"
+VERSION = 2
+"""Of what is in the files: what another version of PAPA kept is not shown."""
+
+
+def digests(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]) -> dict[str, str]:
+    """Of the averages that are finished, by encoder and task: what descriptions are of."""
+    return {" · ".join(part.pair): average.digest for part, average in _averaged(parts, found)}
+
+
+def _averaged(
+    parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]
+) -> list[tuple[StudyPart, ArtifactReference]]:
+    return [(part, found[part.average]) for part in parts if part.average and part.average in found]
+
+
+def keep(
+    store: Store, study: str, averages: Mapping[str, str], frames: Mapping[str, pd.DataFrame]
+) -> Path:
+    """Write a Parquet file for each description; what was kept of others with the same averages
+    stays.
+    """
+    folder = store.study(study) / FOLDER
+    with claimed(store, f"study-{study}"):
+        frames = {**kept(store, study, averages), **frames}
+        remove(folder)
+        with published(folder, {"averages": dict(averages), "version": VERSION}) as scratch:
+            for name, frame in frames.items():
+                frame.to_parquet(scratch / f"{name}.parquet", index=False)
+    return folder
+
+
+def kept(store: Store, study: str, averages: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """What was kept, by name of the description; nothing where it is damaged, or the study has
+    other averages now.
+    """
+    import pandas as pd
+
+    from papa.descriptions.table import DESCRIPTIONS
+
+    folder = store.study(study) / FOLDER
+    if not is_sound(folder):
+        return {}
+    metadata = read_metadata(folder)
+    if (metadata.get("averages"), metadata.get("version")) != (averages, VERSION):
+        return {}
+    files = verify(folder)["files"]
+    with reading(folder):
+        return {
+            name: pd.read_parquet(folder / f"{name}.parquet")
+            for name in DESCRIPTIONS
+            if f"{name}.parquet" in files
+        }
+
+
+def kept_section(store: Store, study: str, averages: Mapping[str, str]) -> Section | None:
+    """What was kept, as a section of the study's report."""
+    from papa.reporting.sections import descriptions_section
+
+    frames = kept(store, study, averages)
+    with reading(store.study(study) / FOLDER):
+        return descriptions_section(frames) if frames else None
 
 
 def describe_study(
@@ -44,10 +118,9 @@ def describe_study(
 
     wanted = chosen(names, trees is not None)
     averages = [
-        averaged
-        for part in stored.steps.parts
-        for averaged in part.averaged
-        if averaged.constants in stored.found and not averaged.encoder.causal
+        (part, average)
+        for part, average in _averaged(stored.steps.parts, stored.found)
+        if not part.encoder.causal
     ]
     if not averages:
         raise SpecError(
@@ -58,19 +131,20 @@ def describe_study(
     sentences = None if needed is None else read_trees(needed)[:limit]
     # All that can be wrong is found before the first is described.
     prepared = [
-        (averaged, _laid(averaged, sentences), _constant_heads(stored, averaged, fraction))
-        for averaged in averages
+        (part, average, _laid(part, sentences), _constant_heads(stored, part, fraction))
+        for part, average in averages
     ]
-    parts: dict[str, list[pd.DataFrame]] = {name: [] for name in wanted}
-    for averaged, laid, heads in prepared:
-        of: dict[str, object] = {"encoder": averaged.label, "task": averaged.task.name}
+    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in wanted}
+    for part, average, laid, heads in prepared:
+        of: dict[str, object] = {"encoder": part.encoder_label, "task": part.task.name}
         if heads is not None:
             of |= {"order": stored.inputs.study.orders[0], "fraction": fraction}
-        for name, frame in _described(stored, averaged, wanted, limit, laid, heads).items():
+        corpus = stored.found[part.probes[0].corpus]
+        for name, frame in _described(part, average, corpus, wanted, limit, laid, heads).items():
             source = needed.name if needed and name in OF_TREES else "validation rows"
             frame.attrs[TEXTS] = [of | {"source": source} | frame.attrs[TEXTS][0]]
-            parts[name].append(frame.assign(encoder=averaged.label, task=averaged.task.name))
-    return {name: _joined(own) for name, own in parts.items()}
+            frames[name].append(frame.assign(encoder=part.encoder_label, task=part.task.name))
+    return {name: _joined(own) for name, own in frames.items()}
 
 
 def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -83,28 +157,25 @@ def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return joined
 
 
-def _laid(averaged: Averaged, sentences: Sequence[Tree] | None) -> LaidTrees | None:
+def _laid(part: StudyPart, sentences: Sequence[Tree] | None) -> LaidTrees | None:
     from papa.corpora.tokens import special_tokens_of
     from papa.corpora.treebank import lay_out
 
     if sentences is None:
         return None
-    tokenizer = load_tokenizer(averaged.encoder)
-    return lay_out(sentences, tokenizer, special_tokens_of(tokenizer), averaged.task.slots)
+    tokenizer = load_tokenizer(part.encoder)
+    return lay_out(sentences, tokenizer, special_tokens_of(tokenizer), part.task.slots)
 
 
-def _constant_heads(
-    stored: StoredStudy, averaged: Averaged, fraction: float
-) -> Sequence[Head] | None:
+def _constant_heads(stored: StoredStudy, part: StudyPart, fraction: float) -> Sequence[Head] | None:
     """The constant heads of the cell of a fraction; None where all are."""
     if fraction == 0:
         return None
     order = stored.inputs.study.orders[0]
-    wanted = Cell(averaged.label, averaged.task.name, "average", order, fraction)
     alike = {
         cell.fraction: steps
-        for cell, steps in stored.steps.cells.items()
-        if replace(cell, fraction=fraction) == wanted
+        for cell, steps in part.cells.items()
+        if (cell.constants, cell.order) == ("average", order)
     }
     steps = next((own for at, own in alike.items() if abs(at - fraction) < 1e-6), ())
     if len(steps) > 1:
@@ -116,16 +187,17 @@ def _constant_heads(
     if not steps or steps[0] not in stored.found:
         finished = [f"{at:g}" for at, (first, *_) in alike.items() if first in stored.found]
         raise SpecError(
-            f"study '{stored.inputs.study.name}' has no finished cell of {wanted.encoder} on "
-            f"{wanted.task} with average, order '{order}' and fraction {fraction:g}: give "
+            f"study '{stored.inputs.study.name}' has no finished cell of {part.encoder_label} on "
+            f"{part.task.name} with average, order '{order}' and fraction {fraction:g}: give "
             f"--fraction {' or '.join(finished) or '0'}"
         )
     return read_scores(stored.found[steps[0]].folder).constant_heads
 
 
 def _described(
-    stored: StoredStudy,
-    averaged: Averaged,
+    part: StudyPart,
+    average: ArtifactReference,
+    corpus: ArtifactReference,
     names: Sequence[str],
     limit: int,
     laid: LaidTrees | None,
@@ -137,15 +209,10 @@ def _described(
     from papa.descriptions.table import OF_TREES, described
     from papa.encoders.encoder import load_encoder
 
-    assert isinstance(averaged.constants, Average)
-    constants = ConstantMatrices.load(
-        stored.found[averaged.constants].folder,
-        encoder=averaged.encoder,
-        slots=averaged.task.slots,
-    )
-    separator = special_tokens_of(load_tokenizer(averaged.encoder)).sep
-    split = open_corpus(stored.found[averaged.constants.corpus]).split("validation")
-    encoder = load_encoder(averaged.encoder)
+    constants = ConstantMatrices.load(average.folder, encoder=part.encoder, slots=part.task.slots)
+    separator = special_tokens_of(load_tokenizer(part.encoder)).sep
+    split = open_corpus(corpus).split("validation")
+    encoder = load_encoder(part.encoder)
     of_rows = [name for name in names if name not in OF_TREES]
     of_trees = [name for name in names if name in OF_TREES]
     found = {}
@@ -162,5 +229,5 @@ def _described(
 
 def keep_described(stored: StoredStudy, frames: Mapping[str, pd.DataFrame]) -> Path:
     """Keep what ``describe_study`` told beside the study's results; returns the folder."""
-    averages = [averaged for part in stored.steps.parts for averaged in part.averaged]
-    return keep(stored.store, stored.inputs.study.name, digests(averages, stored.found), frames)
+    averages = digests(stored.steps.parts, stored.found)
+    return keep(stored.store, stored.inputs.study.name, averages, frames)

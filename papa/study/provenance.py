@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from papa.storage.artifacts import ArtifactReference, read_metadata
 
 if TYPE_CHECKING:
     from papa.reporting.provenance import Provenance
+    from papa.study.results import StudyPart
     from papa.study.step import Step
 
 _PROCESSORS = Path("/proc/cpuinfo")
@@ -42,7 +43,7 @@ def provenance(
     invocation: Invocation,
     found: Mapping[Step, ArtifactReference],
     corpora: Mapping[str, Step],
-    baselines: Mapping[tuple[str, str], Step],
+    parts: Iterable[StudyPart],
 ) -> Provenance:
     """When, by which command, on what machine, from which code, weights and texts; how long its
     steps computed.
@@ -51,17 +52,16 @@ def provenance(
 
     # What results were read from is on this machine by now; texts may be large and elsewhere.
     documents = {
-        step: read_metadata(artifact.folder)
+        step: read_metadata(artifact.path if step in corpora.values() else artifact.folder)
         for step, artifact in found.items()
-        if step not in corpora.values()
     }
-    texts = {step: read_metadata(found[step].path) for step in corpora.values()}
     weights = {
-        f"Weights of {encoder}": documents[step]["upstream"]["encoder"]
-        for (encoder, _), step in baselines.items()
+        f"Weights of {part.encoder_label}": documents[part.baseline]["upstream"]["encoder"]
+        for part in parts
+        if part.baseline
     }
-    sources = {
-        f"Text of {task}": texts[step]["corpus_fingerprint"] for task, step in corpora.items()
+    texts = {
+        f"Text of {task}": documents[step]["corpus_fingerprint"] for task, step in corpora.items()
     }
     tokens = {f"Text of {task}, tokenised": found[step].digest for task, step in corpora.items()}
     return Provenance(
@@ -69,11 +69,9 @@ def provenance(
         command=invocation.command,
         machine=machine(),
         run_seconds=time.time() - invocation.started,
-        computing_seconds=sum(
-            document.get("seconds", 0.0) for document in (*documents.values(), *texts.values())
-        ),
+        computing_seconds=sum(document.get("seconds", 0.0) for document in documents.values()),
         commit=commit(),
-        digests={**weights, **sources, **tokens},
+        digests={**weights, **texts, **tokens},
     )
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
@@ -23,6 +23,21 @@ from papa.study.store import Store, cache_key
 from papa.workers.group import WorkerGroup
 
 _ASKED_AT_ONCE = 16
+
+
+_Of = TypeVar("_Of")
+_Found = TypeVar("_Found")
+
+
+def in_threads(
+    function: Callable[[_Of], _Found], values: Iterable[_Of], threads: int
+) -> Iterator[_Found]:
+    """``function`` of each value, in their order; after an error no further one is begun."""
+    executor = ThreadPoolExecutor(threads)
+    try:
+        yield from executor.map(function, values)
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +105,8 @@ class Step(ABC):
 
     def found(self, store: Store) -> dict[Step, ArtifactReference]:
         """The artifacts that it reads; an ArtifactError where one is not complete."""
-        with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
-            return dict(
-                zip(
-                    self.needs,
-                    threads.map(lambda step: step.reference(store), self.needs),
-                    strict=True,
-                )
-            )
+        found = in_threads(lambda step: step.reference(store), self.needs, _ASKED_AT_ONCE)
+        return dict(zip(self.needs, found, strict=True))
 
     def is_complete(self, store: Store) -> bool:
         """Whether there is nothing left to do."""

@@ -17,7 +17,7 @@ from papa.spec.orders import is_label_free, scored_by, without_name
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.study import costs
 from papa.study.aggregate import Aggregate
-from papa.study.average import Average, Averaged
+from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived, Given, Matrices, MeanQK
 from papa.study.inputs import StudyInputs, averaged_text
@@ -25,44 +25,12 @@ from papa.study.outputs import Distances, OnTheFly, Outputs, ReusedBefore, Strea
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rankings import ranking_steps
-from papa.study.results import ProbedCell
+from papa.study.results import StudyPart
 from papa.study.score_heads import Ranking, ScoreHeads
 from papa.study.step import Step
 from papa.study.tokenise import Tokenise
 
 _Of = TypeVar("_Of", bound=Step)
-
-
-@dataclass(frozen=True)
-class StudyPart:
-    """One encoder on one task, and its steps.
-
-    Attributes:
-        constants: the steps that make constant matrices, by their label.
-        rankings: what scores heads, λ or a method, which every kind of constants shares: by ranking
-            seed; none where no cell needs it.
-        baseline: what its scores are worth; None for a model's own head, which no probe's baselines
-            fit.
-    """
-
-    encoder_label: str
-    encoder: EncoderReference
-    task: TaskSpec
-    cells: tuple[ProbedCell, ...]
-    constants: Mapping[str, Step]
-    rankings: Mapping[str, Mapping[int, Ranking]]
-    baseline: Baseline | None
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """The encoder's label and the task's name."""
-        return self.encoder_label, self.task.name
-
-    @property
-    def averaged(self) -> list[Averaged]:
-        """Its average, where a cell uses it."""
-        averages = [step for label, step in self.constants.items() if label == "average"]
-        return [Averaged(self.encoder_label, self.encoder, self.task, step) for step in averages]
 
 
 @dataclass(frozen=True)
@@ -76,10 +44,8 @@ class StudySteps:
 
     @property
     def cells(self) -> dict[Cell, tuple[Probe | Own, ...]]:
-        """What scores each cell: one step for all seeds, or one per seed where each has its own
-        constant heads. Cells that share a result share its steps.
-        """
-        return {probed.cell: probed.probes for part in self.parts for probed in part.cells}
+        """The steps that score each cell."""
+        return {cell: probes for part in self.parts for cell, probes in part.cells.items()}
 
 
 def study_steps(inputs: StudyInputs) -> StudySteps:
@@ -97,19 +63,9 @@ class _Builder:
         parts = tuple(
             self._part(encoder, task) for encoder in self.inputs.encoders for task in study.tasks
         )
-        cells = tuple(cell for part in parts for cell in part.cells)
-        self._once(
-            Aggregate(
-                f"aggregate · {study.name}",
-                costs.AGGREGATING * len(cells) * len(study.seeds),
-                study,
-                cells,
-                {part.pair: part.baseline for part in parts if part.baseline},
-                {task.name: self._corpus(self.inputs.encoders[0], task) for task in study.tasks},
-                tuple(averaged for part in parts for averaged in part.averaged),
-                {part.pair: part.rankings for part in parts if part.rankings},
-            )
-        )
+        flops = costs.AGGREGATING * sum(len(part.cells) for part in parts) * len(study.seeds)
+        texts = {task.name: self._corpus(self.inputs.encoders[0], task) for task in study.tasks}
+        self._once(Aggregate(f"aggregate · {study.name}", flops, study, parts, texts))
         return StudySteps(tuple(self.steps), parts)
 
     def _once(self, step: _Of) -> _Of:
@@ -122,19 +78,18 @@ class _Builder:
     def _part(self, encoder: EncoderReference, task: TaskSpec) -> StudyPart:
         """Every combination of constants, orders and fractions of one encoder on one task."""
         study, label = self.study, self.inputs.labels[encoder]
-        cells: list[ProbedCell] = []
+        cells: dict[Cell, tuple[Probe | Own, ...]] = {}
         constants: dict[str, Step] = {}
         rankings: dict[str, Mapping[int, Ranking]] = {}
         for spec, order, fraction in product(study.constants, study.orders, study.fractions):
             cell = Cell(label, task.name, spec.label, order, fraction)
-            probes = self._probes(encoder, task, spec, cell)
-            cells.append(ProbedCell(cell, task.metric, probes))
+            probes = cells[cell] = self._probes(encoder, task, spec, cell)
             if matrices := probes[0].constants:
                 constants[spec.label] = matrices
             if (method := scored_by(order)) and probes[0].rankings:
                 rankings[method] = probes[0].rankings
         baseline = None if task.head == "own" else self._baseline(encoder, task)
-        return StudyPart(label, encoder, task, tuple(cells), constants, rankings, baseline)
+        return StudyPart(label, encoder, task, cells, constants, rankings, baseline)
 
     def _corpus(
         self, encoder: EncoderReference, task: TaskSpec, masked: TaskSpec | None = None

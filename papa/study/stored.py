@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -66,17 +67,13 @@ class StoredStudy:
         from papa.study.results import results_table
 
         wanted = set(cells)
-        # A model's own head has no baseline.
         parts = [
-            part
+            replace(part, cells={cell: part.cells[cell] for cell in part.cells if cell in wanted})
             for part in self.steps.parts
+            # A model's own head has no baseline.
             if part.baseline is None or part.baseline in self.found
         ]
-        return results_table(
-            [probed for part in parts for probed in part.cells if probed.cell in wanted],
-            {part.pair: part.baseline for part in parts if part.baseline},
-            self.found,
-        )
+        return results_table(parts, self.found)
 
     @property
     def cells(self) -> list[Cell]:

@@ -11,7 +11,7 @@ import papa
 from papa.descriptions.means import Means
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.table import DESCRIPTIONS
-from papa.study.kept import keep, kept_section
+from papa.study.describe import keep, kept_section
 from papa.study.store import Store
 
 TEXTS = ["A fine film.", "Dull, and then it ends."]

@@ -13,7 +13,7 @@ from papa.encoders.reference import EncoderReference
 from papa.spec.study import HeadScores
 from papa.storage.artifacts import reference
 from papa.study.aggregate import inspected
-from papa.study.average import Averaged
+from papa.study.results import StudyPart
 from tests.study.test_keys import CONSTANTS, STUDY, TEXT
 
 SLOTS, ENCODER = (
@@ -43,8 +43,8 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     artifacts = {CONSTANTS: reference(tmp_path / "average")}
     named = HeadScores(name="mine/head", values=((0.7,),))
     study = STUDY.model_copy(update={"scores": (named,)})
-    averaged = Averaged("label", ENCODER, TEXT, CONSTANTS)
-    told = inspected(artifacts, [averaged], {}, study)
+    part = StudyPart("label", ENCODER, TEXT, {}, {"average": CONSTANTS}, {}, None)
+    told = inspected([part], artifacts, {}, study)
     table = told["heads"][0].table((1.0, 0.0))
     assert table[["head", "scores of mine/head"]].values.tolist() == [[0, 0.7]], "whatever its name"
     found = told["patterns"].iloc[0]

@@ -35,7 +35,7 @@ from papa.spec import (
 from papa.spec.cells import Cell
 from papa.spec.methods import HEAD_SCORES
 from papa.study.aggregate import Aggregate
-from papa.study.average import Average, Averaged
+from papa.study.average import Average
 from papa.study.baseline import Baseline
 from papa.study.controls import Controls, Derived, Given, MeanQK
 from papa.study.frozen_probe import FrozenProbe
@@ -43,10 +43,9 @@ from papa.study.outputs import Distances, Outputs, ReusedBefore, Streamed
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
-from papa.study.results import ProbedCell
+from papa.study.results import StudyPart
 from papa.study.score_heads import ScoreHeads
 from papa.study.step import Step
-from papa.study.steps import StudyPart
 from papa.study.tokenise import Tokenise
 from tasks.track import Track
 
@@ -98,13 +97,10 @@ STUDY = StudySpec.model_validate(
         "reference": __file__,
     }
 )
-PROBED = ProbedCell(Cell("label", "text", "average", "lambda", 0.5), "accuracy", (PROBE,))
+CELLS = {Cell("label", "text", "average", "lambda", 0.5): (PROBE,)}
 BY_SEED = {"lambda": {0: RANKING}}
-PART = StudyPart("label", ENCODER, TEXT, (PROBED,), {"average": CONSTANTS}, BY_SEED, BASELINE)
-LABEL = ("label", "text")
-AVERAGES = (Averaged("label", ENCODER, TEXT, CONSTANTS),)
-RESULTS = ({LABEL: BASELINE}, {"text": CORPUS}, AVERAGES, {LABEL: BY_SEED})
-AGGREGATE = Aggregate("g", 1.0, STUDY, (PROBED,), *RESULTS)
+PART = StudyPart("label", ENCODER, TEXT, CELLS, {"average": CONSTANTS}, BY_SEED, BASELINE)
+AGGREGATE = Aggregate("g", 1.0, STUDY, (PART,), {"text": CORPUS})
 EXAMPLES: tuple[Step, ...] = (
     CORPUS,
     Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
@@ -221,18 +217,18 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
     "aggregate": {
         "study.execution.*": "changes no result: tests/probes/test_execution.py",
-        "averages.0.encoder.name": "only in messages",
-        "averages.0.encoder.revision": "only in messages",
-        "averages.0.encoder.digest": "checked against the constants, whose digest is in the key",
-        "averages.0.encoder.model_type": "the digests of tokenizer and constants cover it",
-        "averages.0.encoder.layers": "in the constants",
-        "averages.0.encoder.heads": "in the constants",
-        "averages.0.encoder.width": "not read",
-        "averages.0.encoder.precision": "in the constants",
+        "study_parts.0.encoder.name": "only in messages",
+        "study_parts.0.encoder.revision": "only in messages",
+        "study_parts.0.encoder.digest": "checked against the steps, whose keys are in the key",
+        "study_parts.0.encoder.model_type": "the steps' keys hold it",
+        "study_parts.0.encoder.layers": "in the constants",
+        "study_parts.0.encoder.heads": "in the constants",
+        "study_parts.0.encoder.width": "not read",
+        "study_parts.0.encoder.precision": "in the constants",
         "invocation.*": "says which run wrote the report",
         **{
-            f"averages.0.task.{name}": OF_THE_STUDY
-            for name in (*ROWS, "labels", "metric", "positive", "probe.*", "own_probe", "head")
+            f"study_parts.0.task.{name}": OF_THE_STUDY
+            for name in (*ROWS, "labels", "positive", "probe.*", "own_probe", "head")
         },
     },
     "streaming": {},
@@ -295,6 +291,8 @@ def other(value: Any, annotation: Any) -> Any:
             others = {int: 7, float: 0.125, str: "other", tuple: ("other",), OwnCode: OwnCode(len)}
             others[FrozenProbe] = FROZEN
             return others[get_origin(kind) or kind]
+        case Cell():
+            return replace(value, fraction=0.25)
         case bool():
             return not value
         case int() | float():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from papa.scores.examples import influence
 from papa.spec import Order
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, published, reference
-from papa.study.results import ProbedCell, results_table
+from papa.study.results import results_table
 from tests.tasks.tracked import tracked
 
 ROWS = 80
@@ -63,22 +64,17 @@ def table(
     """The results of cells whose scores lie in these artifacts, as if steps had made them."""
     (part, _) = tracked("s", "sqlite:///none").parents
     assert part.baseline is not None
-    probes = dict.fromkeys(step for probed in part.cells for step in probed.probes)
     artifacts = dict.fromkeys(artifact for *_, scores in cells for artifact in scores)
+    probes = dict.fromkeys(part.probes)
     assert len(probes) >= len(artifacts)
     steps = dict(zip(artifacts, probes, strict=False))
-    return results_table(
-        [
-            ProbedCell(
-                Cell("model", "task", "average", order, fraction),
-                "accuracy",
-                tuple(steps[artifact] for artifact in scores),
-            )
-            for order, fraction, scores in cells
-        ],
-        {("model", "task"): part.baseline},
-        {step: artifact for artifact, step in steps.items()} | {part.baseline: reference(baseline)},
-    )
+    of_cells = {
+        Cell(*part.pair, "average", order, fraction): tuple(steps[one] for one in scores)
+        for order, fraction, scores in cells
+    }
+    part = replace(part, cells=of_cells)
+    found = {step: artifact for artifact, step in steps.items()}
+    return results_table([part], found | {part.baseline: reference(baseline)})
 
 
 def test_a_cell_has_the_scores_of_all_its_seeds_and_its_own_baselines(tmp_path: Path) -> None:

@@ -132,14 +132,13 @@ def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
             ascending = values[cell.order.removeprefix("reversed:")].ravel().argsort(kind="stable")
             chosen = ascending[::-1][:36] if "reversed" in cell.order else ascending[:36]
             assert set(probe.heads(probe.found(place))) == {divmod(int(at), 12) for at in chosen}
-    cells = [one for part in steps.parts for one in part.cells]
     artifacts = steps.steps[-1].found(place)
     assert "rank" not in {step.stage for step in steps.steps}
     report = (store / "studies" / "s" / "report.html").read_text()
     assert "distance to constant ascending (label-free)" in report
     assert "confidence ascending (label-free), reversed" in report
     assert "gradient ascending (label-free)" not in report
-    ((_, orders),) = found_orders(cells, artifacts).items()
+    ((_, orders),) = found_orders(steps.parts, artifacts).items()
     costs = {order: one.evaluations for order, one in orders.items()}
     assert costs == {"distance": 1, "reversed:confidence": None, "variance": None, "gradient": 2}
     assert {order for order, one in orders.items() if one.seconds} == {"distance", "gradient"}

@@ -37,7 +37,7 @@ KILLED = replace(Process.this(), started=1)
 
 def probe(fraction: float) -> Probe:
     """The step that scores the first encoder's cell."""
-    return next(one.probes[0] for one in FIRST.cells if one.cell.fraction == fraction)
+    return next(probes[0] for cell, probes in FIRST.cells.items() if cell.fraction == fraction)
 
 
 HALF, EIGHTH = probe(0.5).name, probe(0.125).name

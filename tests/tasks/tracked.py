@@ -92,9 +92,9 @@ def make(track: Track, store: Store, frame: pandas.DataFrame = RESULTS) -> None:
     store.make()
     rows = {(Cell.of(row), row["seed"]): row for row in frame.to_dict("records")}
     for part in track.parents:
-        for one in part.cells:
-            for step in one.probes:
-                of_seeds = [rows[one.cell, seed] for seed in step.seeds]
+        for cell, probes in part.cells.items():
+            for step in probes:
+                of_seeds = [rows[cell, seed] for seed in step.seeds]
                 heads = tuple((0, head) for head in range(of_seeds[0]["constant_heads"]))
                 scores = tuple(
                     ScoredSeed(row["seed"], row["score"], row["seconds"]) for row in of_seeds
