@@ -43,14 +43,8 @@ if TYPE_CHECKING:
 TOKENISE_VERSION = 3
 """Raised whenever the same rows would give other tokens, slots or labels."""
 STAGE = "tokenise"
-"""The stage's name in the metadata; before it was spelled as everywhere else it was the second, in
-corpora as good.
-"""
 CORPUS = "corpus.json"
-"""What a corpus holds besides its tokens. It is a file so that the artifact's digest, by which
-later stages know the corpus, covers all that they read of it; the metadata repeats it for readers
-who need no token.
-"""
+"""What a corpus holds besides its tokens: a file, so that the artifact's digest covers it."""
 
 
 @runtime_checkable
@@ -67,12 +61,8 @@ class TokenizerOwner(Protocol):
 
 @dataclass(frozen=True)
 class TokenisedCorpus:
-    """Both splits of one task, laid out for one tokenizer.
-
-    Attributes:
-        label_names: the classes' names; None for regression and masked language models.
-        metadata: task, layout, digests of tokenizer and source, counts of rows, tokens, labelled
-            tokens, cut texts and words, notes.
+    """Both splits of one task, laid out for one tokenizer; the classes' names are None for
+    regression and masked language models.
     """
 
     folder: Path
@@ -82,7 +72,6 @@ class TokenisedCorpus:
     metadata: dict[str, Any]
 
     def split(self, name: Split) -> TokenisedSplit:
-        """The training or the validation rows."""
         shards = self.metadata["shards"][name]
         return TokenisedSplit(
             shards=tuple(self.folder / shard["file"] for shard in shards),
@@ -106,28 +95,24 @@ def load_corpus(folder: Path) -> TokenisedCorpus:
             f"{folder} holds no {CORPUS} that its digests cover: delete {folder} and run again"
         )
     with reading(folder):
-        return _read(folder, metadata)
-
-
-def _read(folder: Path, metadata: Mapping[str, Any]) -> TokenisedCorpus:
-    held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
-    for shard in (shard for name in SPLITS for shard in held["shards"][name]):
-        if shard["file"] not in metadata["files"]:
-            raise ArtifactError(
-                f"{folder} names a shard {shard['file']!r} that is none of its files: delete "
-                f"{folder} and run again"
-            )
-    names = held["label_names"]
-    corpus = TokenisedCorpus(
-        folder=folder,
-        kind=held["kind"],
-        slots=held["slots"],
-        label_names=None if names is None else tuple(names),
-        metadata={**metadata, **held},
-    )
-    for name in SPLITS:
-        corpus.split(name).check(None if names is None else len(names))
-    return corpus
+        held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
+        for shard in (shard for name in SPLITS for shard in held["shards"][name]):
+            if shard["file"] not in metadata["files"]:
+                raise ArtifactError(
+                    f"{folder} names a shard {shard['file']!r} that is none of its files: delete "
+                    f"{folder} and run again"
+                )
+        names = held["label_names"]
+        corpus = TokenisedCorpus(
+            folder=folder,
+            kind=held["kind"],
+            slots=held["slots"],
+            label_names=None if names is None else tuple(names),
+            metadata={**metadata, **held},
+        )
+        for name in SPLITS:
+            corpus.split(name).check(None if names is None else len(names))
+        return corpus
 
 
 def tokenise_corpus(
@@ -198,11 +183,8 @@ def tokenise_corpus(
 
 @dataclass(frozen=True)
 class RowTokens:
-    """Tokens of a row on average once it is laid out.
-
-    Attributes:
-        all: special ones included.
-        labelled: those that have a label of their own; None where nobody counted them.
+    """Tokens of a row on average once it is laid out, special ones included; and those that have a
+    label of their own, None where nobody counted them.
     """
 
     all: float
@@ -243,7 +225,7 @@ class _Writer:
         self.shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
 
     def write(self, rows: TaskRows, folder: Path, shard_rows: int) -> Iterator[int]:
-        """Write all shards of both splits, yielding the number of rows after each."""
+        """Write all shards, yielding the number of rows after each."""
         for name in SPLITS:
             table = rows.split(name)
             for index, start in enumerate(range(0, table.num_rows, shard_rows)):

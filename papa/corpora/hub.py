@@ -1,9 +1,8 @@
 """Datasets of the Hugging Face hub, or of a local folder laid out like one; dataset scripts never
 run.
 
-A configuration's splits are lists of files. The repository's README says which, or its file names
-do: the ``datasets`` library works that out, from a folder with empty files of the same names.
-Branches that the hub converts to Parquet (``refs/convert/parquet``) have no README; there a
+Which files a split has the ``datasets`` library works out, from a folder with the README and empty
+files of the same names. On branches that the hub converts to Parquet (``refs/convert/parquet``) a
 configuration is a folder and a split a folder below it. Files are read as local ones are.
 """
 
@@ -21,9 +20,9 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 import pyarrow.parquet
 
-from papa.corpora.local_files import class_names_of, format_of, names_of_classes, read_file
+from papa.corpora.local_files import format_of, read_file
 from papa.corpora.repository import README, Repository, open_repository
-from papa.corpora.table import SourceTable
+from papa.corpora.table import SourceTable, class_names_of, names_of_classes
 from papa.errors import DataError, in_one_line, nearest_first
 from papa.spec import HubSource
 
@@ -53,18 +52,19 @@ class HubSplit:
         tables = [read_file(path, None, header=True) for path in paths]
         for column in tables[0].class_names:
             tables = [table.numbered_like(tables[0], column) for table in tables]
+        try:
+            rows = pa.concat_tables([table.rows for table in tables])
+        except pa.ArrowInvalid as error:
+            reason = " ".join(str(error).split())
+            raise DataError(
+                f"{self.origin}: its files differ in their columns ({reason}): {_LOCAL}"
+            ) from None
         names = {**self.class_names, **tables[0].class_names}
-        return SourceTable(
-            rows=self._joined([table.rows for table in tables]),
-            origin=self.origin,
-            class_names=names,
-        )
+        return SourceTable(rows, self.origin, names)
 
     def look(self) -> tuple[SourceTable, int] | None:
-        """A table with the split's columns and no row, and how many rows it has; None where no file
-        says so.
-
-        Only the ends of Parquet files are fetched.
+        """A table with the split's columns and no row, and how many rows it has, by the ends of
+        Parquet files; None where files of other formats would have to be fetched.
         """
         if any(format_of(PurePosixPath(file)) != "parquet" for file in self.files):
             return None
@@ -72,27 +72,13 @@ class HubSplit:
         schema = footers[0].schema.to_arrow_schema()
         names = {**self.class_names, **class_names_of(schema, self.origin)}
         rows = sum(footer.num_rows for footer in footers)
-        return SourceTable(rows=schema.empty_table(), origin=self.origin, class_names=names), rows
-
-    def _joined(self, tables: list[pa.Table]) -> pa.Table:
-        try:
-            return pa.concat_tables(tables)
-        except pa.ArrowInvalid as error:
-            reason = " ".join(str(error).split())
-            raise DataError(
-                f"{self.origin}: its files differ in their columns ({reason}): {_LOCAL}"
-            ) from None
-
-
-def read_hub(source: HubSource, split: str) -> SourceTable:
-    """One split of a dataset; only its own files are downloaded."""
-    return split_of(source, split).read()
+        return SourceTable(schema.empty_table(), self.origin, names), rows
 
 
 def split_of(source: HubSource, split: str) -> HubSplit:
     """The files of a split; none of them is fetched."""
     repository = open_repository(source)
-    label = label_of(source)
+    label = _label_of(source)
     splits, names = _splits(source, repository.commit)
     if split not in splits:
         raise DataError(
@@ -108,8 +94,7 @@ def split_of(source: HubSource, split: str) -> HubSplit:
     return HubSplit(repository, f"dataset '{label}', split '{split}'", splits[split], names)
 
 
-def label_of(source: HubSource) -> str:
-    """The dataset as messages name it."""
+def _label_of(source: HubSource) -> str:
     name = "/".join(filter(None, (source.name, source.config)))
     return f"{name}@{source.revision}" if source.revision else name
 
@@ -120,7 +105,7 @@ Splits = tuple[dict[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]]
 @cache
 def _splits(source: HubSource, commit: str) -> Splits:
     """The files of each split of the source's configuration, and its README's class names."""
-    repository, label = open_repository(source), label_of(source)
+    repository, label = open_repository(source), _label_of(source)
     folders = _converted(repository)
     if folders:
         config = _chosen(
@@ -147,7 +132,14 @@ def _splits(source: HubSource, commit: str) -> Splits:
                 for split, files in found.items()
             }
         except (DataFilesNotFoundError, EmptyDatasetError):
-            raise DataError(f"dataset '{label}' {_what_it_holds(repository)}") from None
+            held = f"holds no data file that is read: {_LOCAL}"
+            if any(PurePosixPath(file).suffix == ".py" for file in repository.files):
+                held = (
+                    "is a script, and scripts never run: set source.revision to "
+                    f"refs/convert/parquet, where the hub keeps Parquet copies of many of them, or "
+                    f"{_LOCAL}"
+                )
+            raise DataError(f"dataset '{label}' {held}") from None
         except DataError:
             raise
         except Exception as error:  # The library raises whatever its many readers raise.
@@ -166,7 +158,6 @@ def _splits(source: HubSource, commit: str) -> Splits:
 
 
 def _chosen(config: str | None, existing: Iterable[str], default: str | None, label: str) -> str:
-    """The configuration that is meant."""
     names = list(existing)
     if config in names:
         return config
@@ -216,17 +207,7 @@ def _outline(repository: Repository) -> Iterator[str]:
         yield str(folder)
 
 
-def _what_it_holds(repository: Repository) -> str:
-    if any(PurePosixPath(file).suffix == ".py" for file in repository.files):
-        return (
-            "is a script, and scripts never run: set source.revision to refs/convert/parquet, "
-            f"where the hub keeps Parquet copies of many of them, or {_LOCAL}"
-        )
-    return f"holds no data file that is read: {_LOCAL}"
-
-
 def _footer(repository: Repository, file: str) -> pyarrow.parquet.FileMetaData:
-    """What the end of a Parquet file says of it."""
     try:
         if repository.is_here(file):
             return pa.parquet.read_metadata(repository.fetch(file))

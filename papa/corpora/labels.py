@@ -17,22 +17,19 @@ _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and 
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """The labels of one split, one per row (or one per word, flat).
-
-    Attributes:
-        values: strings, integers, floats or booleans.
-        row_of: for flat labels of words, the row of each; None where a label is a row's.
-    """
+    """The labels of one split, one per row; or one per word, flat, with the row of each."""
 
     values: pa.Array
     origin: str
     column: str
     row_of: np.ndarray | None = None
 
+    def row(self, index: int) -> int:
+        """The row of the label with that index."""
+        return index if self.row_of is None else int(self.row_of[index])
+
     def location(self, index: int) -> str:
-        """Where the label with that index stands; rows are counted from 1."""
-        row = index if self.row_of is None else int(self.row_of[index])
-        return f"{self.origin}: row {row + 1}"
+        return f"{self.origin}: row {self.row(index) + 1}"
 
 
 def to_classes(
@@ -51,40 +48,40 @@ def to_classes(
     is other text, such as 007. Without names, the classes are the sorted distinct training labels.
     With names, a class may be absent from the training rows (a small sample of them, say).
     """
-    columns = [_decoded(train), _decoded(validation)]
-    texts = [pc.unique(side.values).to_pylist() for side in columns if _is_text(side.values.type)]
+    columns = (train, validation)
+    texts = [pc.unique(side.values).to_pylist() for side in columns if is_text(side.values.type)]
     as_text = any(
         found and not (set(found) - set(declared or ()) and all(map(_is_integer, found)))
         for found in texts
     )
     sides = [_plain(side, as_text) for side in columns]
-    kinds = [pa.types.is_integer(side.type) for side in sides]
+    kinds = ["integers" if pa.types.is_integer(side.type) else "strings" for side in sides]
     if kinds[0] != kinds[1]:
         raise DataError(
-            f"{validation.origin}: column '{validation.column}' holds {_kind(kinds[1])} where "
-            f"{train.origin} holds {_kind(kinds[0])}: spell the labels alike in both splits"
+            f"{validation.origin}: column '{validation.column}' holds {kinds[1]} where "
+            f"{train.origin} holds {kinds[0]}: spell the labels alike in both splits"
         )
     names = tuple(declared or given or ())
-    if kinds[0] and names:
-        for side, values in zip((train, validation), sides, strict=True):
-            _check_range(side, values, len(names))
-        first, second = (values.to_numpy(zero_copy_only=False).astype(np.int64) for values in sides)
-        return first, second, names
-    # Strings, or integers without names: classes are looked up among the names.
+    numbered = bool(names) and kinds[0] == "integers"
+    # Strings, or integers without names, are looked up among the names.
     known = pa.array(names, pa.string()) if names else _distinct(sides[0])
     numbers = []
-    for side, values in zip((train, validation), sides, strict=True):
-        index = pc.index_in(values, value_set=known.cast(values.type))
-        if index.null_count:
-            _unknown(side, values, index, known, by_task=bool(names))
-        numbers.append(index.to_numpy(zero_copy_only=False).astype(np.int64))
-    return numbers[0], numbers[1], tuple(str(value) for value in known.to_pylist())
+    for side, values in zip(columns, sides, strict=True):
+        if numbered:
+            _check_range(side, values, len(names))
+        else:
+            found = pc.index_in(values, value_set=known.cast(values.type))
+            if found.null_count:
+                _unknown(side, values, found, known, by_task=bool(names))
+            values = found
+        numbers.append(values.to_numpy(zero_copy_only=False).astype(np.int64))
+    return numbers[0], numbers[1], tuple(map(str, known.to_pylist()))
 
 
 def to_numbers(side: LabelColumn) -> np.ndarray:
     """Labels of a regression task as float32."""
     values = side.values
-    if _is_text(values.type):
+    if is_text(values.type):
         for index, value in enumerate(values.to_pylist()):
             if not _is_number(value):
                 raise DataError(
@@ -115,7 +112,7 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
 def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
     """The labels as int64 or as strings."""
     values = side.values
-    if _is_text(values.type):
+    if is_text(values.type):
         values = values.cast(pa.large_string())
         empty = values.index("").as_py()
         if empty >= 0:
@@ -140,11 +137,7 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
                 f"{side.location(int(large[0]))} has {numbers[large[0]]} as '{side.column}', and "
                 "numbers this large are not exact: number the classes from 0, or name them"
             )
-    if not (
-        pa.types.is_integer(values.type)
-        or pa.types.is_floating(values.type)
-        or pa.types.is_boolean(values.type)
-    ):
+    if not _is_numeric(values.type):
         raise DataError(
             f"{side.origin}: column '{side.column}' holds {shortened(values.type)}, not labels: "
             "give integers or strings"
@@ -153,15 +146,6 @@ def _plain(side: LabelColumn, as_text: bool) -> pa.Array:
     if len(integers) and pc.all(pc.equal(integers, -1)).as_py():
         raise DataError(f"{side.origin}: every '{side.column}' is -1: {_HIDDEN}")
     return integers
-
-
-def _decoded(side: LabelColumn) -> LabelColumn:
-    values = side.values
-    return (
-        replace(side, values=values.dictionary_decode())
-        if pa.types.is_dictionary(values.type)
-        else side
-    )
 
 
 def _integers(side: LabelColumn, values: pa.Array) -> pa.Array:
@@ -214,11 +198,7 @@ def _unknown(
     raise DataError(f"{side.location(first)} has a label that no training row has: {found}: {hint}")
 
 
-def _kind(integers: bool) -> str:
-    return "integers" if integers else "strings"
-
-
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
@@ -238,33 +218,46 @@ def _is_number(value: str) -> bool:
 _TAG = re.compile(r"O|([BI])-(.+)")
 
 
-def to_iob2(rows: Sequence[Sequence[str]], origin: str) -> tuple[list[list[str]], int]:
-    """Tags in IOB2, and how many had to change.
+def to_iob2(side: LabelColumn, names: Sequence[str] | None) -> tuple[LabelColumn, int]:
+    """Tags of words in IOB2, and how many had to change; integers, which ``names`` spells, stay
+    integers.
 
     In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity
     begins with ``I-`` unless it follows another of its type. Reading an ``I-X`` that continues
     nothing as the beginning of an entity loses nothing, and is what the CoNLL scorer does too.
     """
-    converted: list[list[str]] = []
-    changed = 0
-    for number, tags in enumerate(rows, start=1):
-        row: list[str] = []
-        inside: str | None = None
-        for tag in tags:
-            match = _TAG.fullmatch(tag)
-            if match is None:
-                raise DataError(
-                    f"{origin}: row {number} has the tag {shown(tag)}, which is not IOB2 (O, "
-                    "B-TYPE or I-TYPE): convert the tags, or score them with metric token_f1"
-                )
-            prefix, kind = match.groups()
-            if prefix == "I" and kind != inside:
-                tag = f"B-{kind}"
-                changed += 1
-            inside = kind
-            row.append(tag)
-        converted.append(row)
-    return converted, changed
+    numbered, tags = pa.types.is_integer(side.values.type), side.values.to_pylist()
+    if numbered and names is None:
+        raise DataError(
+            f"{side.origin}: the entity tags are integers without names, and metric entity_f1 "
+            "needs names such as O, B-PER, I-PER: set the task's labels"
+        )
+    if numbered and names is not None and all(0 <= tag < len(names) for tag in tags):
+        tags = [names[tag] for tag in tags]
+    elif not is_text(side.values.type):
+        return side, 0  # What is wrong with them is said where labels are numbered.
+    changed, inside = 0, (-1, "")
+    for index, tag in enumerate(tags):
+        match = _TAG.fullmatch(tag)
+        if match is None:
+            raise DataError(
+                f"{side.location(index)} has the tag {shown(tag)}, which is not IOB2 (O, B-TYPE or "
+                "I-TYPE): convert the tags, or score them with metric token_f1"
+            )
+        entity = (side.row(index), match[2])
+        if match[1] == "I" and entity != inside:
+            tags[index] = f"B-{match[2]}"
+            changed += 1
+        inside = entity
+    if changed and numbered and names is not None:
+        if unnamed := sorted(set(tags) - set(names)):
+            raise DataError(
+                f"{side.origin}: the tags are IOB1, and in IOB2 they need names that the labels "
+                f"lack: {joined(unnamed)}: add them to the task's labels"
+            )
+        number = {name: index for index, name in enumerate(names)}
+        return replace(side, values=pa.array([number[tag] for tag in tags], pa.int64())), changed
+    return (replace(side, values=pa.array(tags, pa.large_string())) if changed else side), changed
 
 
 SHIFTED = 0.25

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import islice
+from contextlib import contextmanager, suppress
+from itertools import count, islice
 from pathlib import Path, PurePath
 from typing import Literal
 
@@ -14,8 +15,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from papa.corpora.limits import ROW_BYTES, check_lines, one_sentence
-from papa.corpora.table import SourceTable, memory_mapped
+from papa.corpora.table import SourceTable, class_names_of, memory_mapped
 from papa.errors import DataError, in_one_line
 
 FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"]
@@ -33,6 +33,10 @@ _FORMATS: dict[str, FileFormat] = {
     ".bio": "conll",
     ".iob": "conll",
 }
+ROW_BYTES = 4 * 1024 * 1024
+"""Of a row at most, as a damaged file would take the memory, the time or the process."""
+_DEPTH = 32
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 _BLOCK = 64 * 1024 * 1024
 """Bytes parsed at once where the whole file has to be."""
 _SMALL_BLOCK = 256 * 1024
@@ -43,15 +47,13 @@ _POOL = pa.system_memory_pool()
 
 
 def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceTable:
-    """The rows of a local file.
+    """The rows of a local file, UTF-8 unless Parquet.
 
-    Plain text gives one row a line in column ``text``; blank lines are skipped, every other line is
-    kept, headings such as ``= Robert Boulter =`` included, as they are text of the corpus. CoNLL
-    files give one row a sentence, with columns "0", "1", … of words or tags. Columns of csv and tsv
-    are strings; tsv knows no quotes, as in GLUE.
+    Plain text gives one row a line in column ``text``, headings such as ``= Robert Boulter =``
+    included; blank lines are skipped. CoNLL files give one row a sentence, with columns "0", "1", …
+    of words or tags. Columns of csv and tsv are strings; tsv knows no quotes, as in GLUE.
 
     Args:
-        path: the file, UTF-8 unless Parquet.
         format: how it is written; None takes it from the suffix.
         header: whether csv and tsv start with column names; without them columns are "0", "1", …
     """
@@ -67,23 +69,64 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
         )
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: give a file with at least one row")
-    table = _parsed(path, chosen, header)
+    with one_sentence(path):
+        if chosen != "parquet":
+            check_lines(path, json=chosen == "jsonl")
+        if chosen in ("csv", "tsv"):
+            table = _separated(path, "," if chosen == "csv" else "\t", header=header)
+        else:
+            table = _READERS[chosen](path)
     return SourceTable(rows=table, origin=str(path), class_names=class_names_of(table.schema, path))
 
 
-def _parsed(path: Path, format: FileFormat, header: bool) -> pa.Table:
-    readers: dict[str, Callable[[], pa.Table]] = {
-        "jsonl": lambda: _jsonl(path),
-        "csv": lambda: _separated(path, ",", header=header),
-        "tsv": lambda: _separated(path, "\t", header=header),
-        "parquet": lambda: _parquet(path),
-        "text": lambda: _text(path),
-        "conll": lambda: _conll(path),
-    }
-    with one_sentence(path):
-        if format != "parquet":
-            check_lines(path, json=format == "jsonl")
-        return readers[format]()
+@contextmanager
+def one_sentence(origin: object) -> Iterator[None]:
+    """Whatever a library raises inside on the content of ``origin`` becomes one sentence."""
+    try:
+        yield
+    except UnicodeError as error:
+        raise DataError(f"{origin} is not UTF-8 ({error}): convert it") from None
+    except (pa.ArrowException, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise DataError(
+            f"{origin} cannot be read ({in_one_line(error)}): mend the data or set the task's "
+            "columns to fit it"
+        ) from None
+
+
+def check_lines(path: Path, *, json: bool) -> None:
+    """Refuse lines that are too long or, of JSON, nested too deeply; a line is a row, or a part of
+    one.
+    """
+    with path.open("rb") as file:
+        for number in count(1):
+            line = file.readline(ROW_BYTES + 1)
+            if not line:
+                return
+            if len(line) > ROW_BYTES:
+                raise DataError(
+                    f"{path}: line {number} has more than {ROW_BYTES:,} bytes: cut the text of "
+                    "this row"
+                )
+            if (
+                json
+                and line.count(b"[") + line.count(b"{") > _DEPTH
+                and (depth := _depth(line)) > _DEPTH
+            ):
+                raise DataError(
+                    f"{path}: line {number} is nested {depth:,} deep, at most {_DEPTH} are read: "
+                    "write one flat JSON object a line"
+                )
+
+
+def _depth(line: bytes) -> int:
+    depth = deepest = 0
+    for character in _STRING.sub(b"", line):
+        if character in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in b"]}":
+            depth -= 1
+    return deepest
 
 
 def format_of(path: PurePath) -> FileFormat | None:
@@ -95,40 +138,29 @@ def _jsonl(path: Path) -> pa.Table:
     # What follows the first block may hold other types, or a row longer than a block; or the file
     # is damaged.
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return _streamed_jsonl(path)
-    return _whole_jsonl(path)
-
-
-def _streamed_jsonl(path: Path) -> pa.Table:
-    read = pa.json.ReadOptions(block_size=_SMALL_BLOCK)
-    with pa.json.open_json(path, read_options=read, memory_pool=_POOL) as reader:
-        schema = pa.schema([(field.name, _as_text(field.type)) for field in reader.schema])
-        if schema == reader.schema:
-            return memory_mapped(reader, schema)
-    # Arrow reads text that looks like dates as dates.
-    parse = pa.json.ParseOptions(explicit_schema=schema)
-    with pa.json.open_json(
-        path, read_options=read, parse_options=parse, memory_pool=_POOL
-    ) as reader:
-        return memory_mapped(reader, schema)
-
-
-def _whole_jsonl(path: Path) -> pa.Table:
+        read = pa.json.ReadOptions(block_size=_SMALL_BLOCK)
+        with pa.json.open_json(path, read_options=read, memory_pool=_POOL) as reader:
+            parse = _dates_as_text(reader.schema)
+        with pa.json.open_json(
+            path, read_options=read, parse_options=parse, memory_pool=_POOL
+        ) as reader:
+            return memory_mapped(reader, reader.schema)
     read = pa.json.ReadOptions(block_size=_BLOCK)
     try:
         table = pa.json.read_json(path, read_options=read)
-        dates = {
-            field.name: text
-            for field in table.schema
-            if (text := _as_text(field.type)) != field.type
-        }
-        if dates:
-            parse = pa.json.ParseOptions(explicit_schema=pa.schema(list(dates.items())))
+        parse = _dates_as_text(table.schema)
+        if parse.explicit_schema != table.schema:
             table = pa.json.read_json(path, read_options=read, parse_options=parse)
         table.validate(full=True)  # Arrow takes any bytes for text until asked.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(_what_is_wrong_with_jsonl(path, error)) from None
     return table
+
+
+def _dates_as_text(schema: pa.Schema) -> pa.json.ParseOptions:
+    """Arrow takes text that looks like dates for dates."""
+    types = [(field.name, _as_text(field.type)) for field in schema]
+    return pa.json.ParseOptions(explicit_schema=pa.schema(types))
 
 
 def _as_text(kind: pa.DataType) -> pa.DataType:
@@ -143,13 +175,12 @@ def _what_is_wrong_with_jsonl(path: Path, error: Exception) -> str:
             continue
         try:
             value = json.loads(line)
+            if isinstance(value, dict):
+                continue
+            wrong = f"holds a {type(value).__name__}, not an object"
         except ValueError as problem:
-            return f"{path}: line {number} is not JSON ({problem}): write one JSON object a line"
-        if not isinstance(value, dict):
-            kind = type(value).__name__
-            return (
-                f"{path}: line {number} holds a {kind}, not an object: write one JSON object a line"
-            )
+            wrong = f"is not JSON ({problem})"
+        return f"{path}: line {number} {wrong}: write one JSON object a line"
     return (
         f"{path}: its lines do not fit one another ({in_one_line(error)}): give each column one "
         "type in all rows"
@@ -167,9 +198,13 @@ def _separated(path: Path, delimiter: str, *, header: bool) -> pa.Table:
         too_long = f"a row has more than {ROW_BYTES:,} bytes"
         reason = too_long if "straddl" in str(error) else in_one_line(error)
         kind = "csv" if delimiter == "," else "tsv"
-        raise DataError(
-            f"{path} cannot be read as {kind} ({reason}): mend the file or set source.format"
-        ) from None
+        raise _not_read_as(kind, path, reason) from None
+
+
+def _not_read_as(kind: str, path: Path, reason: str) -> DataError:
+    return DataError(
+        f"{path} cannot be read as {kind} ({reason}): mend the file or set source.format"
+    )
 
 
 def _streamed(path: Path, delimiter: str, *, header: bool, block: int) -> pa.Table:
@@ -198,10 +233,7 @@ def _parquet(path: Path) -> pa.Table:
         table = pa.parquet.read_table(path)
         table.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(
-            f"{path} cannot be read as Parquet ({in_one_line(error)}): mend the file or set "
-            "source.format"
-        ) from None
+        raise _not_read_as("Parquet", path, in_one_line(error)) from None
     return table
 
 
@@ -221,16 +253,14 @@ def _batches_of_lines(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _conll(path: Path) -> pa.Table:
-    sentences: list[list[list[str]]] = []
-    sentence: list[list[str]] = []
+    sentences: list[list[list[str]]] = [[]]
     width: int | None = None
     for number, line in enumerate(_lines(path), start=1):
         # Spaces alone: a word may hold another white space, such as one that does not break.
         fields = line.split("\t") if "\t" in line else [field for field in line.split(" ") if field]
         if not line.strip() or fields[0] == "-DOCSTART-":
-            if sentence:
-                sentences.append(sentence)
-            sentence = []
+            if sentences[-1]:
+                sentences.append([])
             continue
         fields = [field.strip() for field in fields]
         width = width or len(fields)
@@ -239,16 +269,23 @@ def _conll(path: Path) -> pa.Table:
                 f"{path}: line {number} has {len(fields)} columns where the lines before have "
                 f"{width}: write each word on a line of its own with the same columns"
             )
-        sentence.append(fields)
-    if sentence:
-        sentences.append(sentence)
+        sentences[-1].append(fields)
     columns = {
         str(index): pa.array(
-            [[word[index] for word in words] for words in sentences], pa.list_(pa.string())
+            [[word[index] for word in words] for words in sentences if words],
+            pa.list_(pa.string()),
         )
         for index in range(width or 0)
     }
     return pa.table(columns)
+
+
+_READERS: dict[str, Callable[[Path], pa.Table]] = {
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "text": _text,
+    "conll": _conll,
+}
 
 
 def _lines(path: Path) -> list[str]:
@@ -256,30 +293,3 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 (byte {error.start}): convert it") from None
-
-
-def class_names_of(schema: pa.Schema, origin: object) -> dict[str, tuple[str, ...]]:
-    """The class names that the ``datasets`` library leaves in the files it writes."""
-    if b"huggingface" not in (schema.metadata or {}):
-        return {}
-    from datasets import Features
-
-    try:
-        return names_of_classes(Features.from_arrow_schema(schema))
-    except Exception as error:  # It believes whatever the file says.
-        raise DataError(
-            f"{origin}: what the datasets library left in it of its columns is damaged "
-            f"({type(error).__name__}): write the file again"
-        ) from None
-
-
-def names_of_classes(features: object) -> dict[str, tuple[str, ...]]:
-    """Column → class names, for columns of a ``datasets.Features`` of classes or lists of them."""
-    from datasets import ClassLabel
-
-    named = {}
-    for column, feature in dict(features).items():  # type: ignore[call-overload]
-        inner = getattr(feature, "feature", feature)
-        if isinstance(inner, ClassLabel) and inner.names:
-            named[column] = tuple(inner.names)
-    return named

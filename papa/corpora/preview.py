@@ -1,8 +1,5 @@
-"""What a task's source holds, before anything is computed: its columns, its labels and how many
-rows it has.
-
-Local files are read, and small ones of the hub, which a run needs anyway. Of large ones on the hub
-only the ends are fetched: what they say of columns and classes is checked, single labels are not.
+"""What a task's source holds, before anything is computed: local and small files are read, of large
+ones on the hub only the ends, which tell columns and classes, not single labels.
 """
 
 from __future__ import annotations
@@ -73,7 +70,15 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
         )
     for name in filter(None, task.columns.model_dump().values()):
         lacking = [table for table in tables.values() if name not in table.rows.column_names]
-        problems += _missing(name, lacking)
+        if lacking:
+            where = " and ".join(table.origin for table in lacking)
+            existing = nearest_first(name, lacking[0].rows.column_names)
+            problems.append(
+                DataError(
+                    f"{where}: no column '{name}' (found: {existing}): set the task's columns to "
+                    "fit it"
+                )
+            )
     if problems or len(tables) < len(SPLITS):
         return (None, problems) if problems else (Preview(None, task.labels, unchecked[0]), [])
     try:
@@ -107,17 +112,6 @@ def _far(task: TaskSpec, problems: list[DataError]) -> dict[Split, HubSplit]:
                 problems.append(error)
     large = sum(split.bytes_to_fetch for split in splits.values()) > SMALL_BYTES
     return splits if large else {}
-
-
-def _missing(name: str, tables: list[SourceTable]) -> list[DataError]:
-    """One problem for a column that is in neither split."""
-    if not tables:
-        return []
-    where = " and ".join(table.origin for table in tables)
-    found = nearest_first(name, tables[0].rows.column_names)
-    return [
-        DataError(f"{where}: no column '{name}' (found: {found}): set the task's columns to fit it")
-    ]
 
 
 def _of_columns(

@@ -1,9 +1,5 @@
-"""A dataset's repository at one commit: its files, listed and fetched one by one into the hub's own
-cache.
-
-The cache of ``huggingface_hub`` keeps which commit a branch stood for, what lies in it and what was
-fetched, so that all of it is there again when the hub is gone. A local folder laid out like a
-repository takes its place.
+"""A dataset's repository at one commit, or a folder laid out like one: its files, fetched one by
+one into the cache of ``huggingface_hub``, which keeps all that is needed when the hub is gone.
 """
 
 from __future__ import annotations
@@ -13,16 +9,15 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
-from typing import TypeGuard
+from pathlib import Path
 
 from papa.errors import DataError, HubUnreachableError
 from papa.hub_errors import PATIENCE, download_bar, hub_errors
 from papa.spec import HubSource
 from papa.storage.artifacts import sha256_of_file, sha256_of_json
+from papa.storage.metadata import is_plain
 
 README = "README.md"
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _TAIL = 65_536
 """Bytes at a file's end that hold most Parquet footers."""
 
@@ -80,12 +75,10 @@ class Repository:
 
 
 def open_repository(source: HubSource) -> Repository:
-    """The repository at the commit that the source's revision stands for now.
-
-    Where the hub does not answer, at the commit that it stood for when it was last asked.
+    """The repository at the commit that the source's revision stands for now; where the hub does
+    not answer, stood for when it was last asked.
     """
-    folder = Path(source.name)
-    commit = commit_of(source)
+    folder, commit = Path(source.name), commit_of(source)
     if folder.is_dir():
         sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files_of(folder)}
         return Repository(source.name, commit, sizes, local=True)
@@ -101,7 +94,9 @@ def commit_of(source: HubSource) -> str:
         return sha256_of_json(
             {str(path.relative_to(folder)): sha256_of_file(path) for path in files_of(folder)}
         )
-    return source.revision if _is_commit(source.revision) else _asked(source.name, source.revision)
+    if source.revision is not None and re.fullmatch(r"[0-9a-f]{40}", source.revision):
+        return source.revision
+    return _asked(source.name, source.revision)
 
 
 @cache
@@ -136,25 +131,14 @@ def _listed(name: str, commit: str) -> Mapping[str, int]:
         return known()
     with _hub_errors(name, commit):
         _ask(name, commit)
-        # The one call that keeps the list of files.
-        small = [README, ".gitattributes"]
-        snapshot_download(
+        snapshot_download(  # The one call that keeps the list of files.
             name,
             repo_type="dataset",
             revision=commit,
-            allow_patterns=small,
+            allow_patterns=[README, ".gitattributes"],
             tqdm_class=download_bar(),
         )
     return known()
-
-
-def is_plain(path: str) -> bool:
-    """Whether a path that the hub names stays in its repository's folder."""
-    return (
-        not PurePosixPath(path).is_absolute()
-        and ".." not in PurePosixPath(path).parts
-        and "\\" not in path
-    )
 
 
 def _ask(name: str, revision: str | None) -> None:
@@ -175,7 +159,3 @@ def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]
     return hub_errors(
         f"dataset '{name}'", f"{constants.ENDPOINT}/datasets/{name}", revision, DataError
     )
-
-
-def _is_commit(revision: str | None) -> TypeGuard[str]:
-    return revision is not None and _COMMIT.fullmatch(revision) is not None

@@ -9,24 +9,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from papa.corpora.labels import LabelColumn, split_warnings, to_classes, to_iob2, to_numbers
-from papa.corpora.limits import check_texts, check_words
+from papa.corpora.labels import (
+    LabelColumn,
+    is_text,
+    split_warnings,
+    to_classes,
+    to_iob2,
+    to_numbers,
+)
+from papa.corpora.local_files import ROW_BYTES
 from papa.corpora.sources import Split, fingerprint, read_source, source_files
 from papa.corpora.table import SourceTable, take_rows
 from papa.errors import DataError, joined, shortened
 from papa.spec import TaskSpec
-from papa.storage.watched import Watched
+from papa.storage.remembered import Watched
+
+ROW_WORDS = 65_536
+"""Words of a row at most: far beyond what an encoder reads of it."""
 
 
 @dataclass(frozen=True)
 class TaskRows:
-    """Both splits of a task.
+    """Both splits of a task: columns ``text`` (and ``text_pair``; of a similarity both texts are
+    rows) or ``words``, and ``label``: int64 classes, float32 numbers, or a list of int64 a row for
+    words. Masked language models have ``text`` alone.
 
     Attributes:
-        train: columns ``text`` (and ``text_pair``; of a similarity both texts are rows) or
-            ``words``, and ``label``: int64 classes, float32 numbers, or a list of int64 a row for
-            words. Masked language models have ``text`` alone.
-        validation: the same columns.
         label_names: the classes' names; None for regression and masked language models.
         notes: what was done to the rows on reading, for the corpus's metadata; under ``warnings``
             sentences on splits whose classes make a score hard to read.
@@ -44,9 +52,6 @@ class TaskRows:
 def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
     """Read, check, label and sample the rows of a task, whose source has the fingerprint
     ``content`` where one is given.
-
-    The labels' names are taken from all training rows, before ``train_rows`` of them are sampled;
-    ``sample_seed`` draws the samples of both splits.
     """
     files = Watched(f"the source of task '{task.name}'", source_files(task.source), DataError)
     try:
@@ -57,7 +62,9 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
 
 
 def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
-    """Check, label and sample the rows of a task's two splits."""
+    """Check, label and sample the rows of a task's two splits; the labels' names are taken from all
+    training rows.
+    """
     tables, names, notes = labelled(task, train, validation)
     notes["rows_found"] = {"train": tables[0].num_rows, "validation": tables[1].num_rows}
     chosen = [
@@ -162,14 +169,14 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
                 f"{source.origin}: row {row + 1} has {counts[row]} words in '{columns.words}' and "
                 f"{tag_counts[row]} labels in '{columns.label}': give one label a word"
             )
-        tags = row_tags.flatten()
+        row_of = np.repeat(np.arange(len(counts)), counts)
+        side = LabelColumn(row_tags.flatten(), source.origin, columns.label, row_of)
         if task.metric == "entity_f1":
-            tags, changed = _as_iob2(tags, counts, given, source.origin)
+            side, changed = to_iob2(side, given)
             if changed:
                 notes.setdefault("tags_converted_from_iob1", {})[name] = changed
-        row_of = np.repeat(np.arange(len(counts)), counts)
         words.append(row_words)
-        sides.append(LabelColumn(tags, source.origin, columns.label, row_of))
+        sides.append(side)
     first, second, names = to_classes(sides[0], sides[1], task.labels, given)
     tables = []
     for row_words, labels in zip(words, (first, second), strict=True):
@@ -178,53 +185,16 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     return (tables[0], tables[1]), names, notes
 
 
-def _as_iob2(
-    tags: pa.Array, counts: np.ndarray, names: tuple[str, ...] | None, origin: str
-) -> tuple[pa.Array, int]:
-    """Entity tags in IOB2, and how many had to change; integers stay integers."""
-    numbered = pa.types.is_integer(tags.type)
-    if not (numbered or pa.types.is_string(tags.type) or pa.types.is_large_string(tags.type)):
-        return tags, 0  # What is wrong with them is said where labels are numbered.
-    spelled = tags.to_pylist()
-    if numbered and names is None:
-        raise DataError(
-            f"{origin}: the entity tags are integers without names, and metric entity_f1 needs "
-            "names such as O, B-PER, I-PER: set the task's labels"
-        )
-    if numbered and names is not None:
-        if not all(0 <= tag < len(names) for tag in spelled):
-            return tags, 0  # Likewise.
-        spelled = [names[tag] for tag in spelled]
-    ends = np.cumsum(counts)
-    rows = [spelled[end - count : end] for end, count in zip(ends, counts, strict=True)]
-    converted, changed = to_iob2(rows, origin)
-    if not changed:
-        return tags, 0
-    flat = [tag for row in converted for tag in row]
-    if not numbered or names is None:
-        return pa.array(flat, pa.large_string()), changed
-    unnamed = sorted(set(flat) - set(names))
-    if unnamed:
-        raise DataError(
-            f"{origin}: the tags are IOB1, and in IOB2 they need names that the labels lack: "
-            f"{joined(unnamed)}: add them to the task's labels"
-        )
-    number = {name: index for index, name in enumerate(names)}
-    return pa.array([number[tag] for tag in flat], pa.int64()), changed
-
-
 def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:
     """The column of that name, which holds text."""
     assert name is not None
-    column = source.column(name)
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    texts = source.column(name)
+    if not is_text(texts.type):
         raise DataError(
-            f"{source.origin}: column '{name}' holds {shortened(kind)}, not text: set the task's "
-            "columns to fit it"
+            f"{source.origin}: column '{name}' holds {shortened(texts.type)}, not text: set the "
+            "task's columns to fit it"
         )
-    texts = column.cast(kind)
-    check_texts(texts, source.origin, name)
+    _check_sizes(pc.binary_length(texts), ROW_BYTES, "bytes", source.origin, name)
     return texts
 
 
@@ -235,7 +205,7 @@ def _lists(source: SourceTable, name: str) -> pa.Array:
             f"{source.origin}: column '{name}' holds {shortened(column.type)}, not one list a row: "
             "a task of kind 'words' needs a list of words and a list of labels in each row"
         )
-    check_words(column, source.origin, name)
+    _check_sizes(pc.list_value_length(column), ROW_WORDS, "items", source.origin, name)
     if column.flatten().null_count:
         row = next(row for row, values in enumerate(column.to_pylist(), start=1) if None in values)
         raise DataError(
@@ -247,13 +217,23 @@ def _lists(source: SourceTable, name: str) -> pa.Array:
 
 def _word_lists(source: SourceTable, name: str) -> pa.Array:
     column = _lists(source, name)
-    kind = column.type.value_type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not is_text(column.type.value_type):
         raise DataError(
             f"{source.origin}: column '{name}' holds {shortened(column.type)}, not lists of words: "
             "set the task's columns to fit it"
         )
     return column.cast(pa.large_list(pa.large_string()))
+
+
+def _check_sizes(
+    sizes: pa.Array | pa.ChunkedArray, most: int, unit: str, origin: str, column: str
+) -> None:
+    if len(sizes) and pc.max(sizes).as_py() > most:
+        row = pc.index(pc.greater(sizes, most), True).as_py()
+        raise DataError(
+            f"{origin}: row {row + 1} has {sizes[row].as_py():,} {unit} in '{column}', at most "
+            f"{most:,} are read: cut this row"
+        )
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -263,10 +243,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def sampled_rows(count: int, rows: int | None, seed: int) -> np.ndarray:
-    """The numbers of a sample of rows, drawn without repeats: int64 [min(rows, count)].
-
-    A sample stands in the order in which it was drawn, so that a smaller one of the same seed is
-    the start of a larger one. Where all rows are taken they keep their own order.
+    """The numbers of a sample of rows, drawn without repeats: int64 [min(rows, count)]; a smaller
+    one of the same seed is the start of a larger one, and all rows keep their own order.
     """
     if rows is None or rows >= count:
         return np.arange(count)

@@ -29,9 +29,9 @@ def read_source(task: TaskSpec, split: Split) -> SourceTable:
             path = source.train if split == "train" else source.validation
             table = read_file(path, source.format, header=source.header)
         case HubSource() as source:
-            from papa.corpora.hub import read_hub
+            from papa.corpora.hub import split_of
 
-            table = read_hub(source, source.train if split == "train" else source.validation)
+            table = split_of(source, source.train if split == "train" else source.validation).read()
         case _:
             table = read_reviews(split)
     if table.rows.num_rows == 0:
@@ -40,11 +40,8 @@ def read_source(task: TaskSpec, split: Split) -> SourceTable:
 
 
 def fingerprint(source: Source) -> str:
-    """A digest that changes when the source's content does; nothing is tokenised.
-
-    Local and embedded files: their bytes. Hub: name, configuration, splits and the commit that the
-    revision stands for, which is remembered for when the hub cannot be reached; the branch's own
-    name does not count.
+    """A digest that changes when the source's content does: of files their bytes; of the hub name,
+    configuration, splits and the commit that the revision stands for, not the branch's own name.
     """
     match source:
         case FilesSource():
@@ -114,10 +111,8 @@ def reviews_file() -> Path:
 
 
 def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
-    """The 8,530 sentences with source ``rotten_tomatoes``: 1,066 to validate, the rest to train on.
-
-    They are shuffled once: their order is that of their SHA-256 with a fixed seed, so it depends on
-    no library's random numbers.
+    """The 8,530 sentences with source ``rotten_tomatoes``, 1,066 of them to validate, in the order
+    of their SHA-256, which depends on no library's random numbers.
     """
     path = reviews_file()
     found = sha256_of_file(path)

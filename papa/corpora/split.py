@@ -74,21 +74,18 @@ def _read_shard(path: Path) -> tuple[PackedTokens, Labels]:
 def _check_range(what: str, values: np.ndarray, count: int | None) -> None:
     """Raises ValueError where a value is no integer from 0 to ``count`` - 1."""
     if not np.issubdtype(values.dtype, np.integer):
-        raise ValueError(f"{what} is {values.dtype}, expected an integer")
+        raise ValueError(f"{what} are {values.dtype}, expected integers")
     if len(values) and (values.min() < 0 or (count is not None and values.max() >= count)):
         raise ValueError(
-            f"{what} is {values.min()} or {values.max()}, expected 0 to "
+            f"{what} are {values.min()} to {values.max()}, expected 0 to "
             f"{'…' if count is None else count - 1}"
         )
 
 
 @dataclass(frozen=True)
 class TokenisedSplit:
-    """The rows of one split, or of one shard of it, laid out; real tokens only.
-
-    Rows keep their numbers in the split, whether the view is of the split or of a shard: ``rows``
-    lists them, and every argument called ``rows`` means them. Arrays ``[rows]`` are in the order of
-    ``rows``.
+    """The rows of one split, or of one shard of it, laid out; real tokens only. Rows keep their
+    numbers in the split: every argument called ``rows`` means them.
 
     Attributes:
         starts: the number of each shard's first row, and one past the last row of all.
@@ -113,7 +110,6 @@ class TokenisedSplit:
         return self.kind in ("words", "mlm", "causal")
 
     def shard(self, index: int) -> TokenisedSplit:
-        """The view of one shard."""
         return replace(self, shards=(self.shards[index],), starts=self.starts[index : index + 2])
 
     @cached_property
@@ -125,33 +121,24 @@ class TokenisedSplit:
         classes or words of a vocabulary.
         """
         for path, (tokens, labels), rows in zip(
-            self.shards, self._opened, np.diff(self.starts), strict=True
+            self.shards, self._opened, np.diff(self.starts).tolist(), strict=True
         ):
             count = int(tokens.lengths.sum())
-            check_form(
-                **{
-                    f"{path.name}: rows": (len(tokens.lengths), int(rows)),
-                    f"{path.name}: first lengths": (len(tokens.first_lengths), int(rows)),
-                    f"{path.name}: slots": (len(tokens.slot_ids), count),
-                    f"{path.name}: segments": (len(tokens.token_type_ids), count),
-                    f"{path.name}: tokens": (len(tokens.input_ids), count),
-                    f"{path.name}: labels": (
-                        len(labels),
-                        count if self.label_per_token else int(rows),
-                    ),
-                }
-            )
-            _check_range(f"{path.name}: a slot", tokens.slot_ids, self.slots)
-            _check_range(f"{path.name}: a token", tokens.input_ids, None)
-            _check_range(f"{path.name}: a segment", tokens.token_type_ids, 2)
-            _check_range(f"{path.name}: a length", tokens.lengths, self.slots + 1)
-            _check_range(f"{path.name}: a first length", tokens.first_lengths, self.slots + 1)
+            labelled = labels[labels != IGNORED] if self.label_per_token else labels
+            forms = {
+                "rows": (tokens.lengths, rows, self.slots + 1),
+                "first lengths": (tokens.first_lengths, rows, self.slots + 1),
+                "slots": (tokens.slot_ids, count, self.slots),
+                "segments": (tokens.token_type_ids, count, 2),
+                "tokens": (tokens.input_ids, count, None),
+            }
+            for what, (values, length, limit) in forms.items():
+                check_form(**{f"{path.name}: {what}": (len(values), length)})
+                _check_range(f"{path.name}: {what}", values, limit)
+            length = count if self.label_per_token else rows
+            check_form(**{f"{path.name}: labels": (len(labels), length)})
             if classes is not None:
-                _check_range(
-                    f"{path.name}: a label",
-                    labels[labels != IGNORED] if self.label_per_token else labels,
-                    classes,
-                )
+                _check_range(f"{path.name}: labels", labelled, classes)
 
     @cached_property
     def lengths(self) -> Int64[np.ndarray, " rows"]:
@@ -170,7 +157,6 @@ class TokenisedSplit:
 
     @cached_property
     def labels(self) -> Labels:
-        """The labels of all rows, or of all their tokens."""
         labels = np.concatenate([labels for _, labels in self._opened])
         return labels.astype(labels.dtype if labels.dtype == np.float32 else np.int64)
 

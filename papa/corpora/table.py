@@ -18,11 +18,8 @@ from papa.errors import DataError, joined, nearest_first
 
 @dataclass(frozen=True)
 class SourceTable:
-    """The rows of one split, as the source gives them.
-
-    Attributes:
-        rows: the table; nothing is renamed or converted.
-        class_names: for columns of integer classes, the names that the source gives to 0, 1, …
+    """The rows of one split, as the source gives them, and for columns of integer classes the names
+    that the source gives to 0, 1, …
     """
 
     rows: pa.Table
@@ -30,7 +27,7 @@ class SourceTable:
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """The column of that name."""
+        """The column of that name, its dictionaries decoded."""
         if name not in self.rows.column_names:
             found = nearest_first(name, self.rows.column_names)
             raise DataError(
@@ -46,7 +43,8 @@ class SourceTable:
                 f"{self.origin}: row {row} has no '{name}' (columns: "
                 f"{joined(self.rows.column_names)}): complete the row or remove it"
             )
-        return column
+        kind = _decoded(column.type)
+        return column if kind == column.type else column.cast(kind)
 
     def numbered_like(self, other: SourceTable, name: str) -> SourceTable:
         """The same rows with the integer classes of a column numbered as those of their names are
@@ -68,6 +66,12 @@ class SourceTable:
         return replace(self, rows=rows, class_names={**self.class_names, name: wanted})
 
 
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_decoded(kind.value_type)))
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
 def _renumbered(values: pa.Array, numbers: pa.Array) -> pa.Array:
     """Integers, or lists of them, with ``numbers[i]`` for i; others stay as they are."""
     if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
@@ -84,11 +88,8 @@ _ROWS_AT_ONCE = 8192
 
 
 def memory_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches of one schema as one table: as it is where there is one batch, else mapped from a
-    temporary file. All is checked, text for UTF-8 too.
-
-    The file has no name any more when this returns; its space is free again when nothing uses the
-    table.
+    """The batches of one schema as one table, checked: as it is where there is one batch, else
+    mapped from a file without a name, whose space is free again when nothing uses the table.
     """
     checked = _checked(batches)
     first = list(islice(checked, 2))
@@ -126,3 +127,30 @@ def _gathered(
         batch.take(pa.array(ascending[a:b] - start)) for batch, start, (a, b) in parts if a < b
     ]
     return pa.concat_batches(found).take(pa.array(np.argsort(order)))
+
+
+def class_names_of(schema: pa.Schema, origin: object) -> dict[str, tuple[str, ...]]:
+    """The class names that the ``datasets`` library leaves in the files it writes."""
+    if b"huggingface" not in (schema.metadata or {}):
+        return {}
+    from datasets import Features
+
+    try:
+        return names_of_classes(Features.from_arrow_schema(schema))
+    except Exception as error:  # It believes whatever the file says.
+        raise DataError(
+            f"{origin}: what the datasets library left in it of its columns is damaged "
+            f"({type(error).__name__}): write the file again"
+        ) from None
+
+
+def names_of_classes(features: object) -> dict[str, tuple[str, ...]]:
+    """Column → class names, for columns of a ``datasets.Features`` of classes or lists of them."""
+    from datasets import ClassLabel
+
+    named = {}
+    for column, feature in dict(features).items():  # type: ignore[call-overload]
+        inner = getattr(feature, "feature", feature)
+        if isinstance(inner, ClassLabel) and inner.names:
+            named[column] = tuple(inner.names)
+    return named

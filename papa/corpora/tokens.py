@@ -98,9 +98,8 @@ def masked(
     """Hide tokens as BERT was trained: the ids to show, and the labels [tokens] to restore (-100
     elsewhere).
 
-    Of each row 15 % of the tokens are chosen, at least one; 80 % of them become [MASK], 10 % a
-    random token and 10 % stay. The choice depends on the seed, the split and the row's number
-    alone, not on how rows are sharded.
+    80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay. The choice depends
+    on the seed, the split and the row's number alone, not on how rows are sharded.
     """
     mask = check_mask(special_tokens)
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))

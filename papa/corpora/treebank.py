@@ -14,8 +14,7 @@ from jaxtyping import Int
 
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one
-from papa.corpora.limits import check_lines, one_sentence
-from papa.corpora.local_files import format_of, read_file
+from papa.corpora.local_files import check_lines, format_of, one_sentence, read_file
 from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.table import SourceTable
 from papa.corpora.tokens import SpecialTokens, tokens_of_words

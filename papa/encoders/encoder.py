@@ -24,7 +24,7 @@ from papa.encoders.supported import family_of
 from papa.encoders.weights import load_model
 from papa.errors import EncoderError
 from papa.spec import Precision
-from papa.storage.watched import Watched
+from papa.storage.remembered import Watched
 
 
 class Encoder:

@@ -29,8 +29,7 @@ from papa.encoders.remembered_checks import remembered
 from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import is_complete, sha256_of_file, verify
-from papa.storage.remembered import digest_by_status, remembered_folder
-from papa.storage.watched import Watched
+from papa.storage.remembered import Watched, digest_by_status, remembered_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -30,7 +30,7 @@ from papa.encoders.files import (
 )
 from papa.errors import EncoderError, in_one_line
 from papa.storage.artifacts import is_sound, published, read_metadata
-from papa.storage.watched import Watched
+from papa.storage.remembered import Watched
 
 _POOLER = 2_000_000
 """Weights that files may lack: those of the pooler, which PAPA does not use."""

@@ -11,10 +11,9 @@ import pyarrow as pa
 from papa.attention.patterns import special_slots
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity
-from papa.corpora.local_files import names_of_classes
 from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.rows import text_column
-from papa.corpora.table import SourceTable
+from papa.corpora.table import SourceTable, names_of_classes
 from papa.corpora.tokens import tokens_of_texts
 from papa.errors import DataError, nearest_first
 from papa.library.encoder import TextEncoder

@@ -1,28 +1,48 @@
-"""Artifacts: directories that are complete or absent, and that know what they hold.
+"""Artifacts: directories of data files that are complete if and only if their ``metadata.json`` is
+there, which holds the SHA-256 of every file; reading verifies.
 
-An artifact is a directory of data files plus ``metadata.json``. It appears whole, so it is complete
-if and only if its metadata is there. The metadata carries the SHA-256 of every data file; reading
-verifies.
-
-Its *address* is a folder, or a URI such as ``s3://bucket/papa/artifacts/average/<key>``. What lies
-behind a URI is fetched into this machine's cache before it is read.
+Their *addresses* are folders or URIs; what lies behind a URI is fetched before it is read.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError, PapaError, TransientError, in_one_line
-from papa.storage.address import Address, store_at
+from papa.storage.interface import ArtifactStore
+from papa.storage.local import LocalStore
 from papa.storage.metadata import METADATA, check_files, describe, parse_metadata
 from papa.storage.metadata import sha256_of_file as sha256_of_file
 from papa.storage.metadata import sha256_of_json as sha256_of_json
+
+Address = str | Path
+
+
+def store_at(address: Address) -> ArtifactStore:
+    """What lies at an address: a folder of this machine, or what is behind a URI."""
+    text = str(address).removeprefix("file://")
+    if holds_credentials(text):
+        raise ArtifactError(
+            f"the store's address holds a user, password, key or token: {WHERE_INSTEAD}"
+        )
+    if "://" in text:
+        # Not at the top: fsspec takes a while to import.
+        from papa.storage.remote import RemoteStore
+
+        return RemoteStore(text.rstrip("/"))
+    if re.match(r"[a-z][a-z0-9+.-]+:", text):
+        raise ArtifactError(
+            f"'{text}' is no address of a store: give a folder, or a URI such as s3://bucket/prefix"
+        )
+    return LocalStore(os.path.abspath(Path(text).expanduser()))
 
 
 @dataclass(frozen=True)
@@ -40,11 +60,8 @@ class ArtifactReference:
 
 @contextmanager
 def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield a scratch directory to fill; on success add its metadata and publish it at ``address``.
-
-    On an error nothing appears at ``address`` and the scratch directory is removed. Where another
-    process published the same artifact first, the scratch directory is dropped and the one in place
-    stays.
+    """Yield a scratch directory to fill, published at ``address`` with its metadata when the block
+    ends without an error; where another process was first, what it published stays.
     """
     store = store_at(address)
     with _disk_errors(address), store.scratch() as scratch, _disk_errors(scratch.parent):
@@ -61,17 +78,15 @@ def _disk_errors(where: Address) -> Iterator[None]:
         raise
     except Exception as error:
         if _is(errno.ENOSPC, error):
-            message = (
+            raise ArtifactError(
                 f"the disk under {where} is full: free some space and run again, what is finished "
                 "stays"
-            )
-            raise ArtifactError(message) from None
+            ) from None
         if _is(errno.EROFS, error):
-            message = (
+            raise TransientError(
                 f"the disk under {where} is read-only: make it writable and run again, what is "
                 "finished stays"
-            )
-            raise TransientError(message) from None
+            ) from None
         raise
 
 
@@ -139,11 +154,8 @@ def verify(address: Address, *needed: str) -> dict[str, Any]:
 
 
 def fetched(address: Address, digest: str | None = None) -> Path:
-    """The artifact's folder on this machine, which must hold ``digest``; None takes what it holds
-    now.
-
-    What lies behind a URI is downloaded once a machine and content, and checked; a folder is
-    returned as it is.
+    """The artifact's folder on this machine, which must hold ``digest``, if any: what lies behind a
+    URI is downloaded once a machine and checked, a folder is returned as it is.
     """
     return store_at(address).fetch(digest)
 
@@ -170,9 +182,7 @@ def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
 
 
 def remove(address: Address) -> None:
-    """Remove an artifact, a folder of artifacts or a file, with this machine's copies; nothing
-    where there is none.
-
-    An artifact disappears at once: nobody sees a part of it.
+    """Remove an artifact, a folder of artifacts or a file, if there is one, with this machine's
+    copies; nobody sees a part of an artifact.
     """
     store_at(address).remove()

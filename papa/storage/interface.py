@@ -1,8 +1,5 @@
-"""Where artifacts lie: one interface, whatever lies behind an address (``papa.storage.address``).
-
-``papa.storage.local`` keeps artifacts in a folder, ``papa.storage.remote`` behind a URI that fsspec
-knows. Nothing else asks which of them it deals with; ``tests/storage/laws.py`` holds both to the
-same laws.
+"""Where artifacts lie: one interface to a folder (``local.py``) and to what is behind a URI
+(``remote.py``); ``tests/storage/laws.py`` holds both to the same laws.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _fault(document: object) -> str | None:
     if not isinstance(files, dict):
         return "'files' is not a mapping"
     for name, digest in files.items():
-        if not is_plain(name):
+        if name == METADATA or not is_plain(name):
             return f"{shown(name)} is no plain relative path inside the artifact"
         if not (isinstance(digest, str) and re.fullmatch(DIGEST, digest)):
             return f"{shown(digest)} is no SHA-256 of {shown(name)}"
@@ -170,5 +170,4 @@ def is_plain(name: str) -> bool:
         and "\\" not in name
         and not PureWindowsPath(name).drive
         and not {"", ".", ".."} & {*name.split("/")}
-        and name != METADATA
     )

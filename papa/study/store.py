@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import ArtifactError, DamagedError
-from papa.storage.address import Address, store_at
 from papa.storage.artifacts import (
+    Address,
     ArtifactReference,
     inspect,
     is_complete,
@@ -34,6 +34,7 @@ from papa.storage.artifacts import (
     reference,
     remove,
     sha256_of_json,
+    store_at,
 )
 from papa.storage.atomic import MARK
 from papa.storage.metadata import DIGEST, may_be_metadata

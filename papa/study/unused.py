@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papa.storage.address import store_at
-from papa.storage.artifacts import metadata_below
+from papa.storage.artifacts import metadata_below, store_at
 from papa.storage.atomic import MARK
 from papa.storage.interface import StoredFile
 from papa.storage.metadata import METADATA

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from papa.corpora.limits import ROW_BYTES, ROW_WORDS
-from papa.corpora.local_files import read_file
-from papa.corpora.rows import read_rows
+from papa.corpora.local_files import ROW_BYTES, read_file
+from papa.corpora.rows import ROW_WORDS, read_rows
 from papa.errors import DataError
 from papa.spec import TaskSpec
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from papa.corpora.rows import read_rows
@@ -321,6 +323,17 @@ def test_iob1_is_converted_and_reported(make_task: Make, spelling: str) -> None:
         "B-X",
     ]
     assert rows.notes["tags_converted_from_iob1"] == {"train": 2}
+
+
+def test_iob1_in_a_dictionary_is_converted(make_task: Make, tmp_path: Path) -> None:
+    tags = pa.array([["I-X", "I-X"], ["O", "B-X"]]).cast(
+        pa.list_(pa.dictionary(pa.int32(), pa.string()))
+    )
+    table = pa.table({"tokens": [["a", "b"]] * 2, "tags": tags})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    rows = read_rows(make_task(tmp_path / "rows.parquet", tmp_path / "rows.parquet", **WORDS))
+    assert rows.label_names == ("B-X", "I-X", "O")
+    assert rows.notes["tags_converted_from_iob1"] == {"train": 1, "validation": 1}
 
 
 def test_iob1_in_numbers_needs_names_for_iob2(make_task: Make) -> None:

@@ -14,12 +14,13 @@ import pytest
 from huggingface_hub import constants
 
 from papa.corpora import fingerprint, hub, repository
-from papa.corpora.hub import read_hub, split_of
+from papa.corpora.hub import split_of
 from papa.corpora.repository import commit_of
 from papa.corpora.rows import read_rows
 from papa.errors import DataError, HubUnreachableError
 from papa.spec import HubSource, TaskSpec
 from papa.spec.file import registry, resolve_study
+from papa.storage.metadata import is_plain
 from tests.hub.datasets import (
     NER,
     POS,
@@ -151,8 +152,8 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     public.publish("datasets", "nyu-mll/glue", tmp_path / "newer")
     assert commit_of(glue()) != commit
     assert fingerprint(glue()) != fingerprint(glue(revision=commit))
-    assert read_hub(glue(), "train").rows.num_rows == 6
-    assert read_hub(glue(revision=commit), "train").rows.num_rows == ROWS
+    assert split_of(glue(), "train").read().rows.num_rows == 6
+    assert split_of(glue(revision=commit), "train").read().rows.num_rows == ROWS
 
 
 @pytest.mark.parametrize("how", ["gone", "offline"])
@@ -179,16 +180,16 @@ def test_a_hub_that_was_never_reached_is_one_sentence(on_hub: Hub) -> None:
         HubUnreachableError,
         match=r"dataset 'nyu-mll/glue' is not on this machine and the hub cannot",
     ):
-        read_hub(glue(), "train")
+        split_of(glue(), "train").read()
 
 
 @pytest.mark.server
 def test_an_offline_process_says_so(hub: Hub, hub_environment: dict[str, str]) -> None:
     """In a process of its own, where the hub is switched off before its library is imported."""
     program = (
-        "from papa.corpora.hub import read_hub\nfrom papa.errors import HubUnreachableError\n"
+        "from papa.corpora.hub import split_of\nfrom papa.errors import HubUnreachableError\n"
         "from papa.spec import HubSource\n"
-        "try:\n    read_hub(HubSource(kind='hub', name='nyu-mll/glue', config='cola'), 'train')\n"
+        "try:\n    split_of(HubSource(kind='hub', name='nyu-mll/glue'), 'train')\n"
         "except HubUnreachableError as error:\n    print(error)\n"
     )
     environment = hub_environment | {"HF_HUB_OFFLINE": "1"}
@@ -214,7 +215,7 @@ def test_an_interrupted_download_goes_on(
     on_hub.publish("datasets", "nyu-mll/glue", large)
     file = "train-00000-of-00001.parquet"
     on_hub.cut(file, 50_000)
-    assert read_hub(glue(), "train").rows.num_rows == 20_000
+    assert split_of(glue(), "train").read().rows.num_rows == 20_000
     ranges = [
         request.range
         for request in on_hub.requests
@@ -261,7 +262,7 @@ def test_what_is_not_there_is_named_with_what_is(
 ) -> None:
     wanted = glue(**source)
     with pytest.raises(DataError, match=sentence) as refused:
-        read_hub(wanted, wanted.train)
+        split_of(wanted, wanted.train).read()
     assert "\n" not in str(refused.value)
     assert not [request for request in public.requests if request.path.endswith(".parquet")]
 
@@ -270,9 +271,9 @@ def test_a_missing_configuration_name_is_asked_for(public: Hub) -> None:
     with pytest.raises(
         DataError, match=r"has several configurations: set source.config to one of .*cola"
     ):
-        read_hub(HubSource(kind="hub", name="nyu-mll/glue"), "train")
+        split_of(HubSource(kind="hub", name="nyu-mll/glue"), "train").read()
     source = HubSource(kind="hub", name="leondz/wnut_17", revision=PARQUET)
-    assert read_hub(source, "train").rows.num_rows == ROWS
+    assert split_of(source, "train").read().rows.num_rows == ROWS
 
 
 def test_a_column_that_is_not_there_is_named(public: Hub) -> None:
@@ -295,13 +296,13 @@ def test_private_and_gated_datasets_say_what_to_do(
     with pytest.raises(
         DataError, match=r"'some/private' is not on the hub, or it is private: .*'hf auth login'"
     ) as one:
-        read_hub(glue(name="some/private"), "train")
+        split_of(glue(name="some/private"), "train").read()
     terms = (
         f"'some/gated' is gated: accept its licence at {on_hub.address}/datasets/some/gated, then "
         ".*'hf auth login'"
     )
     with pytest.raises(DataError, match=terms) as other:
-        read_hub(glue(name="some/gated"), "train")
+        split_of(glue(name="some/gated"), "train").read()
     assert TOKEN not in f"{one.value}{other.value}"
 
 
@@ -328,7 +329,7 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     for name in ("some/rows", str(folder)):
         sentences = "no readable list of splits|holds no data file that is read|is no file of it"
         with pytest.raises(DataError, match=sentences) as told:
-            read_hub(HubSource(kind="hub", name=name, config="one"), "train")
+            split_of(HubSource(kind="hub", name=name, config="one"), "train").read()
         assert "\n" not in str(told.value)
 
 
@@ -336,4 +337,4 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     ("path", "plain"), [("a/b.parquet", True), ("../b", False), ("/b", False), ("a/../../b", False)]
 )
 def test_names_that_lead_out_of_the_repository_are_left_out(path: str, plain: bool) -> None:
-    assert repository.is_plain(path) == plain
+    assert is_plain(path) == plain

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from papa.storage.address import store_at
-from papa.storage.artifacts import published
+from papa.storage.artifacts import published, store_at
 from papa.storage.cache import cache_folder
 from papa.storage.filesystem import filesystem
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError, TransientError
-from papa.storage.address import store_at
 from papa.storage.artifacts import (
     borrowed,
     complete_below,
@@ -26,6 +25,7 @@ from papa.storage.artifacts import (
     read_metadata,
     reference,
     remove,
+    store_at,
     verify,
 )
 from papa.storage.metadata import METADATA

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
-from papa.storage.address import store_at
 from papa.storage.artifacts import (
     complete_below,
     is_complete,
     is_sound,
     read_metadata,
     remove,
+    store_at,
     verify,
 )
 from papa.storage.metadata import METADATA

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError, PapaError, TransientError
-from papa.storage.address import store_at
-from papa.storage.artifacts import verify
+from papa.storage.artifacts import store_at, verify
 from tests.integration.s3 import S3Server
 from tests.storage.files import publish
 
