@@ -18,7 +18,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "build" / "audit"
 PERMISSIVE = re.compile(
-    r"\b(?:MIT|0?BSD|Apache|ISCL?|PSF|Python Software Foundation|Zlib|CC0|Unlicense|BSL-1\.0|HPND|CNRI-Python|LLVM)\b"  # noqa: E501
+    r"\b(?:MIT|0?BSD|Apache|ISCL?|PSF|Python Software Foundation|Zlib|CC0|Unlicense|BSL-1\.0|HPND|"
+    r"CNRI-Python|LLVM)\b"
 )
 _BETWEEN = re.compile(r"\s*(?:;|\bAND\b|\bWITH\b|[()])\s*")
 

@@ -11,10 +11,12 @@ _SCHEME = r"(?<![\w+.-])[A-Za-z][\w+.-]{1,30}:/{1,3}"
 # A secret key may hold slashes, so a colon that no port follows opens a password, which reaches to
 # the last '@'.
 _LOGIN = re.compile(
-    rf"({_SCHEME})(?:[^/\s'\"@]{{1,300}}@(?!\S{{0,300}}@)|[^/\s:@'\"]{{1,300}}:(?!\d+(?:[/?#\s]|$))[^\s'\"]{{0,300}}@)"
+    rf"({_SCHEME})(?:[^/\s'\"@]{{1,300}}@(?!\S{{0,300}}@)|"
+    rf"[^/\s:@'\"]{{1,300}}:(?!\d+(?:[/?#\s]|$))[^\s'\"]{{0,300}}@)"
 )
 _IN_QUERY = re.compile(
-    r"([?&][\w.-]{0,40}(?:token|key|secret|password|passwd|pwd|signature|credential|sig)[\w.-]{0,40}=)[^&#\s'\"]+",
+    r"([?&][\w.-]{0,40}(?:token|key|secret|password|passwd|pwd|signature|credential|sig)"
+    r"[\w.-]{0,40}=)[^&#\s'\"]+",
     re.IGNORECASE,
 )
 _KNOWN = re.compile(r"\bhf_[A-Za-z0-9]{16,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")

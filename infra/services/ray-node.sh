@@ -5,7 +5,10 @@
 #   RAY_NODE_IP, RAY_NUM_CPUS, RAY_NUM_GPUS, RAY_OBJECT_STORE_BYTES, RAY_TEMP_DIR
 set -euo pipefail
 : "${RAY_ADDRESS:?}"
-[[ -n "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ]] || { echo "ray-node.sh: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH" >&2; exit 1; }
+if [[ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ]]; then
+  echo "ray-node.sh: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH" >&2
+  exit 1
+fi
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 
 exec ray start --block --address="$RAY_ADDRESS" \

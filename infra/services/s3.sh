@@ -3,8 +3,8 @@
 # Only its S3 gateway, which asks for a key, listens beyond loopback, and only where S3_HOST says
 # so.
 #   S3_FOLDER            where the data lie
-#   S3_CONFIG            SeaweedFS's JSON file of identities: names, keys, rights; without it one is made of
-#   S3_ACCESS_KEY, S3_SECRET_KEY
+#   S3_CONFIG            SeaweedFS's JSON file of identities: names, keys, rights; without it one is
+#                        made of S3_ACCESS_KEY, S3_SECRET_KEY
 #   S3_HOST, S3_PORT     127.0.0.1 and 8333 without them
 #   S3_INNER_PORTS       seven free ports for its inner servers, from 9333 on without it
 set -euo pipefail
@@ -26,7 +26,8 @@ read -r master volume filer master_grpc volume_grpc filer_grpc s3_grpc \
 mkdir -p "$S3_FOLDER/log" "$S3_FOLDER/data"
 
 exec weed -logdir="$S3_FOLDER/log" server -dir="$S3_FOLDER/data" -ip=127.0.0.1 -ip.bind=127.0.0.1 \
-  -master.port="$master" -master.port.grpc="$master_grpc" -master.telemetry=false -master.volumeSizeLimitMB=1024 \
+  -master.port="$master" -master.port.grpc="$master_grpc" -master.telemetry=false \
+  -master.volumeSizeLimitMB=1024 \
   -volume.port="$volume" -volume.port.grpc="$volume_grpc" -volume.max=0 \
   -filer -filer.port="$filer" -filer.port.grpc="$filer_grpc" \
   -s3 -s3.ip.bind="${S3_HOST:-127.0.0.1}" -s3.port="${S3_PORT:-8333}" -s3.port.grpc="$s3_grpc" \

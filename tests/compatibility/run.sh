@@ -8,7 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 : "${VERSIONS:?must be lowest or highest}"
 python="${PYTHON:-python3}"
-folder=".cache/compatibility/$VERSIONS-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+version="$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+folder=".cache/compatibility/$VERSIONS-$version"
 constraints="constraints-lowest.txt"
 if [ "$VERSIONS" = highest ]; then
     mkdir -p "$folder"
@@ -16,8 +17,9 @@ if [ "$VERSIONS" = highest ]; then
     grep '^torch==' constraints.txt >"$constraints"
 fi
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check -c "$constraints" -e '.[dev]'
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-embedded.txt
+install=("$folder/bin/python" -m pip install --quiet --disable-pip-version-check)
+"${install[@]}" -c "$constraints" -e '.[dev]'
+"${install[@]}" --no-deps --require-hashes -r requirements-embedded.txt
 export OMP_NUM_THREADS=1
 # An old package may use what a new one of those that it needs calls deprecated.
 options=(-q -p no:cacheprovider -W default::DeprecationWarning)

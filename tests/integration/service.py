@@ -73,7 +73,8 @@ def started(
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=_environment(folder, environment), cwd=ROOT if user is None else folder,
-            stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, user=user, start_new_session=True,  # noqa: E501
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, user=user,
+            start_new_session=True,
         )  # fmt: skip
     service = Service(process, log)
     try:

@@ -57,10 +57,9 @@ def postgres(folder: Path, databases: Sequence[str] = ()) -> Iterator[Postgres]:
         for one in (folder, written):
             shutil.chown(one, user)
         _open_to_others(folder)
-    subprocess.run(
-        [initdb, "--pgdata", data, "--username=papa", f"--pwfile={written}", "--auth=scram-sha-256", "--no-sync"],  # noqa: E501
-        check=True, capture_output=True, user=user, cwd=folder,
-    )  # fmt: skip
+    options = ("--username=papa", f"--pwfile={written}", "--auth=scram-sha-256", "--no-sync")
+    command = [initdb, "--pgdata", data, *options]
+    subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
     settings = {
         "port": port,
         "listen_addresses": "127.0.0.1",
@@ -90,8 +89,9 @@ def postgres(folder: Path, databases: Sequence[str] = ()) -> Iterator[Postgres]:
 
 def create_databases(database: Postgres, names: Sequence[str]) -> None:
     """Create databases as the stack's preparation does."""
-    run([sys.executable, "-c", "import prepare, sys; prepare.create_databases(sys.argv[1], sys.argv[2:])",  # noqa: E501
-         database.url("postgres"), *names], {"PYTHONPATH": str(SCRIPTS)})  # fmt: skip
+    program = "import prepare, sys; prepare.create_databases(sys.argv[1], sys.argv[2:])"
+    command = [sys.executable, "-c", program, database.url("postgres"), *names]
+    run(command, {"PYTHONPATH": str(SCRIPTS)})
 
 
 @contextmanager

@@ -53,7 +53,8 @@ def test_prefect_asks_for_its_password(prefect: Service) -> None:
 
 
 def test_mlflow_asks_for_its_password(tracking: Service) -> None:
-    address = f"{tracking.environment['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/experiments/search?max_results=1"  # noqa: E501
+    question = "api/2.0/mlflow/experiments/search?max_results=1"
+    address = f"{tracking.environment['MLFLOW_TRACKING_URI']}/{question}"
     login = f"papa:{tracking.environment['MLFLOW_TRACKING_PASSWORD']}"
     assert [status(address, one) for one in (None, "papa:wrong", login)] == [401, 401, 200]
 
