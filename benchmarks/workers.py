@@ -24,10 +24,9 @@ from papa.progress import Progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec
 from papa.storage.artifacts import remove
 from papa.study.average import Average
-from papa.study.frozen_probe import FrozenProbe
 from papa.study.here import run_here
 from papa.study.rank import Rank
-from papa.study.score_heads import ScoreHeads
+from papa.study.score_heads import FrozenProbe, ScoreHeads
 from papa.study.step import WorkerStep, compute_step
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise

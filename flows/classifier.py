@@ -65,7 +65,7 @@ def trained_probe(
         tuple(corpus.label_names or (step.task.name,)),
         step.task.metric,
         positive_class(step.task, corpus.label_names),
-        read_examples(stored.found[step].folder)[0],
+        read_examples(stored.found[step])[0],
     )
 
 

@@ -171,9 +171,7 @@ def verdict_on(drop: Interval, max_drop: float, *, all_within: bool) -> Verdict:
 
 
 def _heads(stored: StoredStudy, cell: Cell) -> tuple[Head, ...] | None:
-    found = {
-        read_scores(stored.found[step].folder).constant_heads for step in stored.steps.cells[cell]
-    }
+    found = {read_scores(stored.found[step]).constant_heads for step in stored.steps.cells[cell]}
     return found.pop() if len(found) == 1 else None
 
 

@@ -17,7 +17,7 @@ from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.study.outputs import Outputs, ReusedBefore
+from papa.study.constants import Outputs, ReusedBefore
 from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
@@ -199,7 +199,7 @@ def _export(
 
     study = stored.inputs.study
     task, corpus = step.task, load_corpus(step.corpus.reference(stored.store).folder)
-    split, scores = corpus.split("validation"), read_scores(stored.found[step].folder)
+    split, scores = corpus.split("validation"), read_scores(stored.found[step])
     assert step.constants is not None, "of a step that can be exported"
     special = special_tokens_of(load_tokenizer(step.encoder))
     device = _device(study.execution.device)

@@ -99,7 +99,7 @@ def _original(stored: StoredStudy, cell: Cell) -> Measured | None:
         return None
     steps = stored.steps.cells[cell]
     parts = [
-        (read_scores(found.folder).scores, read_examples(found.folder))
+        (read_scores(found).scores, read_examples(found))
         for found in (stored.found[step] for step in steps)
     ]
     return measured_of(steps[0].task.metric, parts, stored.found[steps[0]].path)

@@ -13,8 +13,7 @@ from flows.terminal import say
 from papa.errors import ArtifactError
 from papa.processes import Process
 from papa.storage.artifacts import remove
-from papa.study.locks import running, words_of
-from papa.study.store import MARKER, Store, is_marked
+from papa.study.store import MARKER, Store, is_marked, running, words_of
 from papa.study.unused import Unused, survey
 
 

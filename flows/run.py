@@ -21,8 +21,7 @@ from papa.errors import TransientError
 from papa.imports import uncollected
 from papa.processes import Process
 from papa.spec import StudySpec
-from papa.study.locks import no_longer_announced
-from papa.study.store import Store
+from papa.study.store import Store, no_longer_announced
 from tasks.mlflow import tracking_address, without_password
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
 from papa.study.aggregate import SPECIFICATION, Aggregate, earlier_results, specification
 from papa.study.here import run_here
-from papa.study.locks import running
-from papa.study.store import Store, is_marked
+from papa.study.store import Store, is_marked, running
 from papa.study.stored import StoredStudy
 
 if TYPE_CHECKING:

@@ -38,9 +38,8 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import read_metadata
 from papa.study.costs import measured_rates, seconds_of
-from papa.study.locks import announced
 from papa.study.step import Session, Step
-from papa.study.store import Store
+from papa.study.store import Store, announced
 from tasks.links import page_link, run_links
 from tasks.perform import CACHED, reason, submit
 from tasks.track import Track, logged_runs

@@ -20,8 +20,7 @@ from flows.server import found_by_runs, running_server, start_own_server
 from flows.terminal import say
 from papa.errors import PapaError
 from papa.processes import Process
-from papa.study.locks import running
-from papa.study.store import Store
+from papa.study.store import Store, running
 from tasks.links import run_links
 from tasks.mlflow import connect, database_of, tracking_address, tracking_errors, without_password
 from tasks.track import curves_of

@@ -201,7 +201,7 @@ class LiveRuns:
 
     def _finish_cells(self, step: str, found: ArtifactReference) -> None:
         if children := self._children.pop(step, {}):
-            document = read_scores(found.folder)
+            document = read_scores(found)
             for entry, run in children.items():
                 self._runs.score(
                     entry, found, document, points=self._points.pop(run.info.run_id, [])

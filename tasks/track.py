@@ -228,7 +228,7 @@ class StudyRuns:
     ) -> Iterator[None]:
         """Log the score of every cell and seed, with its drop where the ``rows`` tell one."""
         steps = list(dict.fromkeys(step for _, step, _ in shown.scored))
-        read = in_threads(lambda step: read_scores(found[step].folder), steps, _AT_ONCE)
+        read = in_threads(lambda step: read_scores(found[step]), steps, _AT_ONCE)
         documents = dict(zip(steps, read, strict=True))
         score = {
             (step, scored.seed): scored.score for step in steps for scored in documents[step].scores

@@ -30,7 +30,7 @@ from papa.scores.own import OwnCode
 from papa.spec import ConstantsSpec, Order
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
-from papa.study.controls import Controls, Given, Matrices
+from papa.study.constants import Controls, Given, Matrices
 from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
 from papa.study.rank import read_lambda

@@ -161,6 +161,19 @@ def fetched(address: Address, digest: str | None = None) -> Path:
 
 
 @contextmanager
+def opened(found: ArtifactReference | Address, *needed: str) -> Iterator[Path]:
+    """The artifact's verified files on this machine, the ``needed`` ones among them; what the block
+    raises on their content becomes one sentence.
+    """
+    if not isinstance(found, ArtifactReference):
+        found = reference(found)
+    folder = found.folder
+    check_files(folder, folder, needed)
+    with reading(found.path):
+        yield folder
+
+
+@contextmanager
 def borrowed(address: Address, *needed: str) -> Iterator[Path]:
     """The artifact's verified files on this machine while the block runs; no copy stays behind."""
     with store_at(address).borrow(needed) as folder:

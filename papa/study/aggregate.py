@@ -28,12 +28,11 @@ from papa.storage.artifacts import (
 from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
 from papa.study.describe import FOLDER, digests, kept_section
-from papa.study.locks import claimed
 from papa.study.provenance import Invocation, provenance
 from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
 from papa.study.score_heads import ScoreHeads, read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep
-from papa.study.store import Store
+from papa.study.store import Store, claimed
 
 if TYPE_CHECKING:
     from papa.ranking.seeds import HeadScores, TrainedLambda

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, TaskSpec
-from papa.storage.artifacts import Address, check_form, fetched, reading, verify
+from papa.storage.artifacts import Address, ArtifactReference, check_form, opened
 from papa.study.probe import EXAMPLES, ScoredSeed, ScoringStep
 from papa.study.step import Context
 from papa.study.tokenise import open_corpus
@@ -73,15 +73,13 @@ class BaselineScores:
     seconds: float
 
 
-def read_baseline(address: Address) -> BaselineScores:
+def read_baseline(found: ArtifactReference | Address) -> BaselineScores:
     """The scores of a finished baseline."""
     from safetensors.numpy import load_file
 
     from papa.scores.baselines import ConstantAnswer
 
-    folder = fetched(address)
-    verify(folder, BASELINE, EXAMPLES)
-    with reading(folder):
+    with opened(found, BASELINE, EXAMPLES) as folder:
         document = json.loads((folder / BASELINE).read_text())
         examples = load_file(folder / EXAMPLES)
         answer, words = document["always_one_answer"], examples["word_embeddings"]

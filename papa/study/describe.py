@@ -19,11 +19,10 @@ from papa.storage.artifacts import (
     remove,
     verify,
 )
-from papa.study.locks import claimed
 from papa.study.probe import read_scores
 from papa.study.results import StudyPart
 from papa.study.step import Step
-from papa.study.store import Store
+from papa.study.store import Store, claimed
 from papa.study.tokenise import open_corpus
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ def _constant_heads(stored: StoredStudy, part: StudyPart, fraction: float) -> Se
             f"{part.task.name} with average, order '{order}' and fraction {fraction:g}: give "
             f"--fraction {' or '.join(finished) or '0'}"
         )
-    return read_scores(stored.found[steps[0]].folder).constant_heads
+    return read_scores(stored.found[steps[0]]).constant_heads
 
 
 def _described(

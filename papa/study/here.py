@@ -12,9 +12,8 @@ from papa.processes import Process
 from papa.progress import OnEpoch, Progress, ignore_progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import remove
-from papa.study.locks import announced, claimed
 from papa.study.step import Reporter, Session, Step
-from papa.study.store import Store
+from papa.study.store import Store, announced, claimed
 
 
 def make(step: Step, session: Session, damage: DamagedError | None = None) -> bool:

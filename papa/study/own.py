@@ -14,8 +14,8 @@ from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.scores.own import OwnCode, code_part
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
-from papa.storage.artifacts import ArtifactReference, reading, verify
-from papa.study.outputs import Distances, OnTheFly, Outputs, read_distances
+from papa.storage.artifacts import ArtifactReference, opened
+from papa.study.constants import Distances, OnTheFly, Outputs, read_distances
 from papa.study.probe import EXAMPLES, ProbeScores, ScoredSeed, WithConstantHeads
 from papa.study.score_heads import Ranking
 from papa.study.step import Context, Step, WorkerStep
@@ -116,10 +116,9 @@ def read_answers(found: ArtifactReference) -> tuple[Found, About]:
     """What a finished step of stage ``answers`` holds."""
     from safetensors.numpy import load_file
 
-    verify(found.folder, ANSWERS, ABOUT)
-    with reading(found.path):
-        about = TypeAdapter(About).validate_python(json.loads((found.folder / ABOUT).read_text()))
-        return load_file(found.folder / ANSWERS), about
+    with opened(found, ANSWERS, ABOUT) as folder:
+        about = TypeAdapter(About).validate_python(json.loads((folder / ABOUT).read_text()))
+        return load_file(folder / ANSWERS), about
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from papa.scores.own import OwnCode, code_part
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
 from papa.spec.values import REUSED
-from papa.storage.artifacts import Address, ArtifactReference, check_form, fetched, reading, verify
-from papa.study.outputs import Outputs, ReusedBefore
+from papa.storage.artifacts import Address, ArtifactReference, check_form, opened
+from papa.study.constants import Outputs, ReusedBefore
 from papa.study.score_heads import Ranking, read_head_scores
 from papa.study.step import Context, Step, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
@@ -231,23 +231,19 @@ class ProbeScores:
         (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
 
-def read_scores(address: Address) -> ProbeScores:
+def read_scores(found: ArtifactReference | Address) -> ProbeScores:
     """The scores of a finished probing."""
-    folder = fetched(address)
-    verify(folder, SCORES)
-    with reading(folder):
+    with opened(found, SCORES) as folder:
         return TypeAdapter(ProbeScores).validate_python(json.loads((folder / SCORES).read_text()))
 
 
-def read_examples(address: Address) -> Any:
-    """What each validation row adds to each seed's score, float64 [seeds, rows, k]:
-    ``papa.scores.examples``.
+def read_examples(found: ArtifactReference | Address) -> Any:
+    """What each validation row adds to each seed's score, float64 [seeds, rows, k]
+    (``papa.scores.examples``).
     """
     from safetensors.numpy import load_file
 
-    folder = fetched(address)
-    verify(folder)
-    with reading(folder):
+    with opened(found) as folder:
         examples = load_file(folder / EXAMPLES)["examples"]
         check_form(examples=((examples.ndim, examples.dtype), (3, float)))
         return examples

@@ -17,15 +17,15 @@ from papa.storage.artifacts import (
     borrowed,
     check_form,
     is_complete,
+    opened,
     published,
     read_metadata,
     reading,
     remove,
     sha256_of_json,
-    verify,
 )
 from papa.study.average import Average
-from papa.study.controls import Controls
+from papa.study.constants import Controls
 from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.store import Store
 from papa.study.tokenise import OnText, open_corpus
@@ -261,9 +261,8 @@ def read_lambda(
 
     by_seed = {}
     for seed, ranking in rankings.items():
-        verify(ranking.folder, LAMBDA)
-        with reading(ranking.path):
-            found = load_file(ranking.folder / LAMBDA)["lambda_by_epoch"]
+        with opened(ranking, LAMBDA) as folder:
+            found = load_file(folder / LAMBDA)["lambda_by_epoch"]
             heads = found.shape[-2:] if encoder is None else (encoder.layers, encoder.heads)
             check_form(λ=((found.shape[1:], found.dtype.kind), (heads, "f")))
             by_seed[seed] = found

@@ -106,7 +106,7 @@ def results_table(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactRefer
         }
         answer = words = None
         if part.cells and part.baseline:
-            reference = read_baseline(found[part.baseline].folder)
+            reference = read_baseline(found[part.baseline])
             answer = reference.always_one_answer
             of_words = [(reference.word_embeddings, reference.word_examples)]
             words = measured_of(metric, of_words, found[part.baseline].path)
@@ -197,7 +197,7 @@ def cached_cells(
         CachedCell(
             cell,
             kinds[cell.constants],
-            [read_scores(found[probe].folder).constant_heads for probe in probes],
+            [read_scores(found[probe]).constant_heads for probe in probes],
             encoder.heads // encoder.key_heads,
             encoder.layers * encoder.key_heads,
             part.task.most_slots,

@@ -1,4 +1,6 @@
-"""Stage ``scores``: scores of all heads by a method of ``HEAD_SCORES``."""
+"""Stage ``scores``: scores of all heads by a method of ``HEAD_SCORES``; and ``frozen_probe``: the
+task's probe on the encoder as it is, which some of them read.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,73 @@ from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES
-from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
+from papa.storage.artifacts import ArtifactReference, check_form, opened
 from papa.study.average import Average
-from papa.study.frozen_probe import FrozenProbe
 from papa.study.rank import CALL_FLOPS, Rank, read_lambda
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.store import Store
-from papa.study.tokenise import Tokenise, open_corpus
+from papa.study.tokenise import OnText, Tokenise, open_corpus
 
 if TYPE_CHECKING:
+    from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
+    from papa.probes.probes import Probe
     from papa.ranking.loss_value import Losses
     from papa.ranking.scores.asked import Asked
     from papa.ranking.seeds import HeadScores, TrainedLambda
 
+WEIGHTS = "probe.safetensors"
 VALUES, ERROR = "scores.safetensors", "{} ± 1"
 """Of a method: its values by its name, their standard error by this."""
 _FEWEST = 20
 """Evaluations in a call at least: its first computes all layers."""
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenProbe(OnText, WorkerStep):
+    """Train the probe of one seed; the methods that read it share it."""
+
+    stage: ClassVar[str] = "frozen_probe"
+    version: ClassVar[int] = 1
+    urgency: ClassVar[int] = 2
+    loads_encoder: ClassVar[bool] = True
+
+    task: TaskSpec
+    seed: int
+
+    def spec(self) -> dict[str, Any]:
+        of_task = {"kind", "labels", "slots", "metric", "probe"}
+        task = self.task.model_dump(mode="json", include=of_task)
+        return {**super().spec(), "task": task, "seed": self.seed}
+
+    def compute(self, encoder: Encoder, context: Context) -> None:
+        from safetensors.torch import save_file
+
+        from papa.ranking.scores.frozen import trained_probe
+
+        with context.scratch() as scratch:
+            probe = trained_probe(
+                encoder,
+                open_corpus(context.found[self.corpus]),
+                self.task,
+                self.seed,
+                scratch=scratch,
+                execution=context.execution,
+                progress=context.progress,
+            )
+        with context.published() as folder:
+            save_file(probe.state_dict(), folder / WEIGHTS)
+
+    def read(self, found: ArtifactReference, encoder: Encoder, corpus: TokenisedCorpus) -> Probe:
+        """The probe, on the encoder's device."""
+        from safetensors.torch import load_file
+
+        from papa.probes.evaluate import build_probe
+
+        probe = build_probe(encoder, corpus, self.task, [self.seed])
+        with opened(found, WEIGHTS) as folder:
+            probe.load_state_dict(load_file(folder / WEIGHTS))
+        return probe.requires_grad_(False).to(encoder.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,9 +247,8 @@ def read_head_scores(
         return read_lambda(rankings, encoder)
     error, found = ERROR.format(method), []
     for ranking in rankings.values():
-        verify(ranking.folder, VALUES)
-        with reading(ranking.path):
-            tensors = load_file(ranking.folder / VALUES)
+        with opened(ranking, VALUES) as folder:
+            tensors = load_file(folder / VALUES)
             values = tensors[method]
             heads = values.shape if encoder is None else (encoder.layers, encoder.heads)
             for tensor in (values, tensors.get(error, values)):

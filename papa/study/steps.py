@@ -10,23 +10,34 @@ from typing import TypeVar
 
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, Order, TaskSpec
-from papa.spec.cells import Cell, Result, constant_count
+from papa.spec.cells import Cell, Result, constant_count, partial_counts
 from papa.spec.decoders import OF_DECODERS
 from papa.spec.derived import DERIVED
-from papa.spec.orders import is_label_free, scored_by, without_name
+from papa.spec.methods import HEAD_SCORES
+from papa.spec.orders import is_label_free, needs_lambda, scored_by, without_name
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.study import costs
 from papa.study.aggregate import Aggregate
 from papa.study.average import Average
 from papa.study.baseline import Baseline
-from papa.study.controls import Controls, Derived, Given, Matrices, MeanQK
+from papa.study.constants import (
+    Controls,
+    Derived,
+    Distances,
+    Given,
+    Matrices,
+    MeanQK,
+    OnTheFly,
+    Outputs,
+    ReusedBefore,
+    Streamed,
+)
 from papa.study.inputs import StudyInputs, averaged_text
-from papa.study.outputs import Distances, OnTheFly, Outputs, ReusedBefore, Streamed
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
-from papa.study.rankings import ranking_steps
+from papa.study.rank import Rank
 from papa.study.results import StudyPart
-from papa.study.score_heads import Ranking, ScoreHeads
+from papa.study.score_heads import FrozenProbe, Ranking, ScoreHeads
 from papa.study.step import Step
 from papa.study.tokenise import Tokenise
 
@@ -150,21 +161,55 @@ class _Builder:
     def _rankings(
         self, encoder: EncoderReference, task: TaskSpec, order: Order | None
     ) -> Mapping[int, Ranking]:
-        """What gives the scores that an order follows, by ranking seed. For a probe, text without
-        labels has its words masked and restored where a method needs labels.
+        """What gives the scores that an order follows, by ranking seed, against the task's own
+        average: one order for every kind of constants, so kinds meet on the same heads.
+
+        For a probe, text without labels has its words masked and restored where a method needs
+        labels. Streamed methods share steps, of one seed where seeds would draw nothing.
         """
         method = scored_by(order) if order else None
         if method is None:
             return {}
-        size, average, masked = self.inputs.sizes[task], self._average(encoder, task), None
+        study, ranking, size = self.study, self.study.ranking, self.inputs.sizes[task]
+        name, average, masked = self._name(encoder, task), self._average(encoder, task), None
         if task.unlabelled and task.head == "probe" and not is_label_free(method):
             restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
             masked = task.model_copy(update=restored)
-        asked = encoder, self._corpus(encoder, task, masked), average, masked or task, size, method
-        found = ranking_steps(self.study, self._name(encoder, task), *asked)
-        for step in found.values():
-            if isinstance(step, ScoreHeads) and step.probe:
-                self._once(step.probe)
+        corpus = self._corpus(encoder, task, masked)
+        task, scoring = masked or task, HEAD_SCORES.get(method)
+        streamed = tuple(sorted(name for name in HEAD_SCORES if HEAD_SCORES[name].streamed))
+        shared = method in streamed and ranking.rows is None
+        seeds, heads = (
+            ranking.seeds[:1] if shared else ranking.seeds,
+            encoder.layers * encoder.heads,
+        )
+        asked = encoder, corpus, average, task, ranking
+        found: dict[int, Ranking] = {}
+        for seed in seeds:
+            own = f" · seed {seed}" if len(seeds) > 1 else ""
+            if scoring is None:
+                flops = costs.ranking_flops(encoder, size, task, ranking)
+                heads = encoder.layers * encoder.heads
+                counts = sorted(set(partial_counts(study.fractions, heads).values()))
+                sets = tuple(product(filter(needs_lambda, study.orders), counts))
+                parts = costs.training_parts(size, task)
+                found[seed] = Rank(f"rank · {name}{own}", flops, *asked, seed, sets, parts=parts)
+                continue
+            probe = None
+            if task.head == "probe" and scoring.frozen_probe:
+                flops = costs.frozen_probe_flops(encoder, size, task)
+                what = f"frozen probe · {name}{own}"
+                probe = self._once(FrozenProbe(what, flops, encoder, corpus, task, seed))
+            valued = scoring.evaluations and scoring.frozen_probe
+            found[seed] = ScoreHeads(
+                f"scores · {name} · {'one pass' if scoring.streamed else method}{own}",
+                costs.scoring_flops(encoder, size, task, ranking, method),
+                *asked,
+                streamed if scoring.streamed else (method,),
+                seed,
+                probe,
+                parts=costs.valuing_parts(size, task, ranking) if valued else 1,
+            )
         return {seed: self._once(step) for seed, step in found.items()}
 
     def _baseline(self, encoder: EncoderReference, task: TaskSpec) -> Baseline:

@@ -17,10 +17,9 @@ from papa.spec.controls import CONTROLS
 from papa.spec.derived import DERIVED
 from papa.spec.file import resolve_study
 from papa.spec.values import OUTPUTS
-from papa.study.controls import Controls, Derived
+from papa.study.constants import Controls, Derived, Outputs
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
-from papa.study.outputs import Outputs
 from papa.study.steps import study_steps
 from papa.study.store import Store
 from tests.attention.cases import HALF, Case, distance

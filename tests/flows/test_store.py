@@ -8,8 +8,7 @@ import pytest
 
 from papa.processes import Process
 from papa.storage.artifacts import published
-from papa.study.locks import announced
-from papa.study.store import Store
+from papa.study.store import Store, announced
 from tests.flows.conftest import SMALL, finish, papa, said, start, words, write_study
 
 LIGHT = {"ray", "mlflow", "prefect", "torch"}

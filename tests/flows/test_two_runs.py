@@ -14,8 +14,7 @@ import pytest
 from flows.check import check_study
 from papa.spec.file import load_study
 from papa.storage.artifacts import verify
-from papa.study.locks import claimed
-from papa.study.store import Store
+from papa.study.store import Store, claimed
 from papa.study.unused import Findings, survey
 from tests.flows.conftest import SMALL, Finished, finish, said, stages, start, write_study
 from tests.integration.s3 import S3Server

@@ -20,8 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from papa.errors import DamagedError
 from papa.storage.artifacts import borrowed, published, read_metadata, verify
 from papa.storage.metadata import METADATA, sha256_of_json
-from papa.study.locks import claimed
-from papa.study.store import Store
+from papa.study.store import Store, claimed
 from tests.fuzz.outcomes import result_or_sentence, times
 from tests.fuzz.test_corpora import BITS, damaged
 from tests.storage.files import drop, put

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from papa.errors import PapaError
-from papa.study.locks import claimed
-from papa.study.store import Store
+from papa.study.store import Store, claimed
 from tests.flows.processes import PATIENCE_SECONDS
 
 

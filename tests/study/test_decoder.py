@@ -29,7 +29,7 @@ from papa.errors import PapaError
 from papa.spec import EncoderSpec
 from papa.study.aggregate import Aggregate
 from papa.study.average import Average
-from papa.study.outputs import Distances, read_distances
+from papa.study.constants import Distances, read_distances
 from papa.study.rank import Rank, read_lambda
 from papa.study.store import Store
 from tests.ablation.copying import HALF, HEADS, TOKENS, repeated, trained_copier

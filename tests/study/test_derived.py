@@ -11,7 +11,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.spec import ExecutionSpec
 from papa.spec.derived import Averages, low_rank, relative
 from papa.study.average import Average
-from papa.study.controls import Controls, Derived
+from papa.study.constants import Controls, Derived
 from papa.study.here import run_here
 from papa.study.store import Store
 from tests.flows.conftest import SMALL
@@ -46,12 +46,11 @@ def test_matrices_are_made_of_the_average_by_the_steps_of_a_study(tmp_path: Path
     needed = [step for step in found.steps if step.stage == "tokenise"] + making
     run_here(needed, store, ExecutionSpec(), Told())
     matrices = {
-        probed.cell.constants: ConstantMatrices.load(
-            Path(step.folder(store)), encoder=part.encoder, slots=part.task.slots
+        label: ConstantMatrices.load(
+            step.reference(store).folder, encoder=part.encoder, slots=part.task.slots
         )
         for part in found.parts
-        for probed in part.cells
-        if (step := probed.probes[0].constants) is not None
+        for label, step in part.constants.items()
     }
     average = matrices["average"]
     assert average.counts is not None

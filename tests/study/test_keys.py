@@ -37,14 +37,21 @@ from papa.spec.methods import HEAD_SCORES
 from papa.study.aggregate import Aggregate
 from papa.study.average import Average
 from papa.study.baseline import Baseline
-from papa.study.controls import Controls, Derived, Given, MeanQK
-from papa.study.frozen_probe import FrozenProbe
-from papa.study.outputs import Distances, Outputs, ReusedBefore, Streamed
+from papa.study.constants import (
+    Controls,
+    Derived,
+    Distances,
+    Given,
+    MeanQK,
+    Outputs,
+    ReusedBefore,
+    Streamed,
+)
 from papa.study.own import Answers, Own
 from papa.study.probe import Probe
 from papa.study.rank import Rank
 from papa.study.results import StudyPart
-from papa.study.score_heads import ScoreHeads
+from papa.study.score_heads import FrozenProbe, ScoreHeads
 from papa.study.step import Step
 from papa.study.tokenise import Tokenise
 from tasks.track import Track

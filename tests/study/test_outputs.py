@@ -17,7 +17,7 @@ from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.exporting import speed
 from papa.spec.file import resolve_study
-from papa.study.outputs import Outputs
+from papa.study.constants import Outputs
 from papa.study.stored import StoredStudy
 from tests.finished import score_study
 from tests.flows.conftest import SMALL

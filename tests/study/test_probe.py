@@ -19,7 +19,7 @@ from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata
 from papa.study.baseline import Baseline, read_baseline
-from papa.study.controls import Controls
+from papa.study.constants import Controls
 from papa.study.probe import Probe, ProbeScores, read_examples, read_scores
 from papa.study.step import WorkerStep, compute_step
 from papa.study.store import Store

@@ -17,7 +17,7 @@ from papa.ranking.halfway import Halfway
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, reference, remove
-from papa.study.controls import Controls
+from papa.study.constants import Controls
 from papa.study.here import ThisProcess
 from papa.study.rank import CALL_FLOPS, LAMBDA, Rank, read_lambda
 from papa.study.step import Session, compute_step

@@ -18,11 +18,10 @@ from papa.spec.document import write_yaml
 from papa.spec.file import load_study, resolve_study
 from papa.spec.head_scores import scores_as_tsv
 from papa.spec.methods import HEAD_SCORES
-from papa.study.frozen_probe import FrozenProbe
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
 from papa.study.results import found_orders
-from papa.study.score_heads import ScoreHeads, read_head_scores
+from papa.study.score_heads import FrozenProbe, ScoreHeads, read_head_scores
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tests.finished import finish_study

@@ -11,7 +11,7 @@ import pytest
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import Columns, EmbeddedSource, LayoutSpec, ProbeSpec, RankingSpec, TaskSpec
-from papa.study.controls import Controls
+from papa.study.constants import Controls
 from papa.study.rank import Rank
 from papa.study.store import Store, cache_key
 from papa.study.tokenise import Tokenise

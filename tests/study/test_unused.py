@@ -12,8 +12,7 @@ import pytest
 from papa.processes import Process
 from papa.storage.artifacts import complete_below, published, read_metadata, remove, sha256_of_json
 from papa.storage.filesystem import filesystem
-from papa.study.locks import announced, running
-from papa.study.store import Store
+from papa.study.store import Store, announced, running
 from papa.study.unused import Unused, survey
 
 USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
