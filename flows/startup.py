@@ -14,9 +14,9 @@ from papa.spec import StudySpec
 from papa.study.steps import StudySteps
 from papa.study.store import Store
 from papa.workers import WorkerPool
-from tasks.links import live_link
 from tasks.live import LiveRuns
 from tasks.mlflow import check_tracking
+from tasks.shown import live_link
 from tasks.track import Track
 
 

@@ -40,8 +40,8 @@ from papa.storage.artifacts import read_metadata
 from papa.study.costs import measured_rates, seconds_of
 from papa.study.step import Session, Step
 from papa.study.store import Store, announced
-from tasks.links import page_link, run_links
 from tasks.perform import CACHED, reason, submit
+from tasks.shown import page_link, run_links
 from tasks.track import Track, logged_runs
 
 _THREADS = 512

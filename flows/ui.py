@@ -21,8 +21,8 @@ from flows.terminal import say
 from papa.errors import PapaError
 from papa.processes import Process
 from papa.study.store import Store, running
-from tasks.links import run_links
 from tasks.mlflow import connect, database_of, tracking_address, tracking_errors, without_password
+from tasks.shown import run_links
 from tasks.track import curves_of
 
 _PREFECT_PORT, _MLFLOW_PORT = 4200, 5000

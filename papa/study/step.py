@@ -331,20 +331,13 @@ EpochOfStep = Callable[[str, int, Mapping[int, float]], None]
 """Called with a step's name and what ``papa.progress.OnEpoch`` is called with."""
 
 
+@dataclass(eq=False)
 class Session:
     """What the steps of a run share; no step reads another's data through it."""
 
-    def __init__(
-        self,
-        store: Store,
-        pool: Workers,
-        execution: ExecutionSpec,
-        reporter: Reporter,
-        on_epoch: EpochOfStep = lambda *_: None,
-    ) -> None:
-        self.store = store
-        self.pool = pool
-        self.execution = execution
-        self.reporter = reporter
-        self.on_epoch = on_epoch
-        self.made_again: set[str] = set()
+    store: Store
+    pool: Workers
+    execution: ExecutionSpec
+    reporter: Reporter
+    on_epoch: EpochOfStep = lambda *_: None
+    made_again: set[str] = field(default_factory=set)

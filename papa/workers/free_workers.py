@@ -13,8 +13,7 @@ from typing import Any
 
 from papa.errors import PapaError
 from papa.workers import ray_session
-from papa.workers.machine import MachineError
-from papa.workers.worker import WorkerError
+from papa.workers.worker import MachineError, WorkerError
 
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 1800.0

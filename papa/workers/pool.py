@@ -24,12 +24,12 @@ from papa.errors import PapaError
 from papa.progress import OnEpoch, Progress, ignore_progress
 from papa.workers import ray_session
 from papa.workers.free_workers import FreeWorkers, WorkerHandle
-from papa.workers.machine import Machine
 from papa.workers.worker import (
     PROGRESS_BOARD,
     PROGRESS_SECONDS,
     BoardReader,
     Epochs,
+    Machine,
     ProgressBoard,
     Worker,
     WorkerError,
@@ -78,7 +78,7 @@ class WorkerPool:
         self._gpus = 0
         self._temporary: Path | None = None
         self._marker: Path | None = None
-        self._closed = False
+        self.closed = False
 
     @property
     def size(self) -> int:
@@ -93,11 +93,6 @@ class WorkerPool:
         self._started()
         return self._gpus > 0
 
-    @property
-    def closed(self) -> bool:
-        """Whether its block has ended."""
-        return self._closed
-
     def __enter__(self) -> WorkerPool:
         return self
 
@@ -111,7 +106,7 @@ class WorkerPool:
         Where that failed, Ray's own 30 seconds on a busy machine say, it is tried anew.
         """
         with self._starting:
-            if self._closed:
+            if self.closed:
                 raise RuntimeError("the pool is closed")
             if self._beginning is None or (self._beginning.done() and self._beginning.exception()):
                 # Ray's processes get a signal when the thread that started them ends: one thread
@@ -184,7 +179,7 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers and Ray, or leave the cluster, and remove what was needed for it."""
         with self._starting:
-            self._closed = True
+            self.closed = True
             if self._beginning is not None:
                 wait([self._beginning])
             if self._ray is not None:

@@ -18,7 +18,7 @@ from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
 from papa.study.inputs import check_inputs
-from papa.workers.machine import Machine
+from papa.workers.worker import Machine
 from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub
 

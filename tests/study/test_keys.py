@@ -232,7 +232,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "study_parts.0.encoder.heads": "in the constants",
         "study_parts.0.encoder.width": "not read",
         "study_parts.0.encoder.precision": "in the constants",
-        "invocation.*": "says which run wrote the report",
+        "invocation": "says which run wrote the report",
         **{
             f"study_parts.0.task.{name}": OF_THE_STUDY
             for name in (*ROWS, "labels", "positive", "probe.*", "own_probe", "head")

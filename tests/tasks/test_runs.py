@@ -12,9 +12,9 @@ import pytest
 from papa.errors import ArtifactError
 from papa.storage.artifacts import published
 from papa.study.store import Store
-from tasks.links import run_links
 from tasks.mlflow import connect
 from tasks.runs import PARENT, Entry, Runs
+from tasks.shown import run_links
 from tasks.track import RUNS, logged_runs
 from tests.tasks.tracked import address_in, logged, tracked
 

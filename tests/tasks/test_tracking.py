@@ -15,8 +15,8 @@ from sqlalchemy import Engine, event
 
 from papa.reporting.summary import summarise
 from papa.study.store import Store
-from tasks.links import page_link, run_links
 from tasks.mlflow import connect
+from tasks.shown import page_link, run_links
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results
 from tests.tasks.tracked import (

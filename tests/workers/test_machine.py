@@ -14,8 +14,8 @@ from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from papa.workers import WorkerPool
-from papa.workers.machine import Machine, MachineError
 from papa.workers.ray_session import ClusterError
+from papa.workers.worker import Machine, MachineError
 from tests.workers.parts import own_process
 
 
