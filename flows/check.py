@@ -298,7 +298,7 @@ def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
 
 def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
     def writes_the_layout() -> bool:
-        from papa.encoders.configuration import read_configuration
+        from papa.encoders.supported import read_configuration
 
         tokenizer = load_tokenizer(encoder)
         special_tokens = special_tokens_for("causal" if encoder.causal else "text", tokenizer)

@@ -22,7 +22,7 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.split import TokenisedSplit
-from papa.encoders.dispatch import InputDependentAttention, StopForward
+from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import numbers_of, sum_is_finite
 from papa.errors import NumbersError
@@ -50,7 +50,7 @@ class AttentionSums:
         self.counts.add_(other.counts)
 
     def average(self) -> ConstantMatrices:
-        """Return the average, entry by entry; entries never seen are 0."""
+        """The average, entry by entry; entries never seen are 0."""
         average = torch.empty(self.sums.shape)
         # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
         for layer, sums in enumerate(self.sums):
@@ -100,36 +100,24 @@ class AttentionAverager:
         # One flat index: with three index tensors this would take six times as long.
         self.sums[layer].flatten(1).index_add_(1, pairs, total.flatten(1))
 
-    def result(self) -> AttentionSums:
-        """Return the sums so far, on the CPU."""
-        return AttentionSums(self.sums.cpu(), self.counts.cpu())
-
-
-@dataclass(frozen=True)
-class _Averaging:
-    """The rule of one layer while averaging: add A to the sums, return A·V."""
-
-    averager: AttentionAverager
-    layer: int
-    last: bool
-    dependent_heads: None = None
-
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+    def see(
+        self, layer: int, own: InputDependentAttention, value: Tensor, batch: MicroBatch
+    ) -> Tensor:
+        """``update`` with A, which gives A·V."""
         probabilities = own.probabilities()
-        self.averager.update(self.layer, probabilities, batch.columns, batch.attention_mask)
-        if self.last:
-            # What the last layer puts out enters no average.
-            raise StopForward
+        self.update(layer, probabilities, batch.columns, batch.attention_mask)
         return torch.matmul(probabilities, value.to(probabilities.dtype))
+
+    def result(self) -> AttentionSums:
+        """The sums so far, on the CPU."""
+        return AttentionSums(self.sums.cpu(), self.counts.cpu())
 
 
 @contextmanager
 def averaging(encoder: Encoder, slots: int) -> Iterator[AttentionAverager]:
     """Inside the block, every batch given to ``encoder.observe`` is added to the averager."""
     averager = AttentionAverager(encoder.layers, encoder.heads, slots, encoder.device)
-    last = encoder.layers - 1
-    rules = {layer: _Averaging(averager, layer, layer == last) for layer in range(encoder.layers)}
-    with encoder.ruled(rules):
+    with encoder.watched(averager.see):
         yield averager
 
 
@@ -145,15 +133,11 @@ def average_split(
     """Sum attention in one pass over a split (or a shard of one); memory does not grow with the
     number of rows.
     """
-    done = 0
-    with averaging(encoder, slots) as averager:
-        for batch in micro_batches(split, None, batch_tokens):
-            encoder.observe(batch)
-            done += len(batch.rows)
-            progress(done, len(split))
-    check_sums(
-        averager.sums, encoder, micro_batches(split, None, batch_tokens), f"the {split.name} split"
-    )
+    averager = AttentionAverager(encoder.layers, encoder.heads, slots, encoder.device)
+    batches = micro_batches(split, None, batch_tokens)
+    encoder.watch(averager.see, batches, len(split), progress)
+    again = micro_batches(split, None, batch_tokens)
+    check_sums(averager.sums, encoder, again, f"the {split.name} split")
     return averager.result()
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from papa.attention.product import at_slots, constant_product
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
@@ -61,6 +62,23 @@ class ConstantMatrices:
     def of(self, values: Tensor) -> ConstantMatrices:
         """Trained matrices in place of these."""
         return replace(self, matrices=values, kind="trained")
+
+    def seen_at(self, slots: Int[Tensor, " m"]) -> Bool[Tensor, "m m"]:
+        """Which pairs of these slots any input of the average had tokens at."""
+        return self.seen[slots[:, None], slots]
+
+    def product(
+        self,
+        layer: int,
+        heads: Int[Tensor, " chosen"],
+        value: Float[Tensor, "batch chosen m width"],
+        slots: Int[Tensor, " m"],
+        real: Bool[Tensor, "batch m"],
+        dropout: float = 0.0,
+    ) -> Float[Tensor, "batch chosen m width"]:
+        """What some heads of a layer put out for values at these slots."""
+        matrices = at_slots(self.matrices[layer], heads, slots).to(value.dtype)
+        return constant_product(matrices, value, real, dropout)
 
     def to(self, device: torch.device) -> ConstantMatrices:
         """Themselves on a device, to replace attention."""

@@ -5,6 +5,7 @@ by side.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,6 +30,7 @@ class DistanceWeights:
 
     weights: Float[Tensor, "layers heads distances"]
     ends: Float[Tensor, "layers heads 2"]
+    kind: ClassVar[str] = "relative by distance"
 
     @property
     def values(self) -> Tensor:
@@ -46,7 +48,7 @@ class DistanceWeights:
         """What ``places`` reads."""
         return torch.cat([self.ends[layer], self.weights[layer]], dim=-1)[heads]
 
-    def seen(self, positions: Int[Tensor, " m"]) -> Bool[Tensor, "m m"]:
+    def seen_at(self, positions: Int[Tensor, " m"]) -> Bool[Tensor, "m m"]:
         """Whether any input of the average had two tokens as far apart; the first token always."""
         near = (positions[:, None] - positions).abs() <= self.reach
         return near | (positions == 0)
@@ -58,6 +60,7 @@ class DistanceWeights:
         value: Float[Tensor, "batch chosen m width"],
         positions: Int[Tensor, " m"],
         real: Bool[Tensor, "batch m"],
+        dropout: float = 0.0,
     ) -> Float[Tensor, "batch chosen m width"]:
         """Rows on real tokens, divided by their sums, times V, without a matrix for each input.
 

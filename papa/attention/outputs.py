@@ -6,20 +6,19 @@ A constant output is no constant mixing: nothing of the other tokens is left in 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.split import TokenisedSplit
-from papa.encoders.dispatch import InputDependentAttention, StopForward
+from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 from papa.progress import Progress, ignore_progress
 from papa.spec import ConstantsKind
@@ -66,6 +65,21 @@ class ConstantOutputs:
         places = self.index[lengths[:, None], slots]
         return self.outputs[layer][heads][:, places].transpose(0, 1)
 
+    def seen_at(self, slots: Int[Tensor, " m"]) -> None:
+        """No entries are read of them."""
+
+    def product(
+        self,
+        layer: int,
+        heads: Int[Tensor, " chosen"],
+        value: Float[Tensor, "batch chosen m value_width"],
+        slots: Int[Tensor, " m"],
+        real: Bool[Tensor, "batch m"],
+        dropout: float = 0.0,
+    ) -> Float[Tensor, "batch chosen m width"]:
+        """``at``, for inputs with real tokens at these slots."""
+        return self.at(layer, heads, real.sum(dim=1), slots[None]).to(value.dtype)
+
     def save(self, path: Path) -> None:
         """Write as safetensors."""
         save_file({"outputs": self.outputs.contiguous(), "place": self.index}, path)
@@ -85,43 +99,6 @@ def read_outputs(
         return ConstantOutputs(held["outputs"], held["place"], kind)
 
 
-See = Callable[[int, Float[Tensor, "batch heads m width"], MicroBatch], None]
-
-
-@dataclass(frozen=True)
-class _Watching:
-    """The rule of one layer whose outputs are seen."""
-
-    see: See
-    layer: int
-    last: bool
-    dependent_heads: None = None
-
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        output = own.product(value)
-        self.see(self.layer, output, batch)
-        if self.last:
-            raise StopForward
-        return output
-
-
-def _watch(
-    encoder: Encoder,
-    split: TokenisedSplit,
-    rows: Int[np.ndarray, " rows"],
-    batch_tokens: int,
-    see: See,
-    progress: Progress,
-) -> None:
-    last, done = encoder.layers - 1, 0
-    rules = {layer: _Watching(see, layer, layer == last) for layer in range(encoder.layers)}
-    with encoder.ruled(rules):
-        for batch in micro_batches(split, rows, batch_tokens):
-            encoder.observe(batch)
-            done += len(batch.rows)
-            progress(done, len(rows))
-
-
 @torch.inference_mode()
 def mean_outputs(
     encoder: Encoder,
@@ -139,14 +116,15 @@ def mean_outputs(
     sums = torch.zeros(shape, dtype=torch.float64, device=encoder.device)
     counts = torch.zeros(split.slots, dtype=torch.float64, device=encoder.device)
 
-    def see(layer: int, output: Tensor, batch: MicroBatch) -> None:
-        real = batch.attention_mask
+    def see(layer: int, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        output, real = own.product(value), batch.attention_mask
         total = (output.double() * real[:, None, :, None]).sum(dim=0)
         sums[layer].index_add_(1, batch.columns, total)
         if layer == 0:
             counts.index_add_(0, batch.columns, real.double().sum(dim=0))
+        return output
 
-    _watch(encoder, split, split.rows, batch_tokens, see, progress)
+    encoder.watch(see, micro_batches(split, None, batch_tokens), len(split), progress)
     overall = sums.sum(dim=2, keepdim=True) / counts.sum()
     index = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
     if not by_slot:
@@ -181,18 +159,21 @@ def resampled_outputs(
     index = torch.zeros(split.slots + 1, split.slots, dtype=torch.int64)
     places = 0
 
-    def see(layer: int, output: Tensor, batch: MicroBatch) -> None:
+    def see(layer: int, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         nonlocal places
+        output = own.product(value)
         found[layer].append(batch.pack_heads(output)[0].float().cpu())
         if layer == 0:
             of_tokens, slots = batch.inputs_of_tokens.cpu(), batch.slot_ids.cpu()
             for number in range(len(batch.rows)):
-                own = slots[of_tokens == number]
-                every = torch.searchsorted(own, torch.arange(split.slots), right=True) - 1
-                index[len(own)] = places + every
-                places += len(own)
+                slots_of = slots[of_tokens == number]
+                every = torch.searchsorted(slots_of, torch.arange(split.slots), right=True) - 1
+                index[len(slots_of)] = places + every
+                places += len(slots_of)
+        return output
 
-    _watch(encoder, split, np.array(sorted(drawn.values())), batch_tokens, see, progress)
+    rows = np.array(sorted(drawn.values()))
+    encoder.watch(see, micro_batches(split, rows, batch_tokens), len(rows), progress)
     for length in range(split.slots + 1):
         index[length] = index[min((own for own in drawn if own >= length), default=max(drawn))]
     outputs = torch.stack([torch.cat(own, dim=1) for own in found])

@@ -17,7 +17,8 @@ def at_slots(
 ) -> Float[Tensor, "chosen m m"]:
     """Return C of the chosen heads at the batch's slots; a flat look-up is ten times faster."""
     size, m = matrices.shape[-1], len(slots)
-    if m == size:
+    # A graph that is written out has no branch that depends on its inputs.
+    if not torch.compiler.is_exporting() and m == size:
         return matrices.index_select(0, chosen)
     pairs = (slots[:, None] * size + slots).flatten()
     entries = (chosen[:, None] * (size * size) + pairs).flatten()
@@ -45,8 +46,7 @@ def constant_product(
         rows = F.dropout(normalised_rows(matrices, attention_mask), dropout)
         return torch.matmul(rows, value)
     batch, heads, m, width = value.shape
-    all_real = bool(attention_mask.all())
-    if all_real:
+    if not torch.compiler.is_exporting() and bool(attention_mask.all()):
         # Without padding every input divides by the same sums: rows are normalised once a batch.
         sums = matrices.abs().sum(dim=-1, keepdim=True)
         rows = matrices / torch.where(sums == 0, 1.0, sums)

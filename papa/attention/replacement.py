@@ -1,4 +1,6 @@
-"""Replace chosen heads' attention by constants; the encoder is whole again after the block."""
+"""Replace chosen heads' attention by constants, or by that of the layer before (after Reuse
+Transformer, Bhojanapalli et al., 2021); the encoder is whole again after the block.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.distances import DistanceWeights
 from papa.attention.outputs import ConstantOutputs
-from papa.attention.product import at_slots, constant_product
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention, at_least_single
 from papa.encoders.encoder import Encoder
@@ -36,13 +37,12 @@ class EntryCounts:
     read: float = 0.0
     unseen: float = 0.0
 
-    def add(self, seen: Bool[Tensor, "slots slots"], batch: MicroBatch) -> None:
+    def add(self, seen: Bool[Tensor, "m m"], batch: MicroBatch) -> None:
         """Count what the inputs of a batch read."""
         real = batch.attention_mask.double()
-        unseen = (~seen[batch.columns[:, None], batch.columns]).double()
         self.read += float(real.sum(dim=1).square().sum())
         # rᵀ·U·r summed over the inputs, without a matrix for each of them.
-        self.unseen += float(((real @ unseen) * real).sum())
+        self.unseen += float(((real @ (~seen).double()) * real).sum())
 
     @property
     def unseen_share(self) -> float:
@@ -59,74 +59,33 @@ class _Block:
     heads: tuple[Head, ...]
     counts: EntryCounts
 
-    def part(self, layer: int, heads: Int[Tensor, " constant"]) -> _AnyPart:
-        """Its heads of one layer."""
-        if isinstance(self.constants, ConstantOutputs):
-            return _OutputPart(self.constants, layer, heads)
-        # Every layer reads the same entries, so one layer counts them.
-        counts = self.counts if layer == self.heads[0][0] else None
-        if isinstance(self.constants, DistanceWeights):
-            return _DistancePart(self.constants, layer, heads, counts)
-        return _Part(self.constants.matrices[layer], heads, self.constants.seen, counts)
-
-
-@dataclass(frozen=True)
-class _OutputPart:
-    """The heads of one layer that put out what one block says."""
-
-    constants: ConstantOutputs
-    layer: int
-    heads: Int[Tensor, " constant"]
-
-    def product(self, value: Tensor, batch: MicroBatch, dropout: float) -> Tensor:
-        lengths = batch.attention_mask.sum(dim=1)
-        # Read at every pass: the outputs may be in training.
-        return self.constants.at(self.layer, self.heads, lengths, batch.columns[None]).to(
-            value.dtype
-        )
-
 
 @dataclass(frozen=True)
 class _Part:
-    """The heads of one layer that one block makes constant; its first such layer counts entries."""
+    """The heads of one layer that one block makes constant; its first such layer counts entries, as
+    every layer reads the same.
+    """
 
-    matrices: Float[Tensor, "heads slots slots"]
-    heads: Int[Tensor, " constant"]
-    seen: Bool[Tensor, "slots slots"]
-    counts: EntryCounts | None
-
-    def product(self, value: Tensor, batch: MicroBatch, dropout: float) -> Tensor:
-        if self.counts is not None:
-            self.counts.add(self.seen, batch)
-        # Read at every pass: the matrices may be in training.
-        matrices = at_slots(self.matrices, self.heads, batch.columns).to(value.dtype)
-        return constant_product(matrices, value, batch.attention_mask, dropout)
-
-
-@dataclass(frozen=True)
-class _DistancePart:
-    """The heads of one layer that go by distance, in inputs whose columns are their positions."""
-
-    constants: DistanceWeights
+    block: _Block
     layer: int
     heads: Int[Tensor, " constant"]
-    counts: EntryCounts | None
 
     def product(self, value: Tensor, batch: MicroBatch, dropout: float) -> Tensor:
-        real, columns = batch.attention_mask, batch.columns
-        if self.counts is not None:
-            self.counts.add(self.constants.seen(columns), batch)
-        return self.constants.product(self.layer, self.heads, value, columns, real)
-
-
-_AnyPart = _Part | _OutputPart | _DistancePart
+        constants, columns = self.block.constants, batch.columns
+        if self.layer == self.block.heads[0][0]:
+            seen = constants.seen_at(columns)
+            if seen is not None:
+                self.block.counts.add(seen, batch)
+        # Read at every pass: the constants may be in training.
+        real = batch.attention_mask
+        return constants.product(self.layer, self.heads, value, columns, real, dropout)
 
 
 @dataclass
 class _Replacing:
     """The rule of one layer with constant heads, and the blocks from which all rules follow."""
 
-    parts: tuple[_AnyPart, ...]
+    parts: tuple[_Part, ...]
     dependent_heads: Int[Tensor, " dependent"]
     blocks: tuple[_Block, ...]
 
@@ -191,12 +150,56 @@ def replaced(
 def _rules(encoder: Encoder, blocks: tuple[_Block, ...]) -> dict[int, _Replacing]:
     rules: dict[int, _Replacing] = {}
     for layer in sorted({layer for block in blocks for layer, _ in block.heads}):
-        parts, dependent = list[_AnyPart](), set(range(encoder.heads))
+        parts, dependent = list[_Part](), set(range(encoder.heads))
         for block in blocks:
             own = [head for at, head in block.heads if at == layer]
             if own:
-                parts.append(block.part(layer, torch.tensor(own, device=encoder.device)))
+                parts.append(_Part(block, layer, torch.tensor(own, device=encoder.device)))
                 dependent -= set(own)
         left = torch.tensor(sorted(dependent), dtype=torch.long, device=encoder.device)
         rules[layer] = _Replacing(tuple(parts), left, blocks)
     return rules
+
+
+@dataclass
+class _Reusing:
+    """The rule of one layer whose ``reusing`` heads mix by A of the layer ``before``, which every
+    layer writes for the next.
+    """
+
+    reusing: Sequence[int]
+    dependent_heads: Int[Tensor, " dependent"]
+    before: dict[int, InputDependentAttention]
+
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        output = torch.empty_like(at_least_single(value))
+        for place, head in enumerate(self.dependent_heads.tolist()):
+            self.before[head] = _one(own, slice(place, place + 1))
+        if self.dependent_heads.numel():
+            dependent = own.product(value[:, self.dependent_heads])
+            output[:, self.dependent_heads] = dependent.to(output.dtype)
+        for head in self.reusing:
+            found = self.before[head].product(value[:, head : head + 1])
+            output[:, head : head + 1] = found.to(output.dtype)
+        return output
+
+
+def _one(own: InputDependentAttention, place: slice) -> InputDependentAttention:
+    bias = None if own.bias is None else own.bias[:, place]
+    return replace(own, query=own.query[:, place], key=own.key[:, place], bias=bias)
+
+
+@contextmanager
+def reused(encoder: Encoder, heads: Sequence[Head]) -> Iterator[None]:
+    """Inside the block these heads mix by A of the same head of the layer before, or by what that
+    one reuses itself. Heads of the first layer keep their own.
+    """
+    before: dict[int, InputDependentAttention] = {}
+    rules = {}
+    for layer in range(encoder.layers):
+        own = sorted(head for at, head in heads if at == layer and layer)
+        kept = [head for head in range(encoder.heads) if head not in own]
+        dependent = torch.tensor(kept, dtype=torch.long, device=encoder.device)
+        rules[layer] = _Reusing(own, dependent, before)
+    with encoder.ruled(rules):
+        yield

@@ -1,8 +1,7 @@
 """BERT, RoBERTa, ELECTRA and their kin, DistilBERT and ALBERT: stacked layers behind the attention
 interface.
 
-DistilBERT has no segments. ALBERT's layers share their weights: one attention module is called once
-for each layer.
+ALBERT's layers share their weights: one attention module is called once for each layer.
 """
 
 from __future__ import annotations
@@ -10,41 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
 from transformers import PreTrainedConfig
 
-from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import route_interface
-from papa.encoders.family import Family, every_token, positions_are_slots, positions_count_tokens
+from papa.encoders.family import Family
 
-
-def inputs_by_slot(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    return {
-        "input_ids": batch.input_ids[None],
-        "attention_mask": every_token(batch),
-        "token_type_ids": batch.token_type_ids[None],
-        "position_ids": positions_are_slots(batch),
-    }
-
-
-def _inputs_by_count(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    return {
-        "input_ids": batch.input_ids[None],
-        "attention_mask": every_token(batch),
-        "token_type_ids": batch.token_type_ids[None],
-        "position_ids": positions_count_tokens(batch, config.pad_token_id),
-    }
-
-
-BERT = Family(
-    name="BERT",
-    model_types=("bert",),
-    projections=("query", "key"),
-    model_inputs=inputs_by_slot,
-    route=route_interface,
-    positions=lambda config: config.max_position_embeddings,
-    note="absolute positions are slots",
-)
+BERT = Family(name="BERT", model_types=("bert",), note="absolute positions are slots")
 
 ELECTRA = replace(BERT, name="ELECTRA", model_types=("electra",))
 
@@ -58,23 +27,10 @@ def _refuse_unpadded(config: PreTrainedConfig) -> str | None:
 ROBERTA = Family(
     name="RoBERTa",
     model_types=("roberta", "xlm-roberta", "camembert"),
-    projections=("query", "key"),
-    model_inputs=_inputs_by_count,
-    route=route_interface,
-    # Positions begin after that of padding.
-    positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1,
+    padding=lambda config: config.pad_token_id,
     refuse=_refuse_unpadded,
     note="absolute positions count real tokens, as with padding",
 )
-
-
-def _distilbert_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    return {
-        "input_ids": batch.input_ids[None],
-        "attention_mask": every_token(batch),
-        "position_ids": positions_are_slots(batch),
-    }
-
 
 DISTILBERT = Family(
     name="DistilBERT",
@@ -84,9 +40,7 @@ DISTILBERT = Family(
     attention_norms=lambda model: [layer.sa_layer_norm for layer in model.transformer.layer],
     projections=("q_lin", "k_lin"),
     value="v_lin",
-    model_inputs=_distilbert_inputs,
-    route=route_interface,
-    positions=lambda config: config.max_position_embeddings,
+    segments=False,
     note="absolute positions are slots; it knows no segments",
 )
 
@@ -98,7 +52,7 @@ def _albert_attentions(model: Any) -> list[Any]:
     return [of_groups[int(layer / (layers / len(groups)))] for layer in range(layers)]
 
 
-def _refuse(config: PreTrainedConfig) -> str | None:
+def _refuse_inner_groups(config: PreTrainedConfig) -> str | None:
     if config.inner_group_num != 1:
         return (
             f"inner_group_num is {config.inner_group_num}, so a layer attends more than once: only "
@@ -113,11 +67,7 @@ ALBERT = Family(
     attentions=_albert_attentions,
     output_maps=lambda model: [attention.dense for attention in _albert_attentions(model)],
     attention_norms=lambda model: [attention.LayerNorm for attention in _albert_attentions(model)],
-    projections=("query", "key"),
-    model_inputs=inputs_by_slot,
-    route=route_interface,
-    refuse=_refuse,
-    positions=lambda config: config.max_position_embeddings,
+    refuse=_refuse_inner_groups,
     note=(
         "absolute positions are slots; layers share weights but each has constant matrices of its "
         "own"

@@ -30,7 +30,7 @@ from papa.encoders.dispatch import (
     linear_of,
     split_heads,
 )
-from papa.encoders.family import Family, every_token, positions_are_slots
+from papa.encoders.family import Family
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,6 @@ class Projections:
     position_key: str | None
     position_query: str | None
     terms: int
-
-
-def route_disentangled(module: nn.Module, dispatch: Dispatch, projections: Projections) -> None:
-    """Send the attention of a ``DisentangledSelfAttention`` through the dispatch."""
-    module.forward = partial(_attend, module, dispatch, projections)
 
 
 def _attend(
@@ -82,7 +77,7 @@ def _attend(
         bias = _position_scores(module, projections, *scaled, relative_pos, embeddings)
     dropout = module.dropout.p if module.training else 0.0
     own = InputDependentAttention(query, key, dispatch.mask, scaling, bias, dropout)
-    return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2), None
+    return dispatch.attend(own, value).flatten(2), None
 
 
 def _position_scores(
@@ -93,23 +88,19 @@ def _position_scores(
     relative: Int[Tensor, "m m"],
     embeddings: Float[Tensor, "1 relative width"],
 ) -> Float[Tensor, "batch dependent m m"] | None:
-    """Return both terms with positions: against every relative one once, then read at each pair."""
-    pairs = (*query.shape[:2], *relative.shape)
+    """Both terms with positions: against every relative one once, then read at each pair."""
+
+    def read(states: Tensor, projection: str, pairs: Int[Tensor, "m m"]) -> Tensor:
+        positions = split_heads(getattr(module, projection)(embeddings), query.shape[-1])
+        by_position = states @ positions.to(states.dtype).transpose(-1, -2)
+        return by_position.gather(-1, pairs.expand(*query.shape[:2], *pairs.shape))
+
     scores = None
     if projections.position_key is not None:
-        positions = split_heads(
-            getattr(module, projections.position_key)(embeddings), query.shape[-1]
-        )
-        scores = (query @ positions.to(query.dtype).transpose(-1, -2)).gather(
-            -1, relative.expand(pairs)
-        )
+        scores = read(query, projections.position_key, relative)
     if projections.position_query is not None:
-        positions = split_heads(
-            getattr(module, projections.position_query)(embeddings), query.shape[-1]
-        )
-        by_position = key @ positions.to(key.dtype).transpose(-1, -2)
         # Rows are keys here: pairs are read as [j, i] and turned.
-        by_key = by_position.gather(-1, relative.T.expand(pairs)).transpose(-1, -2)
+        by_key = read(key, projections.position_query, relative.T).transpose(-1, -2)
         scores = by_key if scores is None else scores + by_key
     return scores
 
@@ -117,13 +108,9 @@ def _position_scores(
 class SlotPositions:
     """Relative positions of slots, where the stock encoder would count columns.
 
-    Stands in for two methods of a DeBERTa encoder: ``get_rel_pos`` and ``get_rel_embedding``.
-    Together they name, for each pair of columns, a row of the relative embeddings that occur in the
-    batch.
-
-    Args:
-        dispatch: knows the current batch.
-        row: from slot distances to rows of all relative embeddings.
+    Its two methods stand in for those of a DeBERTa encoder. Together they name, for each pair of
+    columns, a row of the relative embeddings that occur in the batch; ``row`` is from slot
+    distances to rows of all relative embeddings.
     """
 
     def __init__(self, encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
@@ -133,54 +120,39 @@ class SlotPositions:
         self._batch: MicroBatch | None = None
         self._occurring: tuple[Tensor, Tensor]
 
-    def rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
-        """Return the rows that occur, ascending, and which of them each pair of columns means."""
+    def _rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
+        """The rows that occur, ascending, and which of them each pair of columns means."""
         batch = self._dispatch.current_batch
         if torch.compiler.is_exporting():
             # How many occur depends on the inputs, which no graph can: there all do.
-            return torch.arange(len(self._all_embeddings())), self._row(
-                self._dispatch.slot_distances()
-            )
+            return torch.arange(len(self._all_embeddings())), self._rows()
         if batch is not self._batch:
             # The same batch may come again with gradients, which tensors made in inference mode
             # cannot serve.
             with torch.inference_mode(False):
-                rows, pairs = torch.unique(
-                    self._row(self._dispatch.slot_distances()), return_inverse=True
-                )
-            self._batch, self._occurring = batch, (rows, pairs)
+                self._occurring = torch.unique(self._rows(), return_inverse=True)
+            self._batch = batch
         return self._occurring
 
+    def _rows(self) -> Int[Tensor, "m m"]:
+        return self._row(self._dispatch.slot_distances())
+
     def get_rel_pos(self, *_: object, **__: object) -> Int[Tensor, "m m"]:
-        """Return for each pair of columns which of the rows of ``get_rel_embedding`` is meant."""
-        return self.rows_and_pairs()[1]
+        return self._rows_and_pairs()[1]
 
     def get_rel_embedding(self) -> Float[Tensor, "relative width"]:
-        """Return the embeddings of the relative positions that occur."""
-        return self._all_embeddings()[self.rows_and_pairs()[0]]
+        return self._all_embeddings()[self._rows_and_pairs()[0]]
 
 
 def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
     """Make a DeBERTa encoder's relative positions those of slots, where it has some; and build no
-    mask of its own.
-
-    That mask would be a square of all tokens, which the batch's own mask makes needless.
+    mask of its own, which would be a square of all tokens.
     """
     encoder.get_attention_mask = lambda attention_mask: attention_mask
     if encoder.relative_attention:
         positions = SlotPositions(encoder, dispatch, row)
         encoder.get_rel_pos = positions.get_rel_pos
         encoder.get_rel_embedding = positions.get_rel_embedding
-
-
-def model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    """Absolute positions, where there are any, are slots; columns without a token are masked."""
-    return {
-        "input_ids": batch.input_ids[None],
-        "attention_mask": every_token(batch).long(),
-        "token_type_ids": batch.token_type_ids[None],
-        "position_ids": positions_are_slots(batch),
-    }
 
 
 def _route_v1(module: Any, dispatch: Dispatch) -> None:
@@ -202,7 +174,7 @@ def _route_v1(module: Any, dispatch: Dispatch) -> None:
         position_query="pos_q_proj" if "p2c" in kinds else None,
         terms=1 + len(kinds),
     )
-    route_disentangled(module, dispatch, projections)
+    module.forward = partial(_attend, module, dispatch, projections)
 
 
 def _stored_v1(module: Any) -> dict[str, Tensor]:
@@ -236,12 +208,10 @@ DEBERTA = Family(
     name="DeBERTa",
     model_types=("deberta",),
     projections=("query", "key", "pos_proj", "pos_q_proj"),
-    model_inputs=model_inputs,
     route=_route_v1,
     prepare=_prepare_v1,
     stored=_stored_v1,
     refuse=_refuse,
-    positions=lambda config: config.max_position_embeddings,
     note="relative positions are distances of slots; talking heads are not supported",
     attention_implementation="eager",
 )
@@ -257,7 +227,7 @@ def _route_v2(module: Any, dispatch: Dispatch) -> None:
         position_query=("query_proj" if shared else "pos_query_proj") if "p2c" in kinds else None,
         terms=1 + ("c2p" in kinds) + ("p2c" in kinds),
     )
-    route_disentangled(module, dispatch, projections)
+    module.forward = partial(_attend, module, dispatch, projections)
 
 
 def _prepare_v2(model: Any, dispatch: Dispatch) -> None:
@@ -304,10 +274,8 @@ DEBERTA_V2 = Family(
     model_types=("deberta-v2",),
     projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
     value="value_proj",
-    model_inputs=model_inputs,
     route=_route_v2,
     prepare=_prepare_v2,
-    positions=lambda config: config.max_position_embeddings,
     note=(
         "relative positions are buckets of distances of slots; so is the convolution of v2-xlarge "
         "and v2-xxlarge"

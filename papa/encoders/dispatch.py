@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from papa.corpora.batches import MicroBatch
+from papa.encoders.linear import Kind
 from papa.errors import EncoderError
 
 
@@ -78,7 +79,7 @@ class InputDependentAttention:
 
 
 def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return half precision as float32; float32 and float64 as they are."""
+    """Half precision as float32; float32 and float64 as they are."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
@@ -100,6 +101,26 @@ class Rule(Protocol):
 
 class StopForward(Exception):
     """Raised by a rule that needs no more of the forward pass; ends it in ``Encoder.observe``."""
+
+
+See = Callable[[int, InputDependentAttention, Tensor, MicroBatch], Tensor]
+"""What is shown a layer's number, attention, values and batch, and gives what its heads put out."""
+
+
+@dataclass(frozen=True)
+class Watching:
+    """The rule of one layer that is seen; what the last one puts out is seen by nobody."""
+
+    see: See
+    layer: int
+    last: bool
+    dependent_heads: None = None
+
+    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        output = self.see(self.layer, own, value, batch)
+        if self.last:
+            raise StopForward
+        return output
 
 
 @dataclass
@@ -125,55 +146,48 @@ class Dispatch:
         return self.batch
 
     def slot_distances(self) -> Int[Tensor, "m m"]:
-        """Return by how many slots column i comes after column j, in the current batch."""
+        """By how many slots column i comes after column j, in the current batch."""
         columns = self.current_batch.columns
         return columns[:, None] - columns
 
     def dependent_heads(self) -> Int[Tensor, " dependent"] | None:
-        """Return the heads of the current layer whose queries and keys are needed; None for all."""
+        """The heads of the current layer whose queries and keys are needed; None for all."""
         rule = self.rules.get(self.layer)
         return None if rule is None else rule.dependent_heads
 
     def any_dependent_heads(self) -> bool:
-        """Tell whether any head of the current layer needs its queries and keys."""
+        """Whether any head of the current layer needs its queries and keys."""
         own = self.dependent_heads()
         return own is None or own.numel() > 0
-
-    def unpack(
-        self, states: Float[Tensor, "1 heads tokens width"]
-    ) -> Float[Tensor, "batch heads m width"]:
-        """Return queries, keys or values of all inputs' tokens, input by input."""
-        return self.current_batch.unpack_heads(states)
 
     def unpack_projected(
         self,
         query: Float[Tensor, "1 projected tokens width"],
         key: Float[Tensor, "1 projected tokens width"],
     ) -> tuple[Float[Tensor, "batch dependent m width"], Float[Tensor, "batch dependent m width"]]:
-        """Return queries and keys of the dependent heads, input by input; of no head where the
+        """Queries and keys of the dependent heads, input by input; of no head where the
         layer has none.
         """
         if self.any_dependent_heads():
-            return self.unpack(query), self.unpack(key)
+            batch = self.current_batch
+            return batch.unpack_heads(query), batch.unpack_heads(key)
         inputs, columns = self.current_batch.shape
         # Stand-ins without a head, as the rule is handed queries and keys all the same.
         none = query.new_empty(inputs, 0, columns, query.shape[-1])
         return none, none
 
-    def pack(
-        self, states: Float[Tensor, "batch heads m width"]
-    ) -> Float[Tensor, "1 tokens heads width"]:
-        """Return what heads put out for real tokens, all inputs' side by side."""
-        return self.current_batch.pack_heads(states).transpose(1, 2)
-
     def attend(
-        self, own: InputDependentAttention, value: Float[Tensor, "batch heads m width"]
-    ) -> Float[Tensor, "batch heads m width"]:
-        """Return what the heads of the current layer put out; moves on to the next layer."""
-        rule = self.rules.get(self.layer)
+        self, own: InputDependentAttention, value: Float[Tensor, "1 heads tokens width"]
+    ) -> Float[Tensor, "1 tokens heads width"]:
+        """What the heads of the current layer put out for real tokens, all inputs' side by side;
+        moves on to the next layer.
+        """
+        rule, batch = self.rules.get(self.layer), self.current_batch
         # Calls are counted, as layers may share one module and know no number of their own.
         self.layer += 1
-        return own.product(value) if rule is None else rule(own, value, self.current_batch)
+        unpacked = batch.unpack_heads(value)
+        output = own.product(unpacked) if rule is None else rule(own, unpacked, batch)
+        return batch.pack_heads(output).transpose(1, 2)
 
     @contextmanager
     def ruled(self, rules: Mapping[int, Rule]) -> Iterator[None]:
@@ -186,10 +200,6 @@ class Dispatch:
             self.rules = before
 
 
-Prepared = Callable[[nn.Linear], Callable[[Tensor], Tensor]]
-"""From a frozen linear map to what computes it, in the encoder's precision."""
-
-
 class DependentHeadsProjection(nn.Module):
     """A query or key projection that is computed for the heads the layer's rule asks for, and no
     others.
@@ -200,7 +210,7 @@ class DependentHeadsProjection(nn.Module):
     """
 
     def __init__(
-        self, linear: nn.Linear, dispatch: Dispatch, head_width: int, prepared: Prepared
+        self, linear: nn.Linear, dispatch: Dispatch, head_width: int, prepared: Kind
     ) -> None:
         super().__init__()
         self.linear = linear
@@ -242,7 +252,7 @@ def dependent_heads_projected(
     names: Sequence[str],
     dispatch: Dispatch,
     head_width: int,
-    prepared: Prepared,
+    prepared: Kind,
 ) -> Iterator[None]:
     """Inside the block, and blocks in it, queries and keys are computed only where rules ask."""
     # Layers that share a module share its projections.
@@ -318,7 +328,7 @@ def _attention(
     own = InputDependentAttention(
         query, key, dispatch.mask, scaling or query.shape[-1] ** -0.5, dropout=dropout
     )
-    return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))), None
+    return dispatch.attend(own, value), None
 
 
 def _no_mask(*_: object, **__: object) -> None:
@@ -332,7 +342,7 @@ AttentionMaskInterface.register("papa", _no_mask)
 def split_heads(
     states: Float[Tensor, "1 n heads_width"], head_width: int
 ) -> Float[Tensor, "1 heads n width"]:
-    """Return one slice per head."""
+    """One slice per head."""
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.configuration import supported
-from papa.encoders.dispatch import Dispatch, StopForward, dependent_heads_projected
+from papa.encoders.dispatch import (
+    Dispatch,
+    See,
+    StopForward,
+    Watching,
+    dependent_heads_projected,
+)
 from papa.encoders.finite import check_states
-from papa.encoders.int8 import Int8Linear
-from papa.encoders.linear import FrozenLinear, FrozenLinears, Kind
+from papa.encoders.linear import FrozenLinear, FrozenLinears, Int8Linear, Kind
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, check_read, watched
-from papa.encoders.sharing import sharing_weights
-from papa.encoders.supported import family_of
-from papa.encoders.weights import load_model
+from papa.encoders.supported import family_of, supported
+from papa.encoders.weights import load_model, sharing_weights
 from papa.errors import EncoderError
+from papa.progress import Progress
 from papa.spec import Precision
 from papa.storage.remembered import Watched
 
@@ -37,7 +41,7 @@ class Encoder:
             CPU its layers' linear maps and attention take and give bfloat16
             (``papa.encoders.linear``); on a GPU it is autocast. Hidden states are float32 all the
             same.
-        int8: whether its layers' linear maps are computed in 8 bits (``papa.encoders.int8``): in
+        int8: whether its layers' linear maps are computed in 8 bits (``papa.encoders.linear``): in
             float32, on a CPU.
 
     Attributes:
@@ -154,6 +158,20 @@ class Encoder:
         """Run a micro-batch for what the rules see of it, and no further than they need."""
         with suppress(StopForward):
             self._forward(batch)
+
+    def watched(self, see: See) -> AbstractContextManager[None]:
+        """Inside the block every layer of what is given to ``observe`` is shown to ``see``."""
+        last = self.layers - 1
+        return self.ruled({layer: Watching(see, layer, layer == last) for layer in range(last + 1)})
+
+    def watch(self, see: See, batches: Iterable[MicroBatch], rows: int, progress: Progress) -> None:
+        """Show every layer of all batches, which hold so many rows."""
+        done = 0
+        with self.watched(see):
+            for batch in batches:
+                self.observe(batch)
+                done += len(batch.rows)
+                progress(done, rows)
 
     def _forward(self, batch: MicroBatch, **options: bool) -> Any:
         batch = batch.to(self.device)

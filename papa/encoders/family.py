@@ -7,36 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Dispatch
+from papa.encoders.dispatch import Dispatch, route_interface
 
 
 @dataclass(frozen=True)
 class Family:
-    """One encoder family behind transformers' classes.
+    """One encoder family behind transformers' classes; unless it says otherwise, all is as in BERT.
 
     Attributes:
         name: the family's name in messages and in ``papa models``.
         model_types: the ``model_type`` values of its configurations.
-        attentions: its self-attention modules, one per layer in order; layers may share one. They
-            are where BERT has them, unless a family says otherwise.
-        output_maps: W_O, the linear maps of what all heads of a layer put out, side by side;
-            likewise.
+        note: what a user should know of it, in one line, for ``papa models``.
+        attentions: its self-attention modules, one per layer in order; layers may share one.
+        output_maps: W_O, the linear maps of what all heads of a layer put out, side by side.
         attention_norms: the layer normalisations of a state plus what its layer's attention adds to
             it; None where layers normalise before attention.
         projections: attribute names, on a routed self-attention module, of the linear maps whose
             rows only heads with input-dependent attention need: queries, keys, positions. A module
             may lack some.
         value: that of the map to values, likewise; a module before routing may lack it.
-        model_inputs: the keyword arguments of the model's forward pass for a micro-batch, each [1,
-            tokens].
+        segments: whether the model knows segments.
+        padding: the position that padding has, after which those of real tokens count, whatever
+            their slots; None where positions are slots.
         route: makes a self-attention module send its attention through the dispatch.
-        positions: from the configuration, how many slots the encoder has positions for.
-        note: what a user should know of it, in one line, for ``papa models``.
         attention_implementation: what the model is loaded with.
         prepare: what else of the model counts columns and must count slots.
         scores_of_means: of a model, a layer, a query and a key of each head [heads, width] before
@@ -49,10 +46,6 @@ class Family:
 
     name: str
     model_types: tuple[str, ...]
-    projections: tuple[str, ...]
-    model_inputs: Callable[[MicroBatch, PreTrainedConfig], dict[str, Tensor]]
-    route: Callable[[nn.Module, Dispatch], None]
-    positions: Callable[[PreTrainedConfig], int]
     note: str
     attentions: Callable[[Any], Sequence[nn.Module]] = lambda model: [
         layer.attention.self for layer in model.encoder.layer
@@ -63,24 +56,32 @@ class Family:
     attention_norms: Callable[[Any], Sequence[nn.Module]] | None = lambda model: [
         layer.attention.output.LayerNorm for layer in model.encoder.layer
     ]
+    projections: tuple[str, ...] = ("query", "key")
     value: str = "value"
+    segments: bool = True
+    padding: Callable[[PreTrainedConfig], int] | None = None
+    route: Callable[[nn.Module, Dispatch], None] = route_interface
     attention_implementation: str = "papa"
     prepare: Callable[[nn.Module, Dispatch], None] | None = None
     scores_of_means: Callable[[Any, int, Tensor, Tensor, int], Tensor] | None = None
     stored: Callable[[Any], dict[str, Tensor]] | None = None
     refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
+    def positions(self, config: Any) -> int:
+        """How many slots the encoder has positions for."""
+        before = 0 if self.padding is None else self.padding(config) + 1
+        return int(config.max_position_embeddings) - before
 
-def every_token(batch: MicroBatch) -> Bool[Tensor, "1 tokens"]:
-    """Return the attention mask of packed tokens: each of them is real."""
-    return torch.ones_like(batch.input_ids, dtype=torch.bool)[None]
-
-
-def positions_are_slots(batch: MicroBatch) -> Int[Tensor, "1 tokens"]:
-    """Absolute positions: a token's position is its slot, but in an ``OrdinaryBatch``."""
-    return batch.positions[None]
-
-
-def positions_count_tokens(batch: MicroBatch, pad_token_id: int) -> Int[Tensor, "1 tokens"]:
-    """RoBERTa's numbering: real tokens count from ``pad_token_id + 1``."""
-    return (batch.positions_in_input + pad_token_id + 1)[None]
+    def model_inputs(self, batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
+        """What the model is called with, each [1, tokens]: packed tokens, all of them real."""
+        positions = batch.positions
+        if self.padding is not None:
+            positions = batch.positions_in_input + self.padding(config) + 1
+        inputs = {
+            "input_ids": batch.input_ids,
+            "attention_mask": torch.ones_like(batch.input_ids),
+            "position_ids": positions,
+        }
+        if self.segments:
+            inputs["token_type_ids"] = batch.token_type_ids
+        return {name: numbers[None] for name, numbers in inputs.items()}

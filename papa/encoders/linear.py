@@ -1,14 +1,14 @@
-"""The linear maps of a frozen encoder's layers on a CPU, in bfloat16: weights rounded and arranged
-once.
+"""The linear maps of a frozen encoder's layers on a CPU, in bfloat16 or in 8-bit integers: weights
+rounded and arranged once.
 
-Autocast would round float32 weights at every call, as it keeps only those that need gradients; and
-a product rearranges its weights for the machine at every call unless they are given to it so
-arranged. Here both happen once. Products are summed in float32; what goes in and what comes out is
-rounded to bfloat16.
+Autocast would round float32 weights to bfloat16 at every call, as it keeps only those that need
+gradients; and a product rearranges its weights for the machine at every call unless they are given
+to it so arranged. Products are summed in float32; what goes in and what comes out is rounded.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -31,25 +31,17 @@ class FrozenLinear:
     def __init__(self, linear: nn.Linear) -> None:
         # A copy that is made in inference mode could serve no pass with gradients.
         with torch.inference_mode(False), torch.no_grad():
-            self._forward = _arranged(linear.weight)
-        self._linear = linear
+            self.forward = _arranged(linear.weight)
+        self.linear = linear
 
     def __call__(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
-        """Return the map of x, which is of any floating dtype, in bfloat16."""
+        """The map of x, which is of any floating dtype, in bfloat16."""
         return _FrozenProduct.apply(x, self)
 
-    def product(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
-        """x Wᵀ + b."""
-        return _product(x, self._forward, self._linear.bias)
-
-    def gradient(self, of_outputs: Float[Tensor, "... outputs"]) -> Float[Tensor, "... inputs"]:
-        """dY W."""
-        return _product(of_outputs, self._backward, None)
-
     @cached_property
-    def _backward(self) -> Tensor:
+    def backward(self) -> Tensor:
         with torch.inference_mode(False), torch.no_grad():
-            return _arranged(self._linear.weight.T)
+            return _arranged(self.linear.weight.T)
 
 
 class _FrozenProduct(torch.autograd.Function):
@@ -58,20 +50,62 @@ class _FrozenProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, frozen: FrozenLinear) -> Tensor:
         ctx.frozen, ctx.dtype = frozen, x.dtype
-        return frozen.product(x)
+        return _product(x, frozen.forward, frozen.linear.bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.frozen.gradient(gradients[0]).to(ctx.dtype), None
+        return _product(gradients[0], ctx.frozen.backward, None).to(ctx.dtype), None
 
 
 def _arranged(weight: Float[Tensor, "outputs inputs"]) -> Tensor:
-    """Return the weights in bfloat16, in the order of the machine's own matrix instructions."""
+    """The weights in bfloat16, in the order of the machine's own matrix instructions."""
     return torch.ops.mkldnn._reorder_linear_weight(weight.to(torch.bfloat16).contiguous(), _TOKENS)
 
 
 def _product(x: Tensor, arranged: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x.to(torch.bfloat16), arranged, bias, "none", [], "")
+
+
+_LARGEST = 127
+"""The largest weight of a row."""
+
+
+class Int8Linear:
+    """x Wᵀ + b with W and x in 8 bits, of a float32 map on a CPU, which stays as it is.
+
+    Weights are rounded once, with a scale for each row; inputs at every call, with one scale for
+    all tokens of the batch, so that a text's numbers depend a little on the texts beside it. Sums
+    are integers, what comes out is float32. Nothing is trained or calibrated, and no gradient
+    passes.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        weight = linear.weight.detach()
+        tiny = torch.finfo(torch.float32).tiny  # A row of zeros has a scale, too.
+        scales = (weight.abs().amax(dim=1) / _LARGEST).clamp_min(tiny)
+        with warnings.catch_warnings():
+            # Tensors of this kind are to leave PyTorch; it has no other way to pack weights.
+            warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)
+            rounded = torch.quantize_per_channel(
+                weight, scales.double(), torch.zeros(len(weight)).long(), 0, torch.qint8
+            )
+        self._packed = torch.ops.quantized.linear_prepack(rounded, linear.bias)
+        self._seven_bits = not _multiplies_in_int8()
+
+    def __call__(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
+        """The map of x in float32."""
+        found: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self._seven_bits)
+        return found
+
+
+def _multiplies_in_int8() -> bool:
+    """Whether this CPU sums products of 8 bits in 32: without VNNI x86 sums them in 16, where two
+    may overflow unless inputs have 7 bits.
+    """
+    if not hasattr(torch.cpu, "get_capabilities"):
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_vnni", "avx_vnni", "amx_int8"))
 
 
 Kind = Callable[[nn.Linear], Callable[[Tensor], Tensor]]

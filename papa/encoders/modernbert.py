@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from transformers import PreTrainedConfig
 
-from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
-from papa.encoders.family import Family, every_token, positions_are_slots
+from papa.encoders.family import Family
 
 LOCAL = "sliding_attention"
 
@@ -59,9 +57,7 @@ def _attend(
     mask = window(dispatch, config.local_attention // 2) if local else dispatch.mask
     dropout = module.attention_dropout if module.training else 0.0
     own = InputDependentAttention(query, key, mask, module.head_dim**-0.5, dropout=dropout)
-    return module.out_drop(
-        module.Wo(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2))
-    ), None
+    return module.out_drop(module.Wo(dispatch.attend(own, value).flatten(2))), None
 
 
 def window(dispatch: Dispatch, reach: int) -> Bool[Tensor, "#batch 1 m m"]:
@@ -95,24 +91,14 @@ def _scores_of_means(
     return scores.masked_fill(far, -math.inf)
 
 
-def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    return {
-        "input_ids": batch.input_ids[None],
-        "attention_mask": every_token(batch),
-        "position_ids": positions_are_slots(batch),
-    }
-
-
 MODERNBERT = Family(
     name="ModernBERT",
     model_types=("modernbert",),
     attentions=lambda model: [layer.attn for layer in model.layers],
     output_maps=lambda model: [layer.attn.Wo for layer in model.layers],
     attention_norms=None,
-    projections=("query", "key"),
-    model_inputs=_model_inputs,
+    segments=False,
     route=_route,
-    positions=lambda config: config.max_position_embeddings,
     scores_of_means=_scores_of_means,
     stored=_stored,
     note=(

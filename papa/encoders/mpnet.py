@@ -7,14 +7,9 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 
-from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, InputDependentAttention, split_heads
-from papa.encoders.family import Family, positions_count_tokens
-
-PADDING_POSITION = 1
-"""Fixed in transformers' MPNet, whatever the configuration says."""
+from papa.encoders.family import Family
 
 
 def _route(module: nn.Module, dispatch: Dispatch) -> None:
@@ -41,7 +36,7 @@ def _attend(
     own = InputDependentAttention(
         query, key, dispatch.mask, head_width**-0.5, position_bias, dropout
     )
-    return (module.o(dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2)),)
+    return (module.o(dispatch.attend(own, value).flatten(2)),)
 
 
 def _prepare(model: Any, dispatch: Dispatch) -> None:
@@ -56,13 +51,6 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
     encoder.compute_position_bias = compute_position_bias
 
 
-def _model_inputs(batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-    return {
-        "input_ids": batch.input_ids[None],
-        "position_ids": positions_count_tokens(batch, PADDING_POSITION),
-    }
-
-
 MPNET = Family(
     name="MPNet",
     model_types=("mpnet",),
@@ -71,10 +59,11 @@ MPNET = Family(
     attention_norms=lambda model: [layer.attention.LayerNorm for layer in model.encoder.layer],
     projections=("q", "k"),
     value="v",
-    model_inputs=_model_inputs,
+    segments=False,
+    # Fixed in transformers' MPNet, whatever the configuration says.
+    padding=lambda config: 1,
     route=_route,
     prepare=_prepare,
-    positions=lambda config: config.max_position_embeddings - PADDING_POSITION - 1,
     note=(
         "absolute positions count real tokens, relative ones are distances of slots; both as with "
         "padding"

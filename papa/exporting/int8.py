@@ -10,10 +10,9 @@ from torch import nn
 
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import load_encoder
-from papa.encoders.int8 import Int8Linear
-from papa.encoders.linear import FrozenLinears
+from papa.encoders.linear import FrozenLinears, Int8Linear
 from papa.encoders.reference import EncoderReference
-from papa.encoders.sharing import sharing_weights
+from papa.encoders.weights import sharing_weights
 from papa.exporting.fidelity import measure_fidelity
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout

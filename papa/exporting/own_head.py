@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.sharing import sharing_weights
+from papa.encoders.weights import sharing_weights
 from papa.errors import ArtifactError
 
 CLASSES = ("AutoModelForSequenceClassification", "AutoModelForTokenClassification")

@@ -12,11 +12,10 @@ from torch import nn
 
 from papa.corpora.tokens import SpecialTokens, check_vocabulary, special_tokens_of
 from papa.encoders import encoder as encoders
-from papa.encoders.configuration import supported
 from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
-from papa.encoders.supported import family_of
+from papa.encoders.supported import family_of, supported
 from papa.errors import EncoderError, SpecError
 from papa.spec import EncoderSpec, Precision
 

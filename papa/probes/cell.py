@@ -8,8 +8,7 @@ from pathlib import Path
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.outputs import ConstantOutputs
-from papa.attention.replacement import EntryCounts, replaced
-from papa.attention.reused import reused
+from papa.attention.replacement import EntryCounts, replaced, reused
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit

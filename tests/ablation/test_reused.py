@@ -16,7 +16,7 @@ from transformers.masking_utils import eager_mask
 
 import papa
 from papa.ablation.substitutes import Mixed, Reused
-from papa.attention.reused import reused
+from papa.attention.replacement import reused
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
 from tests.ablation.models import TEXT, answers, inputs_of, random_model

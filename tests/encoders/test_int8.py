@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from papa.encoders.int8 import Int8Linear
+from papa.encoders.linear import Int8Linear
 from tests.encoders.test_linear import SHAPES, random_linear
 
 

@@ -14,11 +14,10 @@ from transformers import PretrainedConfig
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
-from papa.corpora.batches import MicroBatch
 from papa.encoders import supported
 from papa.encoders.dispatch import Dispatch, InputDependentAttention, split_heads
 from papa.encoders.encoder import Encoder
-from papa.encoders.family import Family, positions_are_slots
+from papa.encoders.family import Family
 from papa.errors import EncoderError
 from tests.attention.cases import HALF, distance
 from tests.encoders.inputs import SLOTS, some_inputs
@@ -67,10 +66,6 @@ class Model(nn.Module):
         return SimpleNamespace(hidden_states=states)
 
 
-def model_inputs(batch: MicroBatch, config: Any) -> dict[str, Tensor]:
-    return {"input_ids": batch.input_ids[None], "position_ids": positions_are_slots(batch)}
-
-
 def attend(module: Attention, dispatch: Dispatch, states: Tensor, real: None) -> Tensor:
     query, key, value = (
         split_heads(linear(states), WIDTH // HEADS)
@@ -79,7 +74,7 @@ def attend(module: Attention, dispatch: Dispatch, states: Tensor, real: None) ->
     own = InputDependentAttention(
         *dispatch.unpack_projected(query, key), dispatch.mask, (WIDTH // HEADS) ** -0.5
     )
-    return dispatch.pack(dispatch.attend(own, dispatch.unpack(value))).flatten(2)
+    return dispatch.attend(own, value).flatten(2)
 
 
 def route(module: nn.Module, dispatch: Dispatch) -> None:
@@ -91,9 +86,7 @@ BARE = Family(
     model_types=("bare",),
     attentions=lambda model: list(model.blocks),
     projections=("queries", "keys"),
-    model_inputs=model_inputs,
     route=route,
-    positions=lambda config: SLOTS,
     note="absolute positions are slots",
     attention_implementation="eager",
 )

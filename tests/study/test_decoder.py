@@ -23,8 +23,7 @@ import papa
 from flows.cli import app
 from flows.without_file import own_study
 from papa.attention.constants import ConstantMatrices
-from papa.encoders.decoders import decoder_shape
-from papa.encoders.reference import EMBEDDED, describe_encoder
+from papa.encoders.reference import EMBEDDED, decoder_shape, describe_encoder
 from papa.errors import PapaError
 from papa.spec import EncoderSpec
 from papa.study.aggregate import Aggregate
