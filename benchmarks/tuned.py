@@ -24,7 +24,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.reference import load_tokenizer
 from papa.exporting import InputLayout, export_encoder
-from papa.exporting.speed import ordinary_inputs
+from papa.exporting.placement import ordinary_inputs
 from papa.library.bars import Bars
 from papa.scores.intervals import Interval, Measured, difference, joint
 from papa.scores.metrics import Scored, scored

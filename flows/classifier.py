@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from papa.attention.replacement import Constants
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
-    from papa.exporting.trained import OwnClassifier, TrainedProbe
+    from papa.exporting.classifier import OwnClassifier, TrainedProbe
     from papa.probes.probes import Probe as Module
 
 
@@ -38,7 +38,7 @@ def trained_probe(
     model's own head; None of embeddings, of masked words, and where code of the user's own scores
     or predicts.
     """
-    from papa.exporting.trained import TrainedProbe
+    from papa.exporting.classifier import TrainedProbe
     from papa.scores.metrics import positive_class
 
     if isinstance(step, Own):
@@ -70,8 +70,7 @@ def trained_probe(
 
 
 def _own(step: Own, stored: StoredStudy, corpus: TokenisedCorpus) -> OwnClassifier | None:
-    from papa.exporting.own_head import CLASSES, OwnHead
-    from papa.exporting.trained import OwnClassifier
+    from papa.exporting.classifier import CLASSES, OwnClassifier, OwnHead
     from papa.probes.own import class_names, load_own, own_class
     from papa.study.own import read_answers
 

@@ -274,7 +274,7 @@ def _silence_transformers() -> None:
 
 def _print(document: Any, folder: Path, console: Console) -> None:
     from papa.exporting.card import cell_label, report_rows
-    from papa.exporting.choice import choices
+    from papa.exporting.gains import choices
 
     table = Table(title=cell_label(document.study), show_header=False)
     for row in report_rows(document):

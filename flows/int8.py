@@ -19,7 +19,7 @@ from papa.study.stored import StoredStudy
 if TYPE_CHECKING:
     from papa.attention.replacement import Constants
     from papa.corpora.corpus import TokenisedCorpus
-    from papa.exporting.int8 import Scored
+    from papa.exporting.measuring import Scored
     from papa.probes.features import FeatureModel
     from papa.scores.intervals import Measured
 
@@ -41,7 +41,7 @@ def int8_scores(
     """
     from papa.attention.replacement import replaced
     from papa.encoders.encoder import Encoder
-    from papa.exporting.session import GraphFeatures
+    from papa.exporting.onnx import GraphFeatures
     from papa.probes.evaluate import evaluate_cell
     from papa.scores.intervals import NOT_KNOWN, Measured, clipped, joint, paired_drop
 

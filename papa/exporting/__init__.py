@@ -6,9 +6,8 @@
 from papa.exporting.loading import load_exported
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
-from papa.exporting.saving import save_exported
 from papa.exporting.sentences import SentenceModule, load_sentence_transformer
-from papa.exporting.writing import export_encoder
+from papa.exporting.writing import export_encoder, save_exported
 
 __all__ = [
     "ExportedEncoder",

@@ -9,10 +9,15 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from papa.exporting.choice import advice, choices
 from papa.exporting.document import ExportDocument
-from papa.exporting.fidelity import KEPT, too_few_kept
-from papa.exporting.gains import gained, measured, shape_label, timing_label
+from papa.exporting.gains import (
+    advice,
+    choices,
+    gained,
+    measured,
+    shape_label,
+    timing_label,
+)
 from papa.reporting.tables import caption, score_tables
 from papa.reporting.verdicts import marks
 from papa.reporting.wording import metric_label, order_label, percent_label, score_label
@@ -22,6 +27,9 @@ from papa.spec.values import OUTPUTS
 if TYPE_CHECKING:
     import pandas
 
+_KEPT = 0.8
+"""Where surely fewer of the ten nearest neighbours are kept, by the interval's upper end, a warning
+comes first."""
 _LABELS = 8
 """Labels that are named."""
 _CLASSIFY = """As a classifier, `model` also gives `logits`:
@@ -276,11 +284,11 @@ def _fidelity_rows(fidelity: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("Embeddings", f"mean-pooled, on {fidelity['texts']} validation texts: {', '.join(found)}")
     ]
-    if too_few_kept(fidelity):
+    if "nearest_10" in fidelity and fidelity["nearest_10"]["high"] < _KEPT:
         kept = percent_label(fidelity["nearest_10"]["mean"])
         warning = (
             f"its embeddings keep {kept} of the original's ten nearest neighbours, surely less "
-            f"than {100 * KEPT:.0f} %, whatever the score of the probe says: do not search or "
+            f"than {100 * _KEPT:.0f} %, whatever the score of the probe says: do not search or "
             "compare texts with it as with the original"
         )
         rows.insert(0, ("Warning", warning))

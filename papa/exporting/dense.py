@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +22,6 @@ from papa.attention.replacement import Constants
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
-from papa.exporting.constants import product_at
 from papa.exporting.placement import InputLayout
 from papa.spec.orders import Head
 
@@ -102,7 +102,7 @@ class _Constant:
         dependent = [head for head in range(heads) if head not in constant]
         order = sorted(range(heads), key=[*constant, *dependent].__getitem__)
         self.constant_heads, self.order = torch.tensor(constant), torch.tensor(order)
-        self.product = product_at(constants, layer, self.constant_heads)
+        self.product = partial(constants.product, layer, self.constant_heads)
         self.dependent_heads = torch.tensor(dependent, dtype=torch.long)
 
     def __call__(

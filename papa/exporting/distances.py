@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,13 +12,12 @@ from papa.ablation.interface import LayerAttention
 from papa.ablation.relative import AverageByDistance, ByDistance
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.split import TokenisedSplit
-from papa.encoders.dispatch import InputDependentAttention, StopForward
+from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import sum_is_finite
 from papa.encoders.modernbert import LOCAL
 from papa.errors import ArtifactError, NumbersError
-from papa.exporting.placement import InputLayout
-from papa.exporting.speed import ordinary_inputs
+from papa.exporting.placement import InputLayout, ordinary_inputs
 from papa.progress import Progress, ignore_progress
 
 
@@ -46,14 +44,14 @@ def average_by_distance(
             f"in some layers of {config.model_type} a token sees only a window "
             "around it, and constants by distance would look beyond it: leave --by relative out"
         )
-    average, done = AverageByDistance(), 0
-    last = encoder.layers - 1
-    rules = {layer: _Seen(average, layer, layer == last) for layer in range(encoder.layers)}
-    with encoder.ruled(rules):
-        for batch in _batches(split, layout, encoder.tokens_per_batch(None)):
-            encoder.observe(batch)
-            done += len(batch.rows)
-            progress(done, len(split))
+    average = AverageByDistance()
+
+    def see(layer: int, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        average.see(_as_called(own, value, batch), layer)
+        return own.product(value)
+
+    batches = _batches(split, layout, encoder.tokens_per_batch(None))
+    encoder.watch(see, batches, len(split), progress)
     found = average.result()
     if not sum_is_finite(found.weights):
         raise NumbersError("the encoder's attention", "look at the size of its weights")
@@ -66,39 +64,26 @@ def _batches(split: TokenisedSplit, layout: InputLayout, budget: int) -> Iterato
         yield MicroBatch.of(rows, layout.place(**inputs))
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """The rule of a layer whose attention is averaged."""
-
-    average: AverageByDistance
-    layer: int
-    last: bool
-    dependent_heads: ClassVar[None] = None
-
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        allowed = batch.attention_mask[:, None, None, :]
-        if own.mask is not None:
-            allowed = own.mask & allowed
-        # Not -inf: a query without a token may have no key.
-        bias = torch.zeros_like(allowed, dtype=own.query.dtype).masked_fill(
-            ~allowed, torch.finfo(own.query.dtype).min
-        )
-        columns = batch.columns[None]
-        seen = LayerAttention(
-            own.query,
-            own.key,
-            value,
-            bias if own.bias is None else bias + own.bias,
-            own.scaling,
-            softcap=None,
-            dropout=0.0,
-            query_slots=columns,
-            key_slots=columns,
-            first=0,
-            causal=False,
-        )
-        self.average.see(seen, self.layer)
-        if self.last:
-            # What the last layer puts out enters no average.
-            raise StopForward
-        return own.product(value)
+def _as_called(own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> LayerAttention:
+    """A layer's attention as ``papa.ablated`` sees it."""
+    allowed = batch.attention_mask[:, None, None, :]
+    if own.mask is not None:
+        allowed = own.mask & allowed
+    # Not -inf: a query without a token may have no key.
+    bias = torch.zeros_like(allowed, dtype=own.query.dtype).masked_fill(
+        ~allowed, torch.finfo(own.query.dtype).min
+    )
+    columns = batch.columns[None]
+    return LayerAttention(
+        own.query,
+        own.key,
+        value,
+        bias if own.bias is None else bias + own.bias,
+        own.scaling,
+        softcap=None,
+        dropout=0.0,
+        query_slots=columns,
+        key_slots=columns,
+        first=0,
+        causal=False,
+    )

@@ -22,7 +22,6 @@ from papa.encoders.precision import check_device, check_int8
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, PapaError, in_one_line
 from papa.exporting.classifier import Classifier
-from papa.exporting.constants import restored
 from papa.exporting.document import (
     CLASSIFIER,
     CONFIGURATION,
@@ -33,7 +32,7 @@ from papa.exporting.document import (
 )
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
-from papa.exporting.trimming import with_all_rows
+from papa.exporting.stored import restored_constants, with_all_rows
 from papa.spec import ConstantsKind
 from papa.spec.orders import Head
 
@@ -69,7 +68,7 @@ def load_exported(
         ) from None
     try:
         encoder = Encoder(_model(folder, document.heads, document.constants), device, int8=int8)
-        constants = restored(
+        constants = restored_constants(
             _tensors(folder / CONSTANTS),
             document.heads,
             (encoder.layers, encoder.heads),

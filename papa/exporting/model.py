@@ -20,11 +20,10 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.precision import check_int8
 from papa.errors import SpecError
 from papa.exporting.classifier import Classifier
-from papa.exporting.constants import kind_of
 from papa.exporting.dense import DenseEncoder
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout, Mask, write_back
-from papa.exporting.trimming import without_constant_heads
+from papa.exporting.stored import without_constant_heads
 from papa.spec.orders import Head
 
 
@@ -178,7 +177,7 @@ class ExportedEncoder(nn.Module):
         """The encoder's weights as they are now, without rows that constant heads alone need."""
         self._put_back()
         try:
-            return without_constant_heads(self.model, self.heads, kind_of(self._constants))
+            return without_constant_heads(self.model, self.heads, self._constants.kind)
         finally:
             self._put_back = self._replace()
 

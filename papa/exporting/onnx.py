@@ -5,6 +5,7 @@ onnxruntime.
 from __future__ import annotations
 
 import logging
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,27 +15,22 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from papa.corpora.batches import MicroBatch
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
-from papa.errors import ArtifactError, EncoderError
-from papa.exporting.int8 import Scored, Way, compared
+from papa.errors import EncoderError
+from papa.exporting.measuring import Scored, Way, check_graph_same, compared, timings
 from papa.exporting.model import ExportedEncoder
 from papa.exporting.placement import InputLayout
-from papa.exporting.session import GraphFeatures, Session
-from papa.exporting.speed import ordinary_inputs, reproducible_rows, spread_rows, timings
 
 ONNX, ONNX_INT8 = "model.onnx", "model.int8.onnx"
 _OUTPUT = "last_hidden_state"
-ONNX_TOLERANCE = 1e-4
-"""By how much hidden states may differ from the exported encoder's, relative to the largest of
-them.
-"""
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _LARGEST = 2**31
 """Bytes that one file of the format can hold."""
-_CHECKED_ROWS = 16
 _TRACED = (3, 9)
 """Inputs and tokens in an example: numbers that occur nowhere else, so that none is taken for a
 constant.
@@ -94,52 +90,42 @@ def _last_alone(source: Path, target: Path) -> None:
     extract_model(source, target, names, [_OUTPUT])
 
 
-def check_onnx_same(exported: ExportedEncoder, path: Path, split: TokenisedSplit) -> None:
-    """Compare the graph in onnxruntime with the exported encoder on real rows."""
-    rows = spread_rows(reproducible_rows(split, exported.layout), _CHECKED_ROWS)
-    if not len(rows):
-        return
-    inputs = ordinary_inputs(split, rows, exported.layout)
-    with torch.inference_mode():
-        expected = exported(**inputs).last_hidden_state.cpu()
-    difference = float((Session(path).states(inputs) - expected).abs().max() / expected.abs().max())
-    if not difference <= ONNX_TOLERANCE:
-        raise ArtifactError(
-            f"the ONNX form differs from the exported encoder by {difference:.1e} of its largest "
-            f"hidden state, at most {ONNX_TOLERANCE:.0e} is allowed: export without --onnx, and "
-            "report this as a fault"
-        )
-
-
-def measure_onnx(
+def write_onnx(
+    exported: ExportedEncoder,
     original: nn.Module,
-    exported: Graphs,
-    encoder: Encoder,
-    split: TokenisedSplit,
-    layout: InputLayout,
+    folder: Path,
+    examples: TokenisedSplit | None,
     scored: Scored | None,
-) -> dict[str, Any]:
-    """``papa.exporting.speed.timings`` of the export's graph against that of the original model,
-    both in onnxruntime; where int8 is scored also ``int8``, what ``papa.exporting.int8`` compares
-    and the scores.
+) -> dict[str, Any] | None:
+    """Write the ONNX form, also in 8 bits where those are scored.
+
+    Returns:
+        What it gains in onnxruntime, where there are examples: ``timings`` against the original
+        there, and with scores ``int8``: what is ``compared``, and the scores.
     """
-    with TemporaryDirectory() as folder:
-        alone = Graphs(
-            OriginalStates(original.float()), layout, Path(folder) / "graphs", int8=bool(scored)
-        )
+    exported, layout = exported.to("cpu"), exported.layout
+    with TemporaryDirectory() as scratch:
+        with exported.dense() as dense:
+            graphs = Graphs(dense, layout, Path(scratch) / "graphs", int8=scored is not None)
+        shutil.copyfile(graphs.last, folder / ONNX)
+        if scored is not None:
+            shutil.copyfile(graphs.last_int8, folder / ONNX_INT8)
+        if examples is None:
+            return None
+        states = Session(graphs.last).states
+        check_graph_same(exported, states, examples)
+        plain = OriginalStates(original.float().cpu())
+        alone = Graphs(plain, layout, Path(scratch) / "original", int8=scored is not None)
         before = Session(alone.last).states
-        found = timings(Session(exported.last).states, before, split, layout)
+        found = timings(states, before, examples, layout)
         if scored is None:
             return found
-        ways: dict[Way, Graphs] = {"int8": alone, "both": exported}
-        measured = compared(
-            {way: Session(graphs.last_int8).states for way, graphs in ways.items()},
-            before,
-            split,
-            layout,
-        )
-        for way, graphs in ways.items():
-            measured[way]["score"] = scored(GraphFeatures(graphs.every_int8, encoder), False)
+        ways: dict[Way, Graphs] = {"int8": alone, "both": graphs}
+        int8 = {way: Session(own.last_int8).states for way, own in ways.items()}
+        measured = compared(int8, before, examples, layout)
+        for way, own in ways.items():
+            features = GraphFeatures(own.every_int8, exported.encoder)
+            measured[way]["score"] = scored(features, False)
         return {**found, "int8": measured}
 
 
@@ -220,3 +206,53 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+class Session:
+    """A graph in onnxruntime, on as many threads as torch has."""
+
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        self._session = onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"]
+        )
+        self._names = [given.name for given in self._session.get_inputs()]
+
+    def states(self, inputs: dict[str, Tensor]) -> Tensor:
+        """The last hidden states [batch, tokens, width]."""
+        return self.every(inputs)[0]
+
+    def every(self, inputs: dict[str, Tensor]) -> list[Tensor]:
+        """Those of all layers that the graph has, the last first."""
+        found = self._session.run(None, {name: inputs[name].numpy() for name in self._names})
+        return [torch.from_numpy(states) for states in found]
+
+
+class GraphFeatures:
+    """A graph of all layers in place of the encoder that it was written from, for probes."""
+
+    def __init__(self, path: Path, encoder: Encoder) -> None:
+        self.model, self.config = encoder.model, encoder.config
+        self.layers, self.width = encoder.layers, encoder.width
+        self.word_embeddings, self.precision = encoder.word_embeddings, encoder.precision
+        self.tokens_per_batch, self.device = encoder.tokens_per_batch, torch.device("cpu")
+        self._session = Session(path)
+
+    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
+        """The hidden states of the batch's tokens, embeddings first; the graph puts them into slots
+        itself.
+        """
+        tokens = batch.inputs_of_tokens, batch.positions_in_input
+        shape = len(batch.rows), int(batch.positions_in_input.max()) + 1
+        inputs = {}
+        for name, values in (
+            ("input_ids", batch.input_ids),
+            ("attention_mask", torch.ones_like(batch.input_ids)),
+            ("token_type_ids", batch.token_type_ids),
+        ):
+            inputs[name] = torch.zeros(shape, dtype=torch.int64)
+            inputs[name][tokens] = values
+        return [states[tokens] for states in reversed(self._session.every(inputs))]

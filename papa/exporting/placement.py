@@ -19,6 +19,7 @@ from torch import Tensor
 from papa.corpora.batches import MicroBatch, OrdinaryBatch
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
 from papa.corpora.ragged import PackedTokens, Ragged
+from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import Framing, SpecialTokens
 from papa.errors import DataError
 from papa.spec import LayoutSpec, TaskKind
@@ -256,3 +257,42 @@ def write_back(
 ) -> None:
     """Write the states of a batch's tokens to their positions in right-padded inputs, in place."""
     padded[batch.rows[batch.inputs_of_tokens], batch.positions_in_input] = states
+
+
+def spread_rows(rows: np.ndarray, count: int) -> np.ndarray:
+    """``count`` of the rows (or all, where there are fewer) evenly spread, in their order."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64))]
+
+
+def reproducible_rows(split: TokenisedSplit, layout: InputLayout) -> np.ndarray:
+    """The rows that an exported encoder meets as the corpus has them.
+
+    Under segment_ids 'stay' a corpus gives a pair that was cut the segments of the uncut one, which
+    its tokens no longer tell; so pairs with a text that fills its slots, and may have been cut, are
+    left out.
+    """
+    if layout.texts == 1 or layout.segment_ids == "follow":
+        return split.rows
+    second_lengths = split.lengths - split.first_lengths - layout.framing.between - 2
+    return split.rows[
+        (split.first_lengths < layout.longest[0]) & (second_lengths < layout.longest[1])
+    ]
+
+
+def ordinary_inputs(
+    split: TokenisedSplit, rows: np.ndarray, layout: InputLayout
+) -> dict[str, Tensor]:
+    """The rows as input_ids, attention_mask and, where the encoder's tokenizer gives any,
+    token_type_ids.
+    """
+    tokens, framing = split.tokens(rows), layout.framing
+    mask = torch.arange(int(tokens.lengths.max()))[None] < torch.from_numpy(tokens.lengths)[:, None]
+    input_ids = torch.full(mask.shape, framing.pad, dtype=torch.int64)
+    input_ids[mask] = torch.from_numpy(tokens.input_ids).long()
+    inputs = {"input_ids": input_ids, "attention_mask": mask.long()}
+    if any(framing.segments):
+        # Not the corpus's own: under segment_ids 'stay' those have moved already.
+        segments = replace(layout, segment_ids="follow").place(**inputs).token_type_ids
+        inputs["token_type_ids"] = torch.zeros_like(input_ids)
+        inputs["token_type_ids"][mask] = torch.from_numpy(segments).long()
+    return inputs

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from papa.errors import ArtifactError
 from papa.exporting.loading import load_exported
-from papa.exporting.saving import save_exported
+from papa.exporting.writing import save_exported
 from papa.storage.metadata import is_plain
 
 _MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"

@@ -1,4 +1,4 @@
-"""Write an encoder with constant heads as a folder."""
+"""Write an encoder with constant heads as a folder, and again after its weights were trained."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import nn
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from papa.attention.replacement import Constants
 from papa.corpora.split import TokenisedSplit
-from papa.encoders.files import TOKENIZER_FILES
+from papa.encoders.files import tokenizer_files
 from papa.encoders.precision import check_int8
 from papa.encoders.reference import EncoderReference
 from papa.encoders.weights import load_model
 from papa.errors import ArtifactError
 from papa.exporting.card import model_card
-from papa.exporting.constants import check_fits, kind_of, stored
+from papa.exporting.classifier import OwnClassifier, TrainedProbe, agreement
 from papa.exporting.document import (
     CARD,
+    CLASSIFIER,
     CONFIGURATION,
     CONSTANTS,
+    DOCUMENT,
     FOR_OTHERS,
     WEIGHTS,
     ExportDocument,
 )
-from papa.exporting.fidelity import measure_fidelity
-from papa.exporting.int8 import Scored, measure_int8
 from papa.exporting.loading import load_exported
-from papa.exporting.model import ExportedEncoder
-from papa.exporting.onnx import (
-    ONNX,
-    ONNX_INT8,
-    Graphs,
-    check_onnx,
-    check_onnx_same,
-    measure_onnx,
-)
-from papa.exporting.placement import InputLayout
-from papa.exporting.sameness import check_same
-from papa.exporting.speed import (
+from papa.exporting.measuring import (
+    Scored,
+    check_same,
+    measure_fidelity,
+    measure_int8,
     measure_speed,
     states_of,
 )
-from papa.exporting.trained import OwnClassifier, TrainedProbe, agreement, save_classifier
-from papa.exporting.trimming import needed_weights, without_constant_heads
+from papa.exporting.model import ExportedEncoder
+from papa.exporting.onnx import ONNX, ONNX_INT8, check_onnx, write_onnx
+from papa.exporting.placement import InputLayout
+from papa.exporting.stored import (
+    check_fits,
+    needed_weights,
+    stored_constants,
+    without_constant_heads,
+)
 from papa.progress import Progress, ignore_progress
 from papa.spec.orders import Head
 from papa.storage.atomic import scratch_beside
@@ -111,34 +111,24 @@ def export_encoder(
     check_fits(constants, reference.layers, reference.heads, layout, reference.name)
     original = _original(reference)
     if onnx:
-        bytes_needed = sum(
-            4 * tensor.numel() for tensor in (*original.state_dict().values(), constants.values)
-        )
-        check_onnx(original.config, layout, bytes_needed)
+        tensors = *original.state_dict().values(), constants.values
+        check_onnx(original.config, layout, sum(4 * tensor.numel() for tensor in tensors))
+    told = ("name", "revision", "digest", "model_type", "layers", "heads")
     with written_aside(folder) as scratch:
         _save(original, reference, constants, heads, scratch)
         if classifier is not None:
-            save_classifier(classifier.probe, scratch)
+            _save_weights(classifier.probe.state_dict(), scratch / CLASSIFIER)
         document = ExportDocument(
-            encoder={
-                "name": reference.name,
-                "revision": reference.revision,
-                "digest": reference.digest,
-                "model_type": reference.model_type,
-                "layers": reference.layers,
-                "heads": reference.heads,
-            },
+            encoder={name: getattr(reference, name) for name in told},
             layout=layout.written(),
             heads=tuple(heads),
-            constants=kind_of(constants),
+            constants=constants.kind,
             study=dict(study or {}),
             score=score,
             speed=None,
             fidelity=None,
             size={
-                "original_weights": sum(
-                    tensor.nbytes for tensor in needed_weights(original).values()
-                ),
+                "original_weights": sum(own.nbytes for own in needed_weights(original).values()),
                 "weights": (scratch / WEIGHTS).stat().st_size,
                 "constants": (scratch / CONSTANTS).stat().st_size,
             },
@@ -146,63 +136,88 @@ def export_encoder(
         )
         document.write(scratch)
         exported = load_exported(scratch, device)
-        if examples is not None and len(examples):
+        examples = examples if examples is not None and len(examples) else None
+        if examples is not None:
             check_same(exported, reference, constants, examples)
             if classifier is not None:
                 same = agreement(exported, classifier, examples, layout)
                 document = replace(document, classifier=classifier.described() | same)
             original = original.float().to(device)
-            document = replace(
-                document,
-                speed=measure_speed(original, exported, examples, progress),
-                fidelity=measure_fidelity(
-                    states_of(original), states_of(exported), examples, layout
-                ),
-            )
+            speed = measure_speed(original, exported, examples, progress)
+            states = states_of(original), states_of(exported)
+            document = replace(document, fidelity=measure_fidelity(*states, examples, layout))
             if int8 is not None:
                 both, single = (
                     load_exported(scratch, int8=True),
                     replace(reference, precision="float32"),
                 )
-                found = measure_int8(original, both, single, examples, int8, progress)
-                document = replace(document, speed={**(document.speed or {}), "int8": found})
+                speed["int8"] = measure_int8(original, both, single, examples, int8, progress)
+            document = replace(document, speed=speed)
         if onnx:
-            document = replace(
-                document,
-                speed=_with_onnx(document, original, exported, scratch, examples, int8),
-            )
+            graph = write_onnx(exported, original, scratch, examples, int8)
+            if document.speed is not None:
+                document = replace(document, speed={**document.speed, "onnx": graph})
         (scratch / CARD).write_text(model_card(document))
         document.write(scratch)
     return document
 
 
-def _with_onnx(
-    document: ExportDocument,
-    original: nn.Module,
-    exported: ExportedEncoder,
-    folder: Path,
-    examples: TokenisedSplit | None,
-    scored: Scored | None,
-) -> dict[str, Any] | None:
-    """Write the ONNX form, also in 8 bits where those were measured; the speed with what it gains
-    in onnxruntime.
+def save_exported(model: ExportedEncoder, folder: str | Path) -> None:
+    """Write what ``load_exported`` gave, with its weights as they are now, whole or not at all.
+
+    Where they were trained since, scores, embeddings and graphs of the folder that it came from are
+    left out: they are of other weights.
+
+    Args:
+        model: its folder must still be there.
+        folder: must not exist, or be empty.
+
+    Raises:
+        ArtifactError: the folder is taken or cannot be written, or there is none it came from.
     """
-    exported = exported.to("cpu")
-    with TemporaryDirectory() as scratch:
-        with exported.dense() as dense:
-            graphs = Graphs(
-                dense, exported.layout, Path(scratch) / "graphs", int8=scored is not None
-            )
-        shutil.copyfile(graphs.last, folder / ONNX)
-        if scored is not None:
-            shutil.copyfile(graphs.last_int8, folder / ONNX_INT8)
-        if examples is None or document.speed is None:
-            return None
-        check_onnx_same(exported, folder / ONNX, examples)
-        timed = measure_onnx(
-            original.cpu(), graphs, exported.encoder, examples, exported.layout, scored
+    source, document, folder = model.folder, model.document, Path(folder)
+    if source is None or document is None or not (source / DOCUMENT).is_file():
+        raise ArtifactError(
+            f"the folder that this encoder was loaded from is not there ({source}): its tokenizer "
+            "and constants are copied from it"
         )
-    return {**document.speed, "onnx": timed}
+    check_free(folder)
+    files = {WEIGHTS: model.weights()}
+    if model.classifier is not None:
+        files[CLASSIFIER] = model.classifier.probe.state_dict()
+    tuned = not all(_same(load_file(source / name), found) for name, found in files.items())
+    left_out = {DOCUMENT, *files, CARD, ONNX, ONNX_INT8} if tuned else {DOCUMENT}
+    with written_aside(folder) as scratch:
+        for path in source.iterdir():
+            if path.is_file() and path.name not in left_out:
+                shutil.copyfile(path, scratch / path.name)
+        if tuned:
+            for name, weights in files.items():
+                _save_weights(weights, scratch / name)
+            known = ("timings", "left_out", "threads", "device", "attention")
+            classifier, speed = document.classifier, document.speed
+            document = replace(
+                document,
+                tuned=True,
+                score=None,
+                fidelity=None,
+                speed=speed and {name: speed[name] for name in known},
+                classifier=classifier
+                and {
+                    name: value
+                    for name, value in classifier.items()
+                    if name not in ("rows", "same")
+                },
+            )
+            (scratch / CARD).write_text(model_card(document))
+        document.write(scratch)
+        load_exported(scratch)
+
+
+def _same(before: dict[str, Tensor], now: dict[str, Tensor]) -> bool:
+    return before.keys() == now.keys() and all(
+        torch.equal(before[name], now[name].cpu()) for name in before
+    )
 
 
 def check_free(folder: Path) -> None:
@@ -233,18 +248,20 @@ def _save(
     heads: Sequence[Head],
     folder: Path,
 ) -> None:
-    weights = without_constant_heads(original, heads, kind_of(constants))
-    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-    save_file(stored(constants, heads), folder / CONSTANTS)
     shutil.copyfile(Path(reference.folder) / "config.json", folder / CONFIGURATION)
     (folder / "config.json").write_text(json.dumps(FOR_OTHERS) + "\n")
-    for name in TOKENIZER_FILES:
-        source = Path(reference.folder) / name
-        if source.is_file():
-            shutil.copyfile(source, folder / name)
-    for name in (WEIGHTS, CONSTANTS):
-        # safetensors makes files that their owner alone may read.
-        shutil.copymode(folder / CONFIGURATION, folder / name)
+    for path in tokenizer_files(Path(reference.folder)):
+        shutil.copyfile(path, folder / path.name)
+    weights = without_constant_heads(original, heads, constants.kind)
+    _save_weights(weights, folder / WEIGHTS)
+    _save_weights(stored_constants(constants, heads), folder / CONSTANTS)
+
+
+def _save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    kept = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
+    save_file(kept, path, metadata={"format": "pt"})
+    # safetensors makes files that their owner alone may read.
+    shutil.copymode(path.parent / CONFIGURATION, path)
 
 
 @contextmanager

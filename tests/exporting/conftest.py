@@ -22,7 +22,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
-from papa.exporting import speed
+from papa.exporting import measuring
 from papa.exporting.placement import InputLayout
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from tests.encoders.models import random_model
@@ -79,7 +79,7 @@ class Case:
 def _hurried() -> Iterator[None]:
     """Speed is measured by the fewest pairs of runs; how many it takes is ``test_speed``'s."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speed, "PATIENCE", 0.0)
+        patch.setattr(measuring, "PATIENCE", 0.0)
         yield
 
 

@@ -18,8 +18,8 @@ from papa.attention.replacement import replaced
 from papa.encoders.encoder import load_encoder
 from papa.errors import ArtifactError
 from papa.exporting import export_encoder
+from papa.exporting.classifier import TrainedProbe
 from papa.exporting.document import CLASSIFIER, ExportDocument
-from papa.exporting.trained import TrainedProbe
 from papa.probes.evaluate import build_probe, evaluate_cell
 from papa.spec import ExecutionSpec, FeaturesSpec
 from papa.spec.orders import Head

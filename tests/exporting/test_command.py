@@ -20,7 +20,7 @@ from flows.int8 import int8_scores
 from papa.corpora import load_corpus
 from papa.encoders.encoder import load_encoder
 from papa.errors import PapaError
-from papa.exporting import speed
+from papa.exporting import measuring
 from papa.reporting.wording import drop_label, score_label
 from papa.spec.file import load_study
 from papa.study.probe import Probe, read_scores
@@ -191,7 +191,7 @@ def test_the_command_measures_int_8_in_both_runtimes(
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
     # Sizes are symbols while a graph is traced.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    monkeypatch.setattr(speed, "BUDGET", 0.0)
+    monkeypatch.setattr(measuring, "BUDGET", 0.0)
     done = export(place, "--fraction", "0.5", "--int8", "--onnx", to="both")
     assert done.code == 0, done.err
     document = json.loads((place / "both" / "papa.json").read_text())

@@ -21,7 +21,7 @@ from papa.encoders.reference import load_tokenizer
 from papa.errors import ArtifactError, DataError
 from papa.exporting import InputLayout, export_encoder
 from papa.exporting.distances import average_by_distance
-from papa.exporting.speed import ordinary_inputs
+from papa.exporting.placement import ordinary_inputs
 from papa.library.ablating import substitute_for
 from papa.probes.own import load_own
 from tests.exporting.conftest import FIRST, SLOTS, Case

@@ -17,8 +17,7 @@ import papa
 from papa.exporting import export_encoder
 from papa.exporting.card import report_rows
 from papa.exporting.document import ExportDocument
-from papa.exporting.fidelity import measure_fidelity
-from papa.exporting.speed import states_of
+from papa.exporting.measuring import measure_fidelity, states_of
 from papa.scores.fidelity import embedding_fidelity
 from tests.exporting.conftest import Case
 

@@ -18,7 +18,7 @@ import papa
 from papa.errors import ArtifactError
 from papa.exporting import export_encoder
 from papa.exporting.document import FORMAT
-from papa.exporting.speed import reproducible_rows
+from papa.exporting.placement import reproducible_rows
 from papa.storage.artifacts import sha256_of_file
 from papa.storage.metadata import signed
 from tests.exporting.conftest import FIRST, SLOTS, Case

@@ -13,9 +13,9 @@ import torch
 import papa
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
-from papa.exporting import export_encoder, speed
-from papa.exporting.choice import advice, choices
+from papa.exporting import export_encoder, measuring
 from papa.exporting.document import ExportDocument
+from papa.exporting.gains import advice, choices
 from tests.exporting.conftest import Case
 
 
@@ -58,7 +58,7 @@ def test_int8_stays_where_it_is(written: Path) -> None:
 def test_the_folder_says_what_each_costs_and_gains(
     small: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "BUDGET", 0.0)
+    monkeypatch.setattr(measuring, "BUDGET", 0.0)
     asked: list[bool] = []
 
     def scored(encoder: Encoder, constant: bool) -> Mapping[str, float]:

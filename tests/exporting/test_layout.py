@@ -14,8 +14,7 @@ import torch
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.encoders.reference import load_tokenizer
 from papa.errors import DataError
-from papa.exporting.placement import write_back
-from papa.exporting.speed import ordinary_inputs
+from papa.exporting.placement import ordinary_inputs, write_back
 from tests.exporting.conftest import FIRST, SLOTS, Case
 
 

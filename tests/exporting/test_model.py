@@ -16,7 +16,7 @@ from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.reference import load_tokenizer
 from papa.errors import DataError
 from papa.exporting import ExportedEncoder, export_encoder
-from papa.exporting.trimming import rows_kept
+from papa.exporting.stored import rows_kept
 from papa.spec import LayoutSpec
 from tests.exporting.conftest import FIRST, Case
 

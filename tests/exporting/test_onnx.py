@@ -19,14 +19,14 @@ from papa.corpora.tokens import Framing
 from papa.encoders.encoder import Encoder
 from papa.errors import EncoderError
 from papa.exporting import ExportedEncoder, InputLayout, export_encoder
+from papa.exporting.measuring import TOLERANCE
 from papa.exporting.onnx import (
     ONNX,
     ONNX_INT8,
+    GraphFeatures,
     Graphs,
     check_onnx,
 )
-from papa.exporting.sameness import TOLERANCE
-from papa.exporting.session import GraphFeatures
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
 

@@ -18,9 +18,8 @@ import papa
 from papa.encoders.encoder import load_encoder
 from papa.errors import ArtifactError
 from papa.exporting import ExportedEncoder, export_encoder
-from papa.exporting.onnx import Graphs
-from papa.exporting.session import Session
-from papa.exporting.trimming import rows_kept
+from papa.exporting.onnx import Graphs, Session
+from papa.exporting.stored import rows_kept
 from papa.spec.values import OUTPUTS, RESAMPLED
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case

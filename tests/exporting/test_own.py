@@ -19,8 +19,7 @@ from papa.ablation.substitutes import ByPosition
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.reference import load_tokenizer, resolve_encoder
 from papa.exporting import ExportedEncoder, export_encoder
-from papa.exporting.own_head import CLASSES, OwnHead
-from papa.exporting.trained import OwnClassifier
+from papa.exporting.classifier import CLASSES, OwnClassifier, OwnHead
 from papa.probes.own import load_own, own_answers
 from papa.spec import EncoderSpec
 from tests.encoders.models import RANGE

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from papa.exporting import speed
+from papa.exporting import measuring
 from papa.exporting.card import report_rows
 from papa.exporting.document import ExportDocument
 from papa.exporting.gains import gained
-from papa.exporting.speed import BATCHES, timings
+from papa.exporting.measuring import BATCHES, timings
 from papa.timing import LEAST
 from tests.exporting.conftest import Case
 
@@ -33,7 +33,7 @@ class Recorder:
 
 
 def test_every_size_is_timed_in_pairs(small: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "PATIENCE", 0.0)
+    monkeypatch.setattr(measuring, "PATIENCE", 0.0)
     recorder = Recorder()
     found = timings(recorder.of("exported"), recorder.of("original"), small.split, small.layout)
     sizes = [(timing["batch"], timing["longest"]) for timing in found["timings"]]
@@ -53,7 +53,7 @@ def test_every_size_is_timed_in_pairs(small: Case, monkeypatch: pytest.MonkeyPat
 def test_sizes_that_there_is_no_time_for_are_named(
     small: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "BUDGET", 0.0)
+    monkeypatch.setattr(measuring, "BUDGET", 0.0)
     recorder = Recorder()
     found = timings(recorder.of("exported"), recorder.of("original"), small.split, small.layout)
     assert len(found["timings"]) == 1

@@ -53,7 +53,9 @@ COMMAND = (
 )
 
 
-HURRIED = f"from papa.exporting import speed\nspeed.PATIENCE = speed.BUDGET = 0.0\n{COMMAND}"
+HURRIED = (
+    f"from papa.exporting import measuring\nspeed.PATIENCE = measuring.BUDGET = 0.0\n{COMMAND}"
+)
 """The command, which measures an export's speed on one shape, by the fewest pairs of runs."""
 
 

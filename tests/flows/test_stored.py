@@ -13,7 +13,7 @@ import pandas
 import pytest
 
 import papa as library
-from papa.exporting import speed
+from papa.exporting import measuring
 from papa.reporting.summary import read_summary
 from papa.spec.file import load_study
 from papa.storage.artifacts import published
@@ -96,8 +96,8 @@ def test_to_read_a_store_starts_no_engine(store: Path, command: str) -> None:
 def test_an_export_by_its_drop(
     store: Path, drop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "PATIENCE", 0.0)
-    monkeypatch.setattr(speed, "BUDGET", 0.0)
+    monkeypatch.setattr(measuring, "PATIENCE", 0.0)
+    monkeypatch.setattr(measuring, "BUDGET", 0.0)
     before = artifacts(store, *STAGES)
     options = ("--store", str(store), "--order", "first_to_last")
     to = tmp_path / "within"

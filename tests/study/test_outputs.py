@@ -15,7 +15,7 @@ from flows.drops import answers
 from flows.export import ExportRequest, export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
-from papa.exporting import speed
+from papa.exporting import measuring
 from papa.spec.file import resolve_study
 from papa.study.constants import Outputs
 from papa.study.stored import StoredStudy
@@ -80,7 +80,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     assert all(told.values())
     half_of_all = tuple(product(range(3), range(12)))
     assert all(count.heads == half_of_all for counts in told.values() for count in counts)
-    monkeypatch.setattr(speed, "PATIENCE", 0.0)
+    monkeypatch.setattr(measuring, "PATIENCE", 0.0)
     request = ExportRequest(None, None, "mean_output_by_slot", "first_to_last", 0.5)
     export_cell(study, store, request, tmp_path / "export", Console())
     exported = papa.load_exported(tmp_path / "export")

@@ -33,7 +33,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder, resolve_encoder
 from papa.errors import EncoderError, PapaError, SpecError
-from papa.exporting import speed
+from papa.exporting import measuring
 from papa.probes.own import check_own
 from papa.reporting.answers import answers
 from papa.reporting.summary import summarise
@@ -224,7 +224,7 @@ def test_constant_heads_are_those_of_a_plain_implementation(
 def test_an_export_answers_as_the_study_found(
     classified: Scored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "PATIENCE", 0.0)
+    monkeypatch.setattr(measuring, "PATIENCE", 0.0)
     request = ExportRequest(None, "accuracy", "average", "first_to_last", 0.5)
     study = classified[0].steps[-1].study
     export_cell(study, classified[1], request, tmp_path / "export", Console())
