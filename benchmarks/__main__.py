@@ -31,11 +31,7 @@ UNKNOWN_SECONDS = 20.0
 
 
 def all_rows(folder: Path) -> Iterator[Row]:
-    """Every row of the table, in its order.
-
-    Args:
-        folder: for what the rows write.
-    """
+    """Every row of the table, in its order; the rows write into ``folder``."""
     yield from head_rows()
     yield from roofline_rows(folder)
     yield from stage_rows(folder)
@@ -47,14 +43,8 @@ def all_rows(folder: Path) -> Iterator[Row]:
 
 
 def run(rows: list[Row], names: list[str]) -> int:
-    """Measure rows and record each; one that fails is said and the others go on.
-
-    Args:
-        rows: what to measure.
-        names: of all rows of the table.
-
-    Returns:
-        How many failed.
+    """Measure rows and record each among the table's ``names``; one that fails is said and the
+    others go on. Returns how many failed.
     """
     failed, before, started = 0, known(), time.perf_counter()
     needed = [before[row.name].spent if row.name in before else UNKNOWN_SECONDS for row in rows]

@@ -33,11 +33,8 @@ def known() -> dict[str, Measured]:
 
 
 def record(row: Measured, names: Sequence[str]) -> None:
-    """Put one row into the record and the page; the others stay as they were measured.
-
-    Args:
-        row: the row.
-        names: of all rows there are, in the order of the table; what has no name any more goes.
+    """Put one row into the record and the page; the others stay as they were measured, and those
+    without one of ``names``, which are in the order of the table, go.
     """
     rows = known() | {row.name: row}
     kept = [rows[name] for name in names if name in rows]

@@ -36,14 +36,8 @@ TASK = papa.Task(
 USE = papa.Task(
     label=None, metric="cosine", head="own", epochs=3, learning_rate=0.05, name="embeddings"
 )
-TITLES = (
-    "input-dependent",
-    "order",
-    "probe's F1",
-    "nearest kept",
-    "ten nearest kept",
-    "similarities",
-)
+KEPT = ("nearest kept", "ten nearest kept", "similarities")
+TITLES = ("input-dependent", "order", "probe's F1", *KEPT)
 OF_USE = "scores:own"
 MEASURES = ("nearest_1", "nearest_10", "similarities")
 

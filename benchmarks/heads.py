@@ -44,10 +44,8 @@ def one_layer() -> Comparison:
     """The attention of one layer with its projections."""
     attention, heads = model().encoder.layer[0].attention.self, model().config.num_attention_heads
     width = model().config.hidden_size
-    mask, hidden_states = (
-        torch.ones(BATCH, SLOTS, dtype=torch.bool),
-        torch.randn(BATCH, SLOTS, width),
-    )
+    mask = torch.ones(BATCH, SLOTS, dtype=torch.bool)
+    hidden_states = torch.randn(BATCH, SLOTS, width)
 
     def split(projection: nn.Linear) -> Tensor:
         projected = linear(hidden_states, projection.weight, projection.bias)

@@ -23,75 +23,31 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.memory import own_memory
 from benchmarks.shared_servers import cells, studies
 
-WORDS = (
-    "the",
-    "a",
-    "movie",
-    "story",
-    "film",
-    "good",
-    "bad",
-    "very",
-    "long",
-    "short",
-    "and",
-    "or",
-    "not",
-    "people",
-)
+if TYPE_CHECKING:
+    from benchmarks.setting import Setting
+
+WORDS = "the a movie story film good bad very long short and or not people"
 INPUTS, TENTH = 1_000_000, 100_000
 SHORT_ROWS, LONGEST, TURNS = 1_000, 512, 2
 
 
-def tokenised(rows: int, slots: int, folder: Path, *, longest: bool = False) -> Any:
-    """A task of rows of three to eight words, one row filling every slot if ``longest``, and its
-    tokenised corpus.
-    """
-    from papa.corpora.corpus import load_corpus, tokenise_corpus
-    from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
-    from papa.spec import EncoderSpec, LayoutSpec
-    from papa.spec.file import resolve_study
+def tokenised(rows: int, slots: int, folder: Path, *, longest: bool = False) -> Setting:
+    """Rows of three to eight words, one row filling every slot if ``longest``, tokenised."""
+    from benchmarks.setting import setting
 
-    drawn = random.Random(0)
-    for split, count in (("train", rows), ("validation", 64)):
-        with (folder / f"{split}.jsonl").open("w") as file:
-            for row in range(count):
-                words = slots if longest and row == rows // 2 else drawn.randint(3, 8)
-                file.write(
-                    json.dumps({"text": " ".join(drawn.choices(WORDS, k=words)), "label": row % 2})
-                    + "\n"
-                )
-    source = {
-        "kind": "files",
-        "train": str(folder / "train.jsonl"),
-        "validation": str(folder / "validation.jsonl"),
-    }
-    probe = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}
-    task: dict[str, Any] = {
-        "name": "short",
-        "kind": "text",
-        "source": source,
-        "slots": slots,
-        "probe": probe,
-    }
-    task |= {"columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
-    document = {"name": "load", "encoders": [EMBEDDED], "tasks": [task]}
-    spec = resolve_study(document, folder=folder, origin="benchmarks").tasks[0]
-    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    corpus = tokenise_corpus(
-        spec,
-        LayoutSpec(),
-        load_tokenizer(reference),
-        reference,
-        folder / "corpus",
-        shard_rows=20_000,
-    )
-    return spec, load_corpus(Path(corpus))
+    drawn, file = random.Random(0), folder / "rows.jsonl"
+    with file.open("w") as writing:
+        for row in range(rows):
+            words = slots if longest and row == rows // 2 else drawn.randint(3, 8)
+            text = " ".join(drawn.choices(WORDS.split(), k=words))
+            writing.write(json.dumps({"sentence": text, "label": row % 2}) + "\n")
+    options = {"validation": 64, "slots": slots, "shard_rows": 20_000}
+    return setting("cola", rows, folder, file=file, **options)
 
 
 def averaged(rows: int, folder: Path) -> dict[str, float]:
@@ -104,7 +60,7 @@ def averaged(rows: int, folder: Path) -> dict[str, float]:
     from papa.encoders.encoder import Encoder
 
     with own_memory() as peak:
-        task, corpus = tokenised(rows, 16, folder)
+        text = tokenised(rows, 16, folder)
         found = {"tokenising MB": peak()}
     sizes: dict[str, Any] = {
         "hidden_size": 32,
@@ -113,10 +69,11 @@ def averaged(rows: int, folder: Path) -> dict[str, float]:
     }
     configuration = BertConfig(num_hidden_layers=2, num_attention_heads=2, **sizes)
     model = BertModel(configuration, add_pooling_layer=False).eval().requires_grad_(False)
-    encoder, split, total = Encoder(model), corpus.split("train"), None
+    encoder, split, total = Encoder(model), text.corpus.split("train"), None
+    slots = text.task.slots
     with own_memory() as peak:
         for index in range(len(split.shards)):
-            sums = average_split(encoder, split.shard(index), slots=task.slots, batch_tokens=2048)
+            sums = average_split(encoder, split.shard(index), slots=slots, batch_tokens=2048)
             if total is None:
                 total = sums
             else:
@@ -135,8 +92,9 @@ def stages(longest: int, folder: Path) -> dict[str, float]:
     from papa.ranking.learned import train_lambda
     from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
 
-    task, corpus = tokenised(SHORT_ROWS, LONGEST, folder, longest=bool(longest))
-    model, split, found = encoder(), corpus.split("train"), {}
+    text = tokenised(SHORT_ROWS, LONGEST, folder, longest=bool(longest))
+    model, corpus, task, found = encoder(), text.corpus, text.task, {}
+    split = corpus.split("train")
     assert (split.lengths.max() == LONGEST) == bool(longest)
     with own_memory() as peak:
         begun = cpu()
@@ -197,11 +155,7 @@ def main() -> None:
     """Run the loads that are named, each in a folder of its own."""
     if sys.argv[1:2] == ["--alone"]:
         name, argument, folder = sys.argv[2:]
-        found = (
-            averaged(int(argument), Path(folder))
-            if name == "averaged"
-            else stages(argument == "True", Path(folder))
-        )
+        found = {"averaged": averaged, "stages": stages}[name](int(argument), Path(folder))
         print(json.dumps(found))
         return
     # Ended from outside, it ends what it started.

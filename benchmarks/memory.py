@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.rows import Row
 from papa.timing import Comparison, repeated
@@ -85,15 +85,12 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
     def score(epochs: int, budget: float) -> None:
         task = cola.task.model_copy(update={"probe": probe.model_copy(update={"epochs": epochs})})
         execution = ExecutionSpec(features_budget_gb=budget)
-        evaluate_cell(
-            encoder(),
-            cola.corpus,
-            task,
-            (0,),
-            features=FeaturesSpec(),
-            execution=execution,
-            scratch=folder,
-        )
+        options: dict[str, Any] = {
+            "features": FeaturesSpec(),
+            "execution": execution,
+            "scratch": folder,
+        }
+        evaluate_cell(encoder(), cola.corpus, task, (0,), **options)
 
     match stage:
         case "averaging":
@@ -109,12 +106,7 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
             train_lambda(encoder(), constants, cola.corpus, cola.task, RankingSpec(epochs=times))
 
 
-STAGES: tuple[str, ...] = (
-    "averaging",
-    "λ training",
-    "probing, stored features",
-    "probing, streamed features",
-)
+STAGES = ("averaging", "λ training", "probing, stored features", "probing, streamed features")
 
 
 @contextmanager

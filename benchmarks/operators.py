@@ -24,6 +24,7 @@ from papa.spec import Precision
 
 ROWS, RUNS = 96, 3
 WHOLE = "one run of the stage"
+ARITHMETIC = ("add", "add_", "mul", "mul_", "sub", "div", "sum", "abs", "addcmul", "neg", "where")
 KINDS: dict[str, tuple[str, ...]] = {
     "linear maps, forward": ("addmm", "linear", "_FrozenProduct"),
     "linear maps, backward": ("mm", "AddmmBackward0", "_FrozenProductBackward"),
@@ -58,19 +59,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "optimiser": ("_fused_adamw_", "Optimizer.step#AdamW.step", "linalg_vector_norm"),
     "copies and conversions": ("copy_", "_to_copy", "clone", "constant_pad_nd", "fill_"),
-    "other arithmetic": (
-        "add",
-        "add_",
-        "mul",
-        "mul_",
-        "sub",
-        "div",
-        "sum",
-        "abs",
-        "addcmul",
-        "neg",
-        "where",
-    ),
+    "other arithmetic": ARITHMETIC,
 }
 
 

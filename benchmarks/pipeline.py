@@ -26,24 +26,11 @@ from papa.timing import Comparison, repeated, seconds
 
 HELP_SECONDS, TINY_SECONDS, CACHED_SECONDS, CELL_SECONDS = 0.5, 12.0, 6.0, 0.5
 NUMBERS = itertools.count()
-TINY: dict[str, Any] = {
-    "tasks": [
-        {
-            "name": "reviews",
-            "slots": 16,
-            "train_rows": 16,
-            "validation_rows": 8,
-            "probe": {"epochs": 1},
-        }
-    ],
-    "seeds": [0],
-}
-ONE = {
-    "encoders": [EMBEDDED],
-    "constants": ["identity"],
-    "orders": ["first_to_last"],
-    "fractions": [0.5],
-}
+ROWS = {"train_rows": 16, "validation_rows": 8}
+TASK = {"name": "reviews", "slots": 16, **ROWS, "probe": {"epochs": 1}}
+TINY: dict[str, Any] = {"tasks": [TASK], "seeds": [0]}
+PLAIN = {"constants": ["identity"], "orders": ["first_to_last"]}
+ONE = {"encoders": [EMBEDDED], **PLAIN, "fractions": [0.5]}
 LAYERS, HEADS = 8, 32
 SIDES: dict[str, Any] = {
     "constants": ["average", "identity", "toeplitz", "zeros"],
@@ -82,18 +69,11 @@ def many_heads(folder: Path) -> str:
     """The folder of a tiny encoder with random weights and 256 heads."""
     from transformers import BertConfig, BertModel
 
-    folder, embedded = (
-        folder / "many-heads",
-        Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder),
-    )
-    shape: dict[str, Any] = {
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "hidden_size": 2 * HEADS,
-    }
-    BertModel(
-        BertConfig(**shape, intermediate_size=HEADS), add_pooling_layer=False
-    ).save_pretrained(folder)
+    folder = folder / "many-heads"
+    embedded = Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
+    shape: dict[str, Any] = {"hidden_size": 2 * HEADS, "intermediate_size": HEADS}
+    config = BertConfig(num_hidden_layers=LAYERS, num_attention_heads=HEADS, **shape)
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     for name in TOKENIZER_FILES:
         if (embedded / name).is_file():
             shutil.copy(embedded / name, folder)

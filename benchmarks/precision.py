@@ -34,17 +34,8 @@ ROWS = {"cola": (3000, 400), "rte": (300, 200), "ud": (150, 150), "wnut": (300, 
 """Training and validation rows."""
 EPOCHS = 1
 """For λ."""
-TITLES = (
-    "task",
-    "metric",
-    "precision",
-    "all heads: seeds",
-    "no head: seeds",
-    "drop",
-    "τ",
-    "CPU time",
-    "speed-up",
-)
+SCORES = ("all heads: seeds", "no head: seeds", "drop", "τ")
+TITLES = ("task", "metric", "precision", *SCORES, "CPU time", "speed-up")
 HALF: Precision = "bfloat16"
 
 

@@ -64,14 +64,8 @@ def study(numbers: Sequence[int], shards: int, folder: Path) -> StudySpec:
 def run(
     counts: Sequence[int], shards: int, workers: int, seconds: float, folder: Path
 ) -> Iterator[dict[str, Any]]:
-    """Run studies of so many tasks one after the other; what each took.
-
-    Args:
-        counts: tasks of each study, of 100 cells each.
-        shards: of each task.
-        workers: stand-ins.
-        seconds: that one of them waits for a cell; a tenth for a shard.
-        folder: new; for the store.
+    """Run studies of so many tasks, of 100 cells each, one after the other; what each took. A
+    stand-in waits ``seconds`` for a cell and a tenth of it for a shard.
     """
     from flows.environment import prepare_environment
     from flows.server import start_own_server

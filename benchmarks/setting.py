@@ -108,12 +108,20 @@ def described(entry: dict[str, Any]) -> TaskSpec:
 
 
 def setting(
-    name: str, rows: int, folder: Path, *, validation: int = 100, file: Path | None = None
+    name: str,
+    rows: int,
+    folder: Path,
+    *,
+    validation: int = 100,
+    file: Path | None = None,
+    slots: int | None = None,
+    shard_rows: int = 30,
 ) -> Setting:
     """A sample of a corpus, or of a file like it, tokenised into ``folder``."""
     entry = {
         **task_entry(TASKS[name]["name"]),
         **TASKS[name],
+        "slots": slots or TASKS[name]["slots"],
         "train_rows": rows,
         "validation_rows": validation,
     }
@@ -125,7 +133,8 @@ def setting(
     task = described(entry)
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     corpus = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, corpus, shard_rows=30)
+    tokenizer = load_tokenizer(reference)
+    tokenise_corpus(task, LayoutSpec(), tokenizer, reference, corpus, shard_rows=shard_rows)
     return Setting(task, load_corpus(corpus))
 
 

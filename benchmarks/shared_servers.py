@@ -30,24 +30,15 @@ def mlflow_server(folder: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/mlflow.db",
-        "--artifacts-destination",
-        f"{folder}/files",
-    ]
+    options = {
+        "host": "127.0.0.1",
+        "port": port,
+        "workers": 1,
+        "backend-store-uri": f"sqlite:///{folder}/mlflow.db",
+        "artifacts-destination": f"{folder}/files",
+    }
+    command = [sys.executable, "-m", "mlflow", "server"]
+    command += [f"--{name}={value}" for name, value in options.items()]
     own = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with (folder / "mlflow.log").open("w") as log:
         process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log)

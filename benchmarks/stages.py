@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -66,16 +66,17 @@ def probing(
     heads: Sequence[Head] = (),
 ) -> None:
     """Our cell: features once, all seeds, all epochs."""
-    options: dict[str, Any] = {
-        "features": FeaturesSpec(),
-        "execution": ExecutionSpec(),
-        "scratch": folder,
-    }
-    if constants is None:
-        evaluate_cell(encoder(), setting.corpus, setting.task, SEEDS, **options)
-        return
-    with replaced(encoder(), constants, heads):
-        evaluate_cell(encoder(), setting.corpus, setting.task, SEEDS, **options)
+    changed = nullcontext() if constants is None else replaced(encoder(), constants, heads)
+    with changed:
+        evaluate_cell(
+            encoder(),
+            setting.corpus,
+            setting.task,
+            SEEDS,
+            features=FeaturesSpec(),
+            execution=ExecutionSpec(),
+            scratch=folder,
+        )
 
 
 def against_plain(
@@ -159,12 +160,8 @@ def stage_rows(folder: Path) -> Iterator[Row]:
     )
     for stage, ours, plain, targets, half_targets in passes:
         for (name, title), target in zip(CORPORA.items(), targets, strict=True):
-            yield Row(
-                stage,
-                f"{stage}, {title}",
-                target,
-                partial(against_plain, name, folder, "float32", ours, plain),
-            )
+            measure = partial(against_plain, name, folder, "float32", ours, plain)
+            yield Row(stage, f"{stage}, {title}", target, measure)
         for (name, title), target in zip(CORPORA.items(), half_targets, strict=False):
             measure = partial(against_plain, name, folder, "bfloat16", ours, plain)
             yield Row(stage, f"{stage}, {title}{HALF}", target, measure)

@@ -49,12 +49,8 @@ def averaging(folder: Path) -> Comparison:
     corpus, encoder = sample("ud", folder).corpus, resolve_encoder(EncoderSpec(name=EMBEDDED))
 
     def average(pool: WorkerPool, index: int) -> None:
-        pool.run(
-            one_shard,
-            encoder=encoder,
-            arguments={"folder": corpus.folder, "index": index},
-            urgency=URGENCY,
-        )
+        arguments = {"folder": corpus.folder, "index": index}
+        pool.run(one_shard, encoder=encoder, arguments=arguments, urgency=URGENCY)
 
     def all_shards(pool: WorkerPool, at_once: int) -> None:
         with ThreadPoolExecutor(at_once) as threads:

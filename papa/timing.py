@@ -37,14 +37,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two ways of the same work.
-
-    Attributes:
-        ours, plain: the least of all runs, as ``unit`` says.
-        ratio: plain / ours, of the least runs.
-        low, high: its 95 % interval.
-        pairs: how often both ways were measured.
-        unit: of ``ours`` and ``plain``.
+    """Two ways of the same work: the least of all runs of each in ``unit``, the ratio plain / ours
+    with its 95 % interval, and how often both were measured.
     """
 
     ours: float
@@ -107,13 +101,8 @@ def repeated(
     clock: Clock = time.perf_counter,
     patience: float = PATIENCE,
 ) -> Comparison:
-    """Measure pairs until the interval of their ratio is narrow, or there are enough of them, or
-    time is up.
-
-    Args:
-        ratio: of all runs of ours and of the plain way; the higher the better ours.
-        unit: of what ``pair`` gives.
-        patience: as for ``in_turn``.
+    """Measure pairs, in ``unit``, until the interval of their ratio is narrow, or there are enough
+    of them, or time is up; the higher the ratio the better ours.
     """
     pairs, started = list[tuple[float, float]](), clock()
     while True:
@@ -146,15 +135,16 @@ def compared(
         )
         low, high = np.exp([logarithms.low, logarithms.high])
     else:
-        drawn = np.random.default_rng(0)
-        options = {
-            "paired": True,
-            "vectorized": True,
-            "n_resamples": 1000,
-            "method": "percentile",
-            "rng": drawn,
-        }
-        low, high = bootstrap((ours, plain), ratio, **options).confidence_interval
+        drawn = bootstrap(
+            (ours, plain),
+            ratio,
+            paired=True,
+            vectorized=True,
+            n_resamples=1000,
+            method="percentile",
+            rng=np.random.default_rng(0),
+        )
+        low, high = drawn.confidence_interval
     return Comparison(
         ours=float(ours.min()),
         plain=float(plain.min()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import statistics
@@ -16,7 +17,7 @@ import pytest
 
 import benchmarks.rows
 from benchmarks import __main__ as bench
-from benchmarks import document
+from benchmarks import document, load
 from benchmarks.busy import busy
 from benchmarks.rows import LeftOut, Measured, Row, selected
 from papa.storage.artifacts import published
@@ -272,20 +273,33 @@ def test_a_row_measured_on_a_busy_machine_is_said() -> None:
     assert document.summary([quiet, busy], 222.0) == told
 
 
-@pytest.mark.server
-def test_the_command_explains_itself_and_names_what_it_does_not_know() -> None:
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "benchmarks", *arguments], capture_output=True, text=True
-        )
+def test_the_command_explains_itself_and_names_what_it_does_not_know(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(*arguments: str) -> object:
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            bench.main()
+        return ended.value.code
 
-    explained = command("--help")
-    assert explained.returncode == 0
+    assert command("--help") == 0
     groups = "heads, flops, averaging, features, λ, probing, study, values, memory, workers"
-    assert groups in " ".join(explained.stdout.split())
-    unknown = command("--rows", "gpu")
-    assert unknown.returncode == 2
-    assert unknown.stderr.splitlines()[-1].endswith("or a part of a row's name")
+    assert groups in " ".join(capsys.readouterr().out.split())
+    assert command("--rows", "gpu") == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("or a part of a row's name")
+
+
+@pytest.mark.parametrize("longest", [0, 1])
+def test_a_load_in_its_own_process_is_the_one_that_was_asked_for(
+    longest: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(load, "stages", lambda longest, folder: {"longest": longest})
+    monkeypatch.setattr(sys, "argv", ["load", "--alone", "stages", str(longest), str(tmp_path)])
+    load.main()
+    assert json.loads(capsys.readouterr().out) == {"longest": longest}
 
 
 def test_workers_are_busy_while_they_have_steps(tmp_path: Path) -> None:
