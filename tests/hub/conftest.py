@@ -1,13 +1,18 @@
-"""A hub on loopback, and an environment that knows no other."""
+"""A hub on loopback, an environment that knows no other, and what is published there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from papa.corpora import hub as hub_files
+from papa.corpora import repository
+from tests.hub.datasets import publish_all, write_all
+from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub
 
 
@@ -27,6 +32,33 @@ def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
     }
 
 
+def forget() -> None:
+    """Forget what a process asked the hub once."""
+    for remembered in (repository._asked, repository._listed, hub_files._splits):
+        remembered.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The registry's datasets in a folder."""
+    folder = tmp_path_factory.mktemp("public")
+    write_all(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Writes an encoder's repository once; who changes it copies it."""
+    place = tmp_path_factory.mktemp("encoders")
+
+    @cache
+    def folder(name: str, seed: int = 0) -> Path:
+        write_encoder(name, place / f"{name}-{seed}", seed)
+        return place / f"{name}-{seed}"
+
+    return folder
+
+
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """An empty hub that listens."""
@@ -43,9 +75,11 @@ def hub_environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def on_hub(hub: Hub, hub_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Hub:
+def on_hub(
+    hub: Hub, hub_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Hub]:
     """The hub, for this process: the libraries read the environment once, at import, so their
-    constants are set.
+    constants are set; nothing that the process remembers goes from test to test.
     """
     import datasets.config
     from huggingface_hub import constants
@@ -62,4 +96,13 @@ def on_hub(hub: Hub, hub_environment: dict[str, str], monkeypatch: pytest.Monkey
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
     monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.address)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
-    return hub
+    forget()
+    yield hub
+    forget()
+
+
+@pytest.fixture
+def public(on_hub: Hub, written: Path) -> Hub:
+    """The hub with the registry's datasets."""
+    publish_all(on_hub, written)
+    return on_hub

@@ -29,35 +29,24 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from tests.hub.server import Hub
 
 TEXT, NUMBER = Value("string"), Value("float32")
+SPLITS = ("train", "validation", "test")
+PAIRED, ENTAILED = ("sentence1", "sentence2"), ["entailment", "not_entailment"]
+OF_MNLI = (
+    "train",
+    "validation_matched",
+    "validation_mismatched",
+    "test_matched",
+    "test_mismatched",
+)
 GLUE: Mapping[str, tuple[tuple[str, ...], Any, tuple[str, ...]]] = {
-    "cola": (("sentence",), ["unacceptable", "acceptable"], ("train", "validation", "test")),
-    "sst2": (("sentence",), ["negative", "positive"], ("train", "validation", "test")),
-    "mrpc": (
-        ("sentence1", "sentence2"),
-        ["not_equivalent", "equivalent"],
-        ("train", "validation", "test"),
-    ),
-    "qqp": (
-        ("question1", "question2"),
-        ["not_duplicate", "duplicate"],
-        ("train", "validation", "test"),
-    ),
-    "stsb": (("sentence1", "sentence2"), None, ("train", "validation", "test")),
-    "mnli": (
-        ("premise", "hypothesis"),
-        ["entailment", "neutral", "contradiction"],
-        ("train", "validation_matched", "validation_mismatched", "test_matched", "test_mismatched"),
-    ),
-    "qnli": (
-        ("question", "sentence"),
-        ["entailment", "not_entailment"],
-        ("train", "validation", "test"),
-    ),
-    "rte": (
-        ("sentence1", "sentence2"),
-        ["entailment", "not_entailment"],
-        ("train", "validation", "test"),
-    ),
+    "cola": (("sentence",), ["unacceptable", "acceptable"], SPLITS),
+    "sst2": (("sentence",), ["negative", "positive"], SPLITS),
+    "mrpc": (PAIRED, ["not_equivalent", "equivalent"], SPLITS),
+    "qqp": (("question1", "question2"), ["not_duplicate", "duplicate"], SPLITS),
+    "stsb": (PAIRED, None, SPLITS),
+    "mnli": (("premise", "hypothesis"), ["entailment", "neutral", "contradiction"], OF_MNLI),
+    "qnli": (("question", "sentence"), ENTAILED, SPLITS),
+    "rte": (PAIRED, ENTAILED, SPLITS),
 }
 NER = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
 PENN = (

@@ -53,60 +53,37 @@ class Repository:
 
     def info(self, commit: str) -> dict[str, Any]:
         """The answer about a revision."""
-        entries = [
-            entry["path"] for entry in self.tree(commit, recursive=True) if entry["type"] == "file"
-        ]
         return {
             "_id": hashlib.sha1(self.name.encode()).hexdigest()[:24],
             "id": self.name,
             "sha": commit,
             "private": self.access == "private",
             "gated": "manual" if self.access == "gated" else False,
-            "disabled": False,
-            "downloads": 0,
-            "likes": 0,
             "tags": [],
-            "createdAt": "2022-03-02T23:29:04.000Z",
-            "lastModified": "2024-02-19T11:06:12.000Z",
-            "siblings": [{"rfilename": path} for path in entries],
+            "siblings": [
+                {"rfilename": entry["path"]}
+                for entry in self.tree(commit)
+                if entry["type"] == "file"
+            ],
         }
 
-    def tree(self, commit: str, below: str = "", recursive: bool = False) -> list[dict[str, Any]]:
-        """Files and folders at a commit, below a folder."""
-        root = self.commits[commit]
-        found = (root / below).rglob("*") if recursive else (root / below).iterdir()
-        return [self.entry(commit, str(path.relative_to(root))) for path in sorted(found)]
-
-    def entry(self, commit: str, name: str) -> dict[str, Any]:
-        """A file or folder as the hub's listings describe it."""
-        path = self.commits[commit] / name
-        last = {"id": commit, "title": "Upload", "date": "2024-02-19T11:06:12.000Z"}
-        if path.is_dir():
-            oid = hashlib.sha1(f"{commit} {name}".encode()).hexdigest()
-            return {"type": "directory", "oid": oid, "size": 0, "path": name, "lastCommit": last}
-        size = path.stat().st_size
-        entry = {
-            "type": "file",
-            "oid": etag_of(path)[:40],
-            "size": size,
-            "path": name,
-            "lastCommit": last,
-        }
-        if name.endswith(LARGE):
-            entry["lfs"] = {"oid": digest_of(path), "size": size, "pointerSize": 134}
-        return entry
-
-    def refs(self) -> dict[str, list[dict[str, str]]]:
-        """Branches and converted branches."""
-        found: dict[str, list[dict[str, str]]] = {"branches": [], "converts": [], "tags": []}
-        for name, commit in self.branches.items():
-            converted = name.startswith("refs/convert/")
-            reference = name if converted else f"refs/heads/{name}"
-            short = name.removeprefix("refs/convert/")
-            found["converts" if converted else "branches"].append(
-                {"name": short, "ref": reference, "targetCommit": commit}
-            )
-        return found
+    def tree(self, commit: str) -> list[dict[str, Any]]:
+        """All files and folders at a commit, as the hub's listings describe them."""
+        root, entries = self.commits[commit], []
+        for path in sorted(root.rglob("*")):
+            entry = {
+                "type": "directory",
+                "oid": commit,
+                "size": 0,
+                "path": str(path.relative_to(root)),
+            }
+            if path.is_file():
+                size = path.stat().st_size
+                entry |= {"type": "file", "oid": etag_of(path)[:40], "size": size}
+                if path.name.endswith(LARGE):
+                    entry["lfs"] = {"oid": digest_of(path), "size": size, "pointerSize": 134}
+            entries.append(entry)
+        return entries
 
 
 def digest_of(path: Path) -> str:

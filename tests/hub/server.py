@@ -8,13 +8,14 @@ redirected to a storage at another address, which must never see a token.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tests.hub.repositories import LARGE, Access, Kind, Repository, digest_of, etag_of
 
@@ -87,6 +88,12 @@ class Hub:
                 found.add(place.partition("/")[2])
         return found
 
+    def read(self) -> set[str]:
+        """The files of all commits whose content was sent, wherever they lie."""
+        sent = (one for one in self.requests if one.method == "GET" and one.status in (200, 206))
+        paths = [re.split(r"/[0-9a-f]{40}/", one.path, maxsplit=1) for one in sent]
+        return {path[1] for path in paths if len(path) == 2}
+
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self._ports[0]}"
@@ -124,27 +131,18 @@ class Handler(BaseHTTPRequestHandler):
         parts = [unquote(part) for part in address.path.strip("/").split("/")]
         if self.to_storage:
             return self._file(self._stored(parts))
-        if parts == ["api", "whoami-v2"]:
-            return self._whoami()
         if parts[0] == "api" and parts[1:2] in (["models"], ["datasets"]):
-            return self._about(
-                "models" if parts[1] == "models" else "datasets", parts[2:], parse_qs(address.query)
-            )
+            return self._about("models" if parts[1] == "models" else "datasets", parts[2:])
         kind: Kind = "datasets" if parts[0] == "datasets" else "models"
         names = parts[1:] if kind == "datasets" else parts
         if "resolve" in names:
             return self._resolve(kind, names)
         return self._error(404, "", "Not found")
 
-    do_HEAD = do_POST = do_GET  # noqa: N815
+    do_HEAD = do_GET  # noqa: N815
 
-    def _whoami(self) -> None:
-        if self._token() == TOKEN:
-            return self._json({"type": "user", "name": "reader"})
-        return self._error(401, "", "Invalid username or password.")
-
-    def _about(self, kind: Kind, parts: list[str], query: dict[str, list[str]]) -> None:
-        words = ("revision", "tree", "paths-info", "refs")
+    def _about(self, kind: Kind, parts: list[str]) -> None:
+        words = ("revision", "tree")
         at = next(
             (place for place, part in enumerate(parts) if place and part in words), len(parts)
         )
@@ -152,26 +150,11 @@ class Handler(BaseHTTPRequestHandler):
         if repository is None:
             return None
         what, *rest = parts[at:] or ["revision", "main"]
-        if what == "refs":
-            return self._json(repository.refs())
-        commit, below = repository.split("/".join(rest))
+        commit, _ = repository.split("/".join(rest))
         if commit is None:
             return self._error(404, "RevisionNotFound", f"Invalid rev id: {'/'.join(rest)}")
-        if what == "revision":
-            return self._json(repository.info(commit))
-        if what == "tree":
-            if not (repository.commits[commit] / below).is_dir():
-                return self._error(
-                    404, "EntryNotFound", f"{below} does not exist on this revision", commit
-                )
-            return self._json(
-                repository.tree(commit, below, query.get("recursive") in (["true"], ["True"]))
-            )
-        form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
-        there = [
-            path for path in form.get("paths", []) if (repository.commits[commit] / path).exists()
-        ]
-        return self._json([repository.entry(commit, path) for path in there])
+        answer = repository.info(commit) if what == "revision" else repository.tree(commit)
+        return self._json(answer)
 
     def _resolve(self, kind: Kind, parts: list[str]) -> None:
         at = parts.index("resolve")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -19,7 +20,6 @@ from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
 from papa.study.inputs import check_inputs
 from papa.workers.worker import Machine
-from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub
 
 ELECTRA = "google/electra-base-discriminator"
@@ -27,12 +27,10 @@ BERT = "google-bert/bert-base-uncased"
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(encoder_folder: Callable[..., Path]) -> dict[str, Path]:
     """An encoder with pickles, one with safetensors, and newer weights of that one."""
-    root = tmp_path_factory.mktemp("access")
-    for name, encoder, seed in (("electra", ELECTRA, 0), ("bert", BERT, 0), ("newer", BERT, 1)):
-        write_encoder(encoder, root / name, seed)
-    return {path.name: path for path in root.iterdir()}
+    newer = encoder_folder(BERT, 1)
+    return {"electra": encoder_folder(ELECTRA), "bert": encoder_folder(BERT), "newer": newer}
 
 
 def resolved(name: str, revision: str | None = None) -> EncoderReference:

@@ -5,7 +5,7 @@ what is large.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +17,19 @@ from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
 from papa.study.store import Store
-from tests.hub.datasets import POS, ROWS, publish_all, write_all
-from tests.hub.encoders import write_encoder
+from tests.hub.datasets import POS, ROWS
 from tests.hub.server import Hub
-from tests.hub.test_datasets import files_of, forget
 
 BERT, DEBERTA = "google-bert/bert-base-uncased", "microsoft/deberta-base"
 TASKS = ["cola", "sst2", "mrpc", "mnli", "ner", "pos", "mlm"]
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The registry's datasets and two encoders in a folder."""
-    folder = tmp_path_factory.mktemp("public")
-    write_all(folder)
-    for name in (BERT, DEBERTA):
-        write_encoder(name, folder / "encoders" / name)
-    return folder
-
-
 @pytest.fixture
-def public(on_hub: Hub, written: Path) -> Iterator[Hub]:
-    """The hub with all of it."""
-    publish_all(on_hub, written)
+def all_public(public: Hub, encoder_folder: Callable[..., Path]) -> Hub:
+    """The hub with the registry's datasets and two encoders."""
     for name in (BERT, DEBERTA):
-        on_hub.publish("models", name, written / "encoders" / name)
-    forget()
-    yield on_hub
-    forget()
+        public.publish("models", name, encoder_folder(name))
+    return public
 
 
 def study(*tasks: Any, encoders: tuple[str, ...] = (BERT, DEBERTA)) -> StudySpec:
@@ -61,14 +46,14 @@ def study(*tasks: Any, encoders: tuple[str, ...] = (BERT, DEBERTA)) -> StudySpec
     return resolve_study(document, folder=Path(), origin="test")
 
 
-def test_the_papers_tasks_are_ready(public: Hub, tmp_path: Path) -> None:
+def test_the_papers_tasks_are_ready(all_public: Hub, tmp_path: Path) -> None:
     checked = check_study(study(*TASKS), Store(tmp_path), fetch_weights=False)
     found = {task.name: look for task, look in checked.previews.items()}
     assert found["mnli"].label_names == ("entailment", "neutral", "contradiction")
     assert found["pos"].label_names == tuple(POS)
     assert found["mlm"].rows == (ROWS, ROWS // 2)
     assert all(one.unchecked is None for one in found.values())
-    assert not any(file.endswith((".safetensors", ".bin")) for file in files_of(public))
+    assert not any(file.endswith((".safetensors", ".bin")) for file in all_public.read())
     assert [note.partition(": ")[0] for note in checked.unchecked] == [
         f"encoders.0 ({BERT})",
         f"encoders.1 ({DEBERTA})",
@@ -82,7 +67,7 @@ def test_the_papers_tasks_are_ready(public: Hub, tmp_path: Path) -> None:
 
 
 def test_large_files_are_looked_at_by_their_ends(
-    public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    all_public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preview, "SMALL_BYTES", 0)
     checked = check_study(study(*TASKS, encoders=(BERT,)), Store(tmp_path), fetch_weights=False)
@@ -92,7 +77,7 @@ def test_large_files_are_looked_at_by_their_ends(
     assert all("single labels" in one.unchecked for one in found.values())
     ranges = [
         request.range
-        for request in public.requests
+        for request in all_public.requests
         if request.path.endswith(".parquet") and request.to_storage
     ]
     assert ranges
@@ -101,7 +86,7 @@ def test_large_files_are_looked_at_by_their_ends(
 
 @pytest.mark.parametrize("small", [True, False])
 def test_all_that_is_wrong_is_told(
-    public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+    all_public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
     if not small:
         monkeypatch.setattr(preview, "SMALL_BYTES", 0)
@@ -148,7 +133,6 @@ def test_all_that_is_wrong_is_told(
 
 def test_a_hub_that_is_gone_is_told_once(on_hub: Hub, tmp_path: Path) -> None:
     on_hub.stop()
-    forget()
     with pytest.raises(CheckError) as told:
         check_study(study(*TASKS), Store(tmp_path))
     (only,) = told.value.problems
@@ -161,7 +145,6 @@ def test_a_plan_goes_on_without_the_hub_and_says_what_it_did_not_see(
     on_hub: Hub, tmp_path: Path
 ) -> None:
     on_hub.stop()
-    forget()
     checked = check_study(study(*TASKS), Store(tmp_path), for_plan=True)
     (note,) = checked.unchecked
     assert note.startswith(f"the hub cannot be reached ({on_hub.address}")

@@ -4,16 +4,12 @@ is gone.
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
-from papa.corpora import fingerprint, hub, repository
+from papa.corpora import fingerprint
 from papa.corpora.hub import split_of
 from papa.corpora.repository import commit_of
 from papa.corpora.rows import read_rows
@@ -21,13 +17,12 @@ from papa.errors import DataError, HubUnreachableError
 from papa.spec import HubSource, TaskSpec
 from papa.spec.file import registry, resolve_study
 from papa.storage.metadata import is_plain
+from tests.hub.conftest import forget
 from tests.hub.datasets import (
     NER,
     POS,
     ROWS,
     UPOS,
-    publish_all,
-    write_all,
     write_glue,
     write_readme,
 )
@@ -37,50 +32,11 @@ PARQUET = "refs/convert/parquet"
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The registry's datasets in a folder."""
-    folder = tmp_path_factory.mktemp("public")
-    write_all(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """CoLA with files of some size."""
     folder = tmp_path_factory.mktemp("large")
     write_glue(folder, rows=20_000, only=("cola",))
     return folder
-
-
-@pytest.fixture
-def public(on_hub: Hub, written: Path) -> Hub:
-    """The hub with the registry's datasets."""
-    publish_all(on_hub, written)
-    return on_hub
-
-
-@pytest.fixture(autouse=True)
-def _asked_anew() -> Iterator[None]:
-    """Nothing that a process remembers goes from test to test."""
-    forget()
-    yield
-    forget()
-
-
-def forget() -> None:
-    for remembered in (repository._asked, repository._listed, hub._splits):
-        remembered.cache_clear()
-
-
-def files_of(hub: Hub) -> set[str]:
-    """The files whose content was sent, wherever they lie."""
-    sent = [
-        request.path
-        for request in hub.requests
-        if request.method == "GET" and request.status in (200, 206)
-    ]
-    paths = [re.split(r"/[0-9a-f]{40}/", path, maxsplit=1) for path in sent]
-    return {path[1] for path in paths if len(path) == 2}
 
 
 def task(name: str, **source: str) -> TaskSpec:
@@ -109,7 +65,7 @@ def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
     assert rows.validation.num_rows == (ROWS if name != "mlm" else ROWS // 2)
     expected = {"pos": tuple(POS), "ud_pos": tuple(UPOS), "ner": tuple(NER)}.get(name, entry.labels)
     assert rows.label_names == expected
-    assert not any(path.endswith(".py") for path in files_of(public))
+    assert not any(path.endswith(".py") for path in public.read())
 
 
 def test_only_the_splits_that_are_needed_are_downloaded(public: Hub) -> None:
@@ -117,7 +73,7 @@ def test_only_the_splits_that_are_needed_are_downloaded(public: Hub) -> None:
     wanted = {
         f"mnli/{split}-00000-of-00001.parquet" for split in ("train", "validation_mismatched")
     }
-    assert {file for file in files_of(public) if file.endswith(".parquet")} == wanted
+    assert {file for file in public.read() if file.endswith(".parquet")} == wanted
 
 
 def test_a_look_reads_the_ends_of_files(on_hub: Hub, large: Path) -> None:
@@ -174,44 +130,23 @@ def test_what_was_read_once_is_read_without_the_hub(
     assert len(public.requests) == asked
 
 
-def test_a_hub_that_was_never_reached_is_one_sentence(on_hub: Hub) -> None:
+def test_a_hub_that_was_never_reached_is_one_sentence(
+    on_hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on_hub.stop()
-    with pytest.raises(
-        HubUnreachableError,
-        match=r"dataset 'nyu-mll/glue' is not on this machine and the hub cannot",
-    ):
-        split_of(glue(), "train").read()
-
-
-@pytest.mark.server
-def test_an_offline_process_says_so(hub: Hub, hub_environment: dict[str, str]) -> None:
-    """In a process of its own, where the hub is switched off before its library is imported."""
-    program = (
-        "from papa.corpora.hub import split_of\nfrom papa.errors import HubUnreachableError\n"
-        "from papa.spec import HubSource\n"
-        "try:\n    split_of(HubSource(kind='hub', name='nyu-mll/glue'), 'train')\n"
-        "except HubUnreachableError as error:\n    print(error)\n"
-    )
-    environment = hub_environment | {"HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "cannot be reached (HF_HUB_OFFLINE is set): check the network" in done.stdout
-    assert done.stdout.count("\n") == 1
-    assert not hub.requests
+    sentence = "dataset 'nyu-mll/glue' is not on this machine and the hub cannot be reached"
+    with pytest.raises(HubUnreachableError, match=sentence):
+        split_of(glue(), "train")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(HubUnreachableError, match=rf"{sentence} \(HF_HUB_OFFLINE is set\)"):
+        split_of(glue(), "train")
 
 
 def test_an_interrupted_download_goes_on(
     on_hub: Hub, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        constants, "DOWNLOAD_CHUNK_SIZE", 10_000
-    )  # What is written to the disk at once.
+    # What is written to the disk at once.
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 10_000)
     on_hub.publish("datasets", "nyu-mll/glue", large)
     file = "train-00000-of-00001.parquet"
     on_hub.cut(file, 50_000)

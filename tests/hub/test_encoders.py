@@ -5,6 +5,7 @@ fetched.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,10 @@ def saved_plainly(name: str, source: Path, folder: Path, seed: int = 0) -> Encod
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_layouts_load(name: str, on_hub: Hub, tmp_path: Path) -> None:
-    folder = tmp_path / "repository"
-    write_encoder(name, folder)
+def test_published_layouts_load(
+    name: str, on_hub: Hub, encoder_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = encoder_folder(name)
     commit = on_hub.publish("models", name, folder)
     reference = resolve_encoder(EncoderSpec(name=name))
     assert (reference.name, reference.revision) == (name, commit)
@@ -71,10 +73,11 @@ SENTENCEPIECE = [
 
 
 @pytest.mark.parametrize("name", SENTENCEPIECE)
-def test_sentencepiece_models_read_alone(name: str, on_hub: Hub, tmp_path: Path) -> None:
+def test_sentencepiece_models_read_alone(
+    name: str, on_hub: Hub, encoder_folder: Callable[..., Path], tmp_path: Path
+) -> None:
     """As in revisions without ``tokenizer.json``: the same tokens."""
-    folder = tmp_path / "repository"
-    write_encoder(name, folder)
+    folder = shutil.copytree(encoder_folder(name), tmp_path / "repository")
     (folder / "tokenizer.json").unlink(missing_ok=True)
     on_hub.publish("models", name, folder)
     tokenizer = load_tokenizer(resolve_encoder(EncoderSpec(name=name)))

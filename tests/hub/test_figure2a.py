@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas
 import pytest
 
-from tests.flows.conftest import finish, start
-from tests.hub.conftest import environment_of
-from tests.hub.datasets import publish_all, write_all
-from tests.hub.encoders import write_encoder
+from tests.flows.conftest import papa
+from tests.hub.datasets import publish_all
 from tests.hub.server import Hub
 
 STUDY = Path(__file__).resolve().parents[2] / "studies" / "paper" / "figure2a.yaml"
@@ -20,25 +19,22 @@ TASKS = {"cola", "mrpc", "sst2", "mnli", "ner", "pos"}
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_figure_2a_ends_with_all_cells(tmp_path: Path, prefect: dict[str, str]) -> None:
+def test_figure_2a_ends_with_all_cells(
+    hub: Hub,
+    hub_environment: dict[str, str],
+    written: Path,
+    encoder_folder: Callable[..., Path],
+    tmp_path: Path,
+    prefect: dict[str, str],
+) -> None:
     """Tiny stand-ins for the encoders and the data sets, in the files and branches of the public
     ones.
     """
-    hub = Hub()
-    hub.start()
-    try:
-        for name in ENCODERS:
-            write_encoder(name, tmp_path / name)
-            hub.publish("models", name, tmp_path / name)
-        write_all(tmp_path / "datasets")
-        publish_all(hub, tmp_path / "datasets")
-        store = str(tmp_path / "store")
-        with start(
-            "run", str(STUDY), "--store", store, more=environment_of(hub, tmp_path) | prefect
-        ) as process:
-            finished = finish(process)
-    finally:
-        hub.stop()
+    for name in ENCODERS:
+        hub.publish("models", name, encoder_folder(name))
+    publish_all(hub, written)
+    store = str(tmp_path / "store")
+    finished = papa("run", str(STUDY), "--store", store, more=hub_environment | prefect)
     assert finished.code == 0, finished.err
     folder = tmp_path / "store" / "studies" / "paper-figure2a"
     results = pandas.read_parquet(folder / "results.parquet")

@@ -5,8 +5,8 @@ the hub.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,17 @@ import yaml
 
 from tests.flows.conftest import COMMAND, HURRIED, SMALL, Finished, artifacts, papa, write_study
 from tests.hub.conftest import environment_of
-from tests.hub.encoders import write_encoder
 from tests.hub.server import TOKEN, Hub
 
 pytestmark = pytest.mark.server
 
 NAME = "microsoft/deberta-v3-base"
-STUDY = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
+STUDY = SMALL | {
+    "encoders": [{"name": NAME, "revision": "main"}],
+    "orders": ["lambda"],
+    "fractions": [1, 0.5],
+    "seeds": [0],
+}
 PLANTED = {
     "AWS_SECRET_ACCESS_KEY": "planted/key/of/s3",
     "MLFLOW_TRACKING_PASSWORD": "planted-password-of-mlflow",
@@ -50,18 +54,12 @@ class Place:
     first: Finished
     environment: Mapping[str, str]
 
-    def papa(
-        self,
-        command: str,
-        *more: str,
-        revision: str = "main",
-        program: str = COMMAND,
-        **environment: str,
-    ) -> Finished:
-        encoders = [{"name": NAME, "revision": revision}]
-        study = write_study(self.folder, STUDY | {"encoders": encoders}, f"{revision}.yaml")
-        known = {**self.environment, **environment}
-        return papa(command, study, "--store", str(self.store), *more, more=known, program=program)
+    @property
+    def study(self) -> str:
+        return write_study(self.folder, STUDY)
+
+    def run(self, *arguments: str, program: str = COMMAND, **environment: str) -> Finished:
+        return papa(*arguments, more={**self.environment, **environment}, program=program)
 
     @property
     def store(self) -> Path:
@@ -69,21 +67,16 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Callable[..., Path]) -> Place:
     folder = tmp_path_factory.mktemp("study")
     hub = Hub()
     hub.start()
-    write_encoder(NAME, folder / "encoder")
-    commit = hub.publish("models", NAME, folder / "encoder", access="private")
-    hub.publish("models", NAME, folder / "encoder", branch="v3", access="private")
-    environment = environment_of(hub, folder)
-    ran = Place(folder, hub, commit, Finished(0, "", ""), environment)
-    first = ran.papa("run", HF_TOKEN=TOKEN, **PLANTED)
+    commit = hub.publish("models", NAME, encoder_folder(NAME), access="private")
+    ran = Place(folder, hub, commit, Finished(0, "", ""), environment_of(hub, folder))
+    first = ran.run("run", ran.study, "--store", str(ran.store), HF_TOKEN=TOKEN, **PLANTED)
     assert first.code == 0, first.err
-    other = ran.papa("plan", revision="v3", HF_TOKEN=TOKEN)
-    assert "nothing would run" in other.out, "another branch of the same commit"
     hub.stop()
-    return Place(folder, hub, commit, first, environment)
+    return replace(ran, first=first)
 
 
 def test_the_token_is_nowhere(place: Place) -> None:
@@ -131,9 +124,11 @@ def test_what_is_stored_names_the_commit(place: Place) -> None:
     assert place.commit in (place.store / "studies" / "small" / "report.md").read_text()
 
 
-def test_more_of_it_is_computed_offline(place: Place, prefect: dict[str, str]) -> None:
+def test_more_of_it_is_computed_offline(place: Place) -> None:
     before = artifacts(place.store, *STAGES)
-    more = place.papa("run", "--set", "fractions=[1, 0.5, 0]", HF_HUB_OFFLINE="1", **prefect)
+    program = "from tests.finished import main; main()"
+    wanted = (place.study, str(place.store), "fractions=[1, 0.5, 0]")
+    more = place.run(*wanted, program=program, HF_HUB_OFFLINE="1")
     assert more.code == 0, more.err
     after = artifacts(place.store, *STAGES)
     assert before.items() < after.items()
@@ -142,9 +137,8 @@ def test_more_of_it_is_computed_offline(place: Place, prefect: dict[str, str]) -
 
 def test_a_point_is_exported(place: Place) -> None:
     to = place.folder / "exported"
-    point = ("--encoder", "deberta-v3-base", "--task", "reviews", "--constants", "average")
-    options = (*point, "--order", "lambda", "--fraction", "0.5", "--to", str(to))
-    done = place.papa("export", *options, program=HURRIED, HF_HUB_OFFLINE="1")
+    options = ("--store", str(place.store), "--fraction", "0.5", "--to", str(to))
+    done = place.run("export", place.study, *options, program=HURRIED, HF_HUB_OFFLINE="1")
     assert done.code == 0, done.err
     assert not done.imported & {"ray", "prefect", "mlflow"}
     from papa import load_exported

@@ -35,11 +35,12 @@ BERT, ELECTRA, V3 = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    encoder_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """ELECTRA's repository as a local folder; its weights are a pickle."""
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-    write_encoder(ELECTRA, tmp_path / "electra")
-    return tmp_path / "electra"
+    return shutil.copytree(encoder_folder(ELECTRA), tmp_path / "electra")
 
 
 def resolved(folder: Path) -> EncoderReference:
@@ -158,37 +159,19 @@ def test_pickles_of_more_than_tensors_are_refused(folder: Path, tmp_path: Path) 
     assert (tmp_path / "mark").exists(), "the pickle would do it"
 
 
-def _without_a_weight(folder: Path) -> None:
-    weights = weights_of(folder)
-    del weights["electra.encoder.layer.1.output.dense.weight"]
-    torch.save(weights, folder / "pytorch_model.bin")
+WEIGHT = "electra.encoder.layer.1.output.dense.weight"
 
 
-def _of_another_width(folder: Path) -> None:
-    weights = weights_of(folder)
-    name = "electra.encoder.layer.1.output.dense.weight"
-    torch.save({**weights, name: torch.zeros(32, 64)}, folder / "pytorch_model.bin")
+def _saved(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    return lambda folder: torch.save(change(weights_of(folder)), folder / "pytorch_model.bin")
 
 
-def _of_another_family(folder: Path) -> None:
-    torch.save({"gpt.h.0.weight": torch.zeros(2, 2)}, folder / "pytorch_model.bin")
+def _written(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / "pytorch_model.bin"
+        path.write_bytes(change(path.read_bytes()))
 
-
-def _a_list(folder: Path) -> None:
-    torch.save([torch.zeros(2)], folder / "pytorch_model.bin")
-
-
-def _half(folder: Path) -> None:
-    content = (folder / "pytorch_model.bin").read_bytes()
-    (folder / "pytorch_model.bin").write_bytes(content[: len(content) // 2])
-
-
-def _garbage(folder: Path) -> None:
-    (folder / "pytorch_model.bin").write_bytes(b"<html>sign in</html>")
-
-
-def _nothing(folder: Path) -> None:
-    (folder / "pytorch_model.bin").write_bytes(b"")
+    return spoil
 
 
 def _other_frameworks(folder: Path) -> None:
@@ -210,18 +193,21 @@ def _no_index(folder: Path) -> None:
     ("spoil", "said"),
     [
         (
-            _without_a_weight,
+            _saved(lambda sound: {name: sound[name] for name in sound if name != WEIGHT}),
             r"lacks 1 weights of a electra encoder \(encoder.layer.1.output.dense.weight, …\)",
         ),
         (
-            _of_another_width,
+            _saved(lambda sound: {**sound, WEIGHT: torch.zeros(32, 64)}),
             r"encoder.layer.1.output.dense.weight is \[32, 64\], expected \[32, 48\]",
         ),
-        (_of_another_family, r"lacks \d+ weights of a electra encoder"),
-        (_a_list, "holds no weights by name"),
-        (_half, "is damaged"),
-        (_garbage, "is damaged, or holds more than tensors"),
-        (_nothing, "is damaged"),
+        (
+            _saved(lambda _: {"gpt.h.0.weight": torch.zeros(2, 2)}),
+            r"lacks \d+ weights of a electra encoder",
+        ),
+        (_saved(lambda _: [torch.zeros(2)]), "holds no weights by name"),
+        (_written(lambda sound: sound[: len(sound) // 2]), "is damaged"),
+        (_written(lambda _: b"<html>sign in</html>"), "is damaged, or holds more than tensors"),
+        (_written(lambda _: b""), "is damaged"),
         (
             _other_frameworks,
             "no pytorch_model.bin, .*found .*flax_model.msgpack, .*rust_model.ot, tf_model.h5",

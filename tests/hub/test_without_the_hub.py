@@ -4,14 +4,16 @@ made of.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import constants
 
-from tests.flows.conftest import SMALL, artifacts, finish, start, write_study
-from tests.hub.datasets import publish_all, write_all
-from tests.hub.encoders import write_encoder
+from tests.finished import finish_study
+from tests.flows.conftest import SMALL, artifacts, write_study
+from tests.hub.conftest import forget
 from tests.hub.server import Hub
 
 pytestmark = pytest.mark.server
@@ -21,12 +23,12 @@ STAGES = ("tokenise", "probe", "aggregate")
 
 
 def test_a_study_runs_again_without_the_hub(
-    hub: Hub, hub_environment: dict[str, str], tmp_path: Path
+    public: Hub,
+    encoder_folder: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write_all(tmp_path / "datasets")
-    publish_all(hub, tmp_path / "datasets")
-    write_encoder(ENCODER, tmp_path / "encoder")
-    commit = hub.publish("models", ENCODER, tmp_path / "encoder")
+    commit = public.publish("models", ENCODER, encoder_folder(ENCODER))
     tasks = [{"name": name, "slots": 32, "probe": {"epochs": 1}} for name in ("cola", "ner")]
     changes = {
         "encoders": [ENCODER],
@@ -37,12 +39,9 @@ def test_a_study_runs_again_without_the_hub(
     }
     path, store = write_study(tmp_path, SMALL | changes), tmp_path / "store"
 
-    def run(**more: str) -> str:
-        program = "from tests.finished import main; main()"
-        environment = hub_environment | more
-        with start(path, str(store), more=environment, program=program) as process:
-            finished = finish(process)
-        assert finished.code == 0, finished.err
+    def run() -> str:
+        forget()
+        finish_study(path, store)
         return (store / "studies" / "small" / "study.yaml").read_text()
 
     stored = run()
@@ -51,11 +50,12 @@ def test_a_study_runs_again_without_the_hub(
     study = yaml.safe_load(stored)
     assert study["encoders"][0]["revision"] == commit
     expected = {
-        "cola": hub.repository("datasets", "nyu-mll/glue").branches["main"],
-        "ner": hub.repository("datasets", "eriktks/conll2003").branches["refs/convert/parquet"],
+        "cola": public.repository("datasets", "nyu-mll/glue").branches["main"],
+        "ner": public.repository("datasets", "eriktks/conll2003").branches["refs/convert/parquet"],
     }
     assert {task["name"]: task["source"]["revision"] for task in study["tasks"]} == expected
-    hub.stop()
+    public.stop()
     assert run() == stored
-    assert run(HF_HUB_OFFLINE="1") == stored
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert run() == stored
     assert artifacts(store, *STAGES) == before
