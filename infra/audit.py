@@ -45,12 +45,8 @@ def is_permissive(licence: str) -> bool:
 
 
 def unnamed(licences: Sequence[dict[str, str]], policy: str) -> list[str]:
-    """The packages under licences that are not permissive, or not known, that the policy does not
-    name.
-
-    Args:
-        licences: of each package, as pip-licenses writes them.
-        policy: the text of SECURITY.md, which names packages in backticks.
+    """The packages under licences that are not permissive, or not known, and that the policy, which
+    is SECURITY.md, does not name in backticks.
     """
     return [
         f"{one['Name']} ({one['License']})"
@@ -60,14 +56,7 @@ def unnamed(licences: Sequence[dict[str, str]], policy: str) -> list[str]:
 
 
 def vulnerabilities(document: dict[str, Any]) -> str:
-    """What pip-audit found, in one sentence.
-
-    Args:
-        document: as pip-audit writes it.
-
-    Raises:
-        AuditError: a package has a known vulnerability.
-    """
+    """What pip-audit wrote, in one sentence; a known vulnerability is an ``AuditError``."""
     packages = document["dependencies"]
     known = [
         f"{one['name']} {one['version']}: {two['id']}"
@@ -89,23 +78,14 @@ def vulnerabilities(document: dict[str, Any]) -> str:
 
 
 def main(binaries: Path, environment: Path) -> None:
-    """Write the three lists and say what they hold.
-
-    Args:
-        binaries: the folder with the tools' commands.
-        environment: the Python whose packages are looked over.
+    """Write the three lists of the packages of a Python, by the tools in ``binaries``, and say what
+    they hold.
     """
     RESULTS.mkdir(parents=True, exist_ok=True)
     found = RESULTS / "vulnerabilities.json"
     found.unlink(missing_ok=True)
-    pinned = [
-        "-r",
-        str(ROOT / "constraints.txt"),
-        "--no-deps",
-        "--disable-pip",
-        "--progress-spinner",
-        "off",
-    ]
+    pinned = ["-r", str(ROOT / "constraints.txt"), "--no-deps", "--disable-pip"]
+    pinned += ["--progress-spinner", "off"]
     audited = _run(binaries / "pip-audit", *pinned, "--format", "json", "--output", str(found))
     if found.exists():
         print(vulnerabilities(json.loads(found.read_text())))
@@ -137,13 +117,8 @@ def main(binaries: Path, environment: Path) -> None:
         "are not permissive or not declared, all named in SECURITY.md"
     )
     bill = RESULTS / "bill-of-materials.cdx.json"
-    described = [
-        "--pyproject",
-        str(ROOT / "pyproject.toml"),
-        "--mc-type",
-        "application",
-        "--output-reproducible",
-    ]
+    described = ["--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application"]
+    described += ["--output-reproducible"]
     _run(
         binaries / "cyclonedx-py", "environment", str(environment), *described, "-o", str(bill)
     ).check_returncode()

@@ -78,12 +78,8 @@ class DamagedError(ArtifactError):
 
 
 class NumbersError(PapaError):
-    """NaN or infinity among numbers that were computed.
-
-    Attributes:
-        what: which numbers, such as ``the output of layer 3 of row 17``.
-        places: where they were computed, from the inside out, such as
-            ``batch 2 of the train split``.
+    """NaN or infinity among numbers that were computed: which, such as ``the output of layer 3 of
+    row 17``, and where, from the inside out, such as ``batch 2 of the train split``.
     """
 
     def __init__(self, what: str, reason: str, places: tuple[str, ...] = ()) -> None:
@@ -91,7 +87,7 @@ class NumbersError(PapaError):
         self.what, self.reason, self.places = what, reason, places
 
     def within(self, where: str) -> NumbersError:
-        """The same, found in ``place``."""
+        """The same, found there."""
         return NumbersError(self.what, self.reason, (*self.places, where))
 
     def __str__(self) -> str:
@@ -133,10 +129,8 @@ def shown(value: object) -> str:
     """A given value as a message quotes it: as much as tells which one it is."""
     try:
         return shortened(repr(value))
-    except (
-        ValueError,
-        RecursionError,
-    ):  # Python writes out neither numbers of 5,000 digits nor endless nesting.
+    except (ValueError, RecursionError):
+        # Python writes out neither numbers of 5,000 digits nor endless nesting.
         return f"a {type(value).__name__} that is too large to be shown"
 
 

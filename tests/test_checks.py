@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -74,28 +73,6 @@ def test_fuzz_tests_draw_other_inputs_each_time_and_print_from_what() -> None:
     time.sleep(1.1)  # The clock's seconds are the seed.
     assert first < seed()
     assert seed("SEED=5") == 5
-
-
-@pytest.mark.server
-def test_the_demo_installs_nothing_into_an_environment_that_is_not_active(tmp_path: Path) -> None:
-    """Whatever ``papa`` lies on the path."""
-    papa = tmp_path / "bin" / "papa"
-    papa.parent.mkdir()
-    papa.touch(mode=0o700)
-
-    def printed(**active: str) -> str:
-        settings = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-        settings |= {"PATH": f"{papa.parent}:{settings['PATH']}", **active}
-        make = ["make", "-n", "demo"]
-        root = Path(__file__).parents[1]
-        return subprocess.run(
-            make, cwd=root, env=settings, capture_output=True, text=True, check=True
-        ).stdout
-
-    assert f"{papa} run" in printed(VIRTUAL_ENV=str(tmp_path))
-    for elsewhere in (printed(), printed(VIRTUAL_ENV=str(tmp_path / "empty"))):
-        assert ".venv/bin/papa run" in elsewhere
-        assert str(tmp_path) not in elsewhere
 
 
 @pytest.mark.server

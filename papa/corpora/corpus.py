@@ -26,7 +26,6 @@ from papa.corpora.sources import SPLITS, Split, fingerprint
 from papa.corpora.split import Labels, TokenisedSplit, write_shard
 from papa.corpora.tokens import (
     IGNORED,
-    SpecialTokens,
     masked,
     special_tokens_for,
     tokens_of_texts,
@@ -140,17 +139,16 @@ def tokenise_corpus(
             f"task '{task.name}' has slots {task.most_slots}, but encoder '{encoder.name}' takes "
             f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
         )
-    special_tokens = special_tokens_for(task.kind, tokenizer)
+    writer = _Writer(task, layout, tokenizer)
     content = content or fingerprint(task.source)
     rows = rows or read_rows(task, content)
-    writer = _Writer(task, layout, tokenizer, special_tokens)
     total = rows.train.num_rows + rows.validation.num_rows
     # The counts fill up while shards are written; both documents are stored after the last.
     held: dict[str, Any] = {
         "kind": task.kind,
         "slots": task.slots,
         **({"validation_slots": task.validation_slots} if task.validation_slots else {}),
-        "label_names": None if rows.label_names is None else list(rows.label_names),
+        "label_names": rows.label_names,
         "notes": rows.notes,
         "rows": {name: rows.split(name).num_rows for name in SPLITS},
         "tokens": writer.tokens,
@@ -195,7 +193,7 @@ def tokens_per_row(
     task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, rows: pa.Table
 ) -> RowTokens:
     """Count the tokens of some rows."""
-    writer = _Writer(task, layout, tokenizer, special_tokens_for(task.kind, tokenizer))
+    writer = _Writer(task, layout, tokenizer)
     arranged, labels = writer._arranged(rows, "train", 0)
     return RowTokens(
         len(arranged.input_ids) / rows.num_rows, writer.count_labelled(labels) / rows.num_rows
@@ -210,18 +208,14 @@ class _Writer:
         task: TaskSpec,
         layout: LayoutSpec,
         tokenizer: PreTrainedTokenizerBase,
-        special_tokens: SpecialTokens,
     ) -> None:
-        self.task = task
-        self.layout = layout
-        self.tokenizer = tokenizer
-        self.special_tokens = special_tokens
+        self.task, self.layout, self.tokenizer = task, layout, tokenizer
+        self.special_tokens = special_tokens_for(task.kind, tokenizer)
         self.capacity = text_capacity(layout, task.kind, task.slots)
-        self.tokens = dict.fromkeys(SPLITS, 0)
-        self.labelled = dict.fromkeys(SPLITS, 0)
         self.label_per_token = task.kind in ("words", "mlm", "causal")
-        self.texts_cut = dict.fromkeys(SPLITS, 0)
-        self.words_cut = dict.fromkeys(SPLITS, 0)
+        self.tokens, self.labelled, self.texts_cut, self.words_cut = (
+            dict.fromkeys(SPLITS, 0) for _ in range(4)
+        )
         self.shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
 
     def write(self, rows: TaskRows, folder: Path, shard_rows: int) -> Iterator[int]:

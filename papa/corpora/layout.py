@@ -29,11 +29,8 @@ from papa.spec import LayoutSpec, TaskKind
 
 def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
     """How many tokens of a single text are kept: S-2 (paper), or S/2-1 where the authors' code
-    halves; S in a decoder, its first token among them.
-
-    Their code halves the single texts of sequence tasks alone: it moves texts into slots as if each
-    were the first of a pair. Tasks with a label per token (``words``, ``mlm``) fill all slots under
-    either switch.
+    halves single texts of sequence tasks, as if each were the first of a pair; S in a decoder, its
+    first token among them.
     """
     if kind == "causal":
         return slots
@@ -121,10 +118,8 @@ def arrange_causal(
 def _shortened(
     first: Int[np.ndarray, " rows"], second: Int[np.ndarray, " rows"], limit: int
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
-    """The lengths of two texts once the longer one lost token by token until ``limit`` are left.
-
-    Of equally long texts the second one loses a token, as in the Python tokenizers that the
-    authors' commands use.
+    """The lengths of two texts once the longer one lost token by token until ``limit`` are left; of
+    equally long ones the second, as in the Python tokenizers that the authors' commands use.
     """
     left = np.minimum(first, np.maximum(limit - second, (limit + 1) // 2))
     return left, np.minimum(second, limit - left)
@@ -137,12 +132,8 @@ def _segments(
     between: int,
     framing: Framing,
 ) -> Int8[np.ndarray, " tokens"]:
-    """The tokenizer's segment ids at some positions of its own arrangement, 0 beyond its end.
-
-    Args:
-        positions: in the arrangement without gaps.
-        first_lengths, second_lengths: the lengths of the texts of each token's row.
-        between: separators between the texts.
+    """The tokenizer's segment ids at positions of its own arrangement without gaps, 0 beyond its
+    end; lengths are those of the texts of each token's row.
     """
     start_of_second = first_lengths + between + 1
     inside = np.where(positions < start_of_second, framing.segments[1], framing.segments[2])

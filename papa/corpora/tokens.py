@@ -267,8 +267,5 @@ def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    return (
-        " "
-        if ids("the the") != ids("the") * 2 and ids("the the") == ids("the") + ids(" the")
-        else ""
-    )
+    twice, once = ids("the the"), ids("the")
+    return " " if twice != once * 2 and twice == once + ids(" the") else ""

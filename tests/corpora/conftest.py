@@ -16,6 +16,14 @@ from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
 
+Make = Callable[..., TaskSpec]
+Build = Callable[..., TokenisedCorpus]
+PAIR = {
+    "kind": "pair",
+    "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+}
+MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
+WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "pos_tags"}, "metric": "token_f1"}
 LINES = [
     "The mechanical doll wriggled itself loose.",
     "If you had eaten more, you would want less.",

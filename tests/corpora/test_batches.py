@@ -23,16 +23,8 @@ from papa.corpora.batches import (
 )
 from papa.corpora.ragged import PackedTokens
 from papa.encoders.reference import EncoderReference
-from papa.spec import TaskSpec
-from tests.corpora.conftest import corpus_maker, task_maker
+from tests.corpora.conftest import PAIR, Build, Make, corpus_maker, task_maker
 from tests.encoders.inputs import some_inputs
-
-Make = Callable[..., TaskSpec]
-Build = Callable[..., TokenisedCorpus]
-PAIR = {
-    "kind": "pair",
-    "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
-}
 
 
 @pytest.fixture(scope="module")

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from papa.corpora import TokenisedCorpus
 from papa.spec import TaskSpec
-
-Make = Callable[..., TaskSpec]
-Build = Callable[..., TokenisedCorpus]
-PAIR = {
-    "kind": "pair",
-    "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
-}
-MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
-WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "pos_tags"}, "metric": "token_f1"}
+from tests.corpora.conftest import MLM, PAIR, WORDS, Build, Make
 
 
 def rows_of(split: Any, values: np.ndarray) -> list[list[int]]:

@@ -5,7 +5,6 @@ the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
@@ -20,8 +19,8 @@ from papa.corpora.local_files import ROW_BYTES, read_file
 from papa.corpora.rows import ROW_WORDS, read_rows
 from papa.errors import DataError
 from papa.spec import TaskSpec
+from tests.corpora.conftest import Make
 
-Make = Callable[..., TaskSpec]
 REGRESSION = {
     "metric": "spearman",
     "kind": "pair",

@@ -59,27 +59,6 @@ def test_segments_that_stay_are_the_unmoved_arrangements(bert: Any) -> None:
     assert stay.input_ids.tolist() == follow.input_ids.tolist() == bert(first, second)["input_ids"]
 
 
-def test_segments_that_stay_are_those_of_the_uncut_pair(bert: Any) -> None:
-    """By hand, S=12: 7 + 3 tokens and 3 special ones are one too many, so the tokenizer drops the
-    7th token::
-
-        place    0     1  2  3  4  5  6    7    8  9  10   11
-               [CLS]  a1 a2 a3 a4 a5 a6 [SEP]  b1 b2 b3 [SEP]
-        segment  0     0  0  0  0  0  0    0    1  1  1    1
-        slot   [CLS]  a1 a2 a3 a4 a5 [SEP] b1  b2 b3      [SEP]
-
-    The layout keeps a1 to a5, but the segments stay where that arrangement has them: b1 is in
-    segment 0.
-    """
-    pair = ragged(range(11, 18)), ragged(range(21, 24))
-    stay = arrange_pair(*pair, special_tokens_of(bert), "stay", 12)
-    assert stay.input_ids.tolist() == [101, 11, 12, 13, 14, 15, 102, 21, 22, 23, 102]
-    assert stay.slot_ids.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]
-    assert stay.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]
-    follow = arrange_pair(*pair, special_tokens_of(bert), "follow", 12)
-    assert follow.token_type_ids.tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
-
-
 def test_segments_of_pairs_of_any_length(bert: Any) -> None:
     """Against the truncation of the Python tokenizers, spelled out token by token, for all lengths
     up to S.

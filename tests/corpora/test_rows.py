@@ -14,8 +14,8 @@ from papa.corpora.rows import read_rows
 from papa.corpora.sources import Split
 from papa.errors import DataError
 from papa.spec import FilesSource, TaskSpec
+from tests.corpora.conftest import Make
 
-Make = Callable[..., TaskSpec]
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metric": "entity_f1"}
 
 
@@ -258,6 +258,12 @@ def test_samples_of_both_splits_are_drawn_by_their_seed(make_task: Make, split: 
     assert set(first) != {row["text"] for row in rows[:10]}
     assert set(first) != set(other)
     assert samples[0].notes["rows_found"] == {"train": 100, "validation": 100}
+
+
+def test_a_smaller_sample_is_the_start_of_a_larger_one(make_task: Make) -> None:
+    rows = texts(*[0, 1] * 25)
+    smaller, larger = (read_rows(make_task(rows, train_rows=size)).train for size in (10, 20))
+    assert smaller["text"].to_pylist() == larger["text"].to_pylist()[:10]
 
 
 def test_a_sorted_split_is_sampled_over_all_its_classes(make_task: Make) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,12 @@ import pyarrow as pa
 import pytest
 
 from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.corpora.corpus import CORPUS
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, DataError, EncoderError
 from papa.spec import LayoutSpec, TaskSpec
-from papa.storage.metadata import signed
-
-Make = Callable[..., TaskSpec]
-Build = Callable[..., TokenisedCorpus]
-PAIR = {
-    "kind": "pair",
-    "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
-}
-MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
-WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "pos_tags"}, "metric": "token_f1"}
+from papa.storage.metadata import sha256_of_file, sha256_of_json, signed
+from tests.corpora.conftest import MLM, PAIR, Build, Make
 
 
 def test_sharding_changes_files_and_nothing_else(
@@ -220,6 +212,34 @@ def test_damaged_and_foreign_artifacts_are_refused(
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
     with pytest.raises(ArtifactError, match="damaged"):
+        load_corpus(folder)
+
+
+@pytest.mark.parametrize("file", ["../secret.txt", "extra.arrow"])
+def test_a_corpus_reads_none_but_its_own_files(
+    make_task: Make, bert: Any, corpus_of: Build, file: str
+) -> None:
+    """Whatever its description names, were it signed."""
+    folder = corpus_of(make_task([{"text": "a", "label": 0}]), bert).folder
+    (folder / file).write_bytes((folder / "train-00000.arrow").read_bytes())
+    metadata = json.loads((folder / "metadata.json").read_text())
+    held = json.loads((folder / CORPUS).read_text())
+
+    def sign(*covered: str) -> None:
+        files = {name: sha256_of_file(folder / name) for name in covered}
+        changed = {**metadata, "files": files, "digest": sha256_of_json(files)}
+        (folder / "metadata.json").write_text(json.dumps(signed(changed)))
+
+    shards = [name for name in metadata["files"] if name != CORPUS]
+    sign(*shards, CORPUS)
+    load_corpus(folder)
+    sign(*shards)
+    with pytest.raises(ArtifactError, match=rf"holds no {CORPUS} that its digests cover"):
+        load_corpus(folder)
+    held["shards"]["train"].append({"file": file, "rows": 1})
+    (folder / CORPUS).write_text(json.dumps(held))
+    sign(*shards, CORPUS)
+    with pytest.raises(ArtifactError, match=f"names a shard '{file}' that is none of its files"):
         load_corpus(folder)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pandas
 import pytest
@@ -38,11 +39,16 @@ def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.
 
 
 @pytest.fixture(scope="session")
-def lives() -> Iterator[list[Life]]:
-    """All lives of the session. In the end nothing runs that belongs to one; Ray's agents may take
-    two minutes.
+def live(study: str) -> Iterator[Callable[..., Life]]:
+    """Gives the study a life at an address. In the end of the session nothing runs that belongs to
+    one; Ray's agents may take two minutes.
     """
-    yield _lives
+
+    def begin(address: object, *more: Any) -> Life:
+        _lives.append(Life(study, str(address), *more))
+        return _lives[-1]
+
+    yield begin
     for life in _lives:
         wait_until(
             lambda one=life: not one.processes(), PATIENCE_SECONDS, "all that a study started ends"

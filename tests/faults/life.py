@@ -208,3 +208,7 @@ class Life:
         """What still runs of it, or of what it started."""
         pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
         return [pid for pid in pids if environment_of(pid).get(LIFE) == self.name]
+
+
+Live = Callable[..., Life]
+"""The fixture ``live``."""

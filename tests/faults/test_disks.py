@@ -14,7 +14,7 @@ import pandas
 import pytest
 
 from tests.faults.disks import allow_writing, fill, forbid_writing, small_disk
-from tests.faults.life import KEPT, Life
+from tests.faults.life import KEPT, Live
 from tests.faults.points import NAMED, Fault, Seen
 
 pytestmark = pytest.mark.faults
@@ -40,12 +40,9 @@ class Trouble:
             self.end()
 
 
-def test_prefects_disk_is_full(
-    study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
-) -> None:
+def test_prefects_disk_is_full(undisturbed: pandas.DataFrame, live: Live, tmp_path: Path) -> None:
     with small_disk(tmp_path / "store" / "prefect", 8) as disk:
-        life = Life(study, str(tmp_path / "store"))
-        lives.append(life)
+        life = live(tmp_path / "store")
         trouble = Trouble("average started", lambda: fill(disk), "never", lambda: None)
         assert life.once(trouble) == 0
         assert trouble.begun
@@ -55,11 +52,10 @@ def test_prefects_disk_is_full(
 
 
 def test_the_stores_disk_is_full_until_there_is_room(
-    study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+    undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "store" / "artifacts", 32) as disk:
-        life = Life(study, str(tmp_path / "store"))
-        lives.append(life)
+        life = live(tmp_path / "store")
         trouble = Trouble(
             "average started",
             lambda: fill(disk),
@@ -74,11 +70,10 @@ def test_the_stores_disk_is_full_until_there_is_room(
 
 
 def test_the_store_is_read_only_for_a_while(
-    study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+    undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
 ) -> None:
     folder = tmp_path / "store" / "artifacts"
-    life = Life(study, str(tmp_path / "store"))
-    lives.append(life)
+    life = live(tmp_path / "store")
     trouble = Trouble(
         "rank started",
         lambda: forbid_writing(folder),
@@ -98,11 +93,10 @@ def test_the_store_is_read_only_for_a_while(
 
 @pytest.mark.parametrize("years", [-30, 30])
 def test_files_are_older_or_younger_than_the_clock_says(
-    years: int, study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+    years: int, undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
 ) -> None:
     """As after a clock was set: a study goes on, and knows what it has."""
-    life = Life(study, str(tmp_path / "store"))
-    lives.append(life)
+    life = live(tmp_path / "store")
     moment = time.time() + years * 365 * 86400
     assert life.run(deque([Fault("driver", "rank started")])) == -signal.SIGKILL
     for _ in range(2):

@@ -8,7 +8,7 @@ import fsspec
 import pandas
 import pytest
 
-from tests.faults.life import Life
+from tests.faults.life import Live
 from tests.faults.points import FOR_GOOD, draw
 from tests.faults.services import revived
 from tests.integration.s3 import s3_server
@@ -40,14 +40,12 @@ if not Path("/proc/self/stat").exists():
 def test_alone(
     seed: int,
     victims: list[str],
-    study: str,
     undisturbed: pandas.DataFrame,
-    lives: list[Life],
+    live: Live,
     tmp_path: Path,
 ) -> None:
     """A folder, Prefect's server of the study's own, MLflow in a file."""
-    life = Life(study, str(tmp_path / "store"))
-    lives.append(life)
+    life = live(tmp_path / "store")
     life.live(draw(seed, victims))
     life.check(undisturbed)
 
@@ -55,9 +53,8 @@ def test_alone(
 @pytest.mark.parametrize("seed", [100, 101])
 def test_with_servers(
     seed: int,
-    study: str,
     undisturbed: pandas.DataFrame,
-    lives: list[Life],
+    live: Live,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,7 +81,6 @@ def test_with_servers(
         }
         for name, value in more.items():
             monkeypatch.setenv(name, value)
-        life = Life(study, "s3://papa/store", more, {"store": store, "MLflow": tracking})
-        lives.append(life)
+        life = live("s3://papa/store", more, {"store": store, "MLflow": tracking})
         life.live(faults)
         life.check(undisturbed)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from tests.faults.life import Life
+from tests.faults.life import Live
 from tests.faults.points import NAMED, Seen
 from tests.integration.__main__ import OTHER, namespaces
 from tests.integration.s3 import s3_server
@@ -83,7 +83,7 @@ class Cut:
 
 @pytest.mark.parametrize("point", ["average started", "rank started", "aggregate started"])
 def test_the_line_to_the_store_is_cut(
-    point: str, study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
+    point: str, undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
 ) -> None:
     try:
         with (
@@ -95,10 +95,8 @@ def test_the_line_to_the_store_is_cut(
                 bucket = [sys.executable, "-c", _MAKE_BUCKET, *storage.owner, storage.endpoint]
                 subprocess.run(bucket, check=True)
                 cache = tmp_path / "cache"
-                life = Life(
-                    study, "s3://papa/store", {**storage.environment(), "PAPA_CACHE": str(cache)}
-                )
-                lives.append(life)
+                more = {**storage.environment(), "PAPA_CACHE": str(cache)}
+                life = live("s3://papa/store", more)
                 cut = Cut(point, there)
                 code = life.once(cut)
                 assert cut.down

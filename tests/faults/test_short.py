@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from tests.faults.life import Life
+from tests.faults.life import Live
 from tests.faults.points import FOR_GOOD, Fault
 
 pytestmark = pytest.mark.server
@@ -16,11 +16,8 @@ if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to watch processes", allow_module_level=True)
 
 
-def test_a_study_outlives_faults(
-    study: str, undisturbed: pandas.DataFrame, lives: list[Life], tmp_path: Path
-) -> None:
-    life = Life(study, str(tmp_path / "store"))
-    lives.append(life)
+def test_a_study_outlives_faults(undisturbed: pandas.DataFrame, live: Live, tmp_path: Path) -> None:
+    life = live(tmp_path / "store")
     life.live(
         [
             Fault("Prefect", "average started"),

@@ -53,23 +53,25 @@ def places(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
+GONE = object()
+
+
 def put(document: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """A copy of the document with another value at a place; a place that is not there any more is
-    left out.
+    """A copy of the document with another value at a place, or with none where it is ``GONE``; a
+    place that is not there any more is left out.
     """
     if not place:
-        return value
+        return document if value is GONE else value
     key, *rest = place
     if isinstance(document, list):
-        return [
-            put(item, tuple(rest), value) if index == key else item
-            for index, item in enumerate(document)
-        ]
-    if isinstance(document, dict):
-        if rest and key not in document:
-            return document
-        return {**document, key: put(document.get(key), tuple(rest), value)}
-    return document
+        changed = put(dict(enumerate(document)), place, value)
+        return [changed[index] for index in range(len(document)) if index in changed]
+    if not isinstance(document, dict) or (rest and key not in document):
+        return document
+    if rest:
+        return {**document, key: put(document[key], tuple(rest), value)}
+    others = {name: one for name, one in document.items() if value is not GONE or name != key}
+    return others if value is GONE else {**others, key: value}
 
 
 @st.composite
@@ -81,7 +83,7 @@ def changed(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
             case "replace":
                 document = put(document, place, draw(ODD_VALUES))
             case "remove":
-                document = _without(document, place)
+                document = put(document, place, GONE)
             case _:
                 key = draw(
                     st.one_of(
@@ -92,24 +94,4 @@ def changed(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
                 document = put(document, (*place[:-1], key), draw(ODD_VALUES))
         if not isinstance(document, dict | list):
             break
-    return document
-
-
-def _without(document: Any, place: tuple[Any, ...]) -> Any:
-    if not place:
-        return document
-    key, *rest = place
-    if isinstance(document, list):
-        kept = [
-            _without(item, tuple(rest)) if index == key else item
-            for index, item in enumerate(document)
-        ]
-        return kept if rest else [item for index, item in enumerate(document) if index != key]
-    if isinstance(document, dict):
-        if not rest:
-            return {name: value for name, value in document.items() if name != key}
-        return {
-            name: _without(value, tuple(rest)) if name == key else value
-            for name, value in document.items()
-        }
     return document

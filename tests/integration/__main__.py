@@ -34,20 +34,8 @@ def namespaces() -> Iterator[tuple[str, str]]:
         for name in names:
             _ip("netns", "add", name)
             _ip("-n", name, "link", "set", "lo", "up")
-        _ip(
-            "-n",
-            names[0],
-            "link",
-            "add",
-            "veth0",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "veth0",
-            "netns",
-            names[1],
-        )
+        pair = "link add veth0 type veth peer name veth0 netns"
+        _ip("-n", names[0], *pair.split(), names[1])
         for name, address in zip(names, (HOST, OTHER), strict=True):
             _ip("-n", name, "address", "add", f"{address}/24", "dev", "veth0")
             _ip("-n", name, "link", "set", "veth0", "up")

@@ -75,16 +75,8 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
     folder.mkdir(parents=True, exist_ok=True)
     owner, reader = [(secrets.token_hex(8), secrets.token_hex(16)) for _ in range(2)]
     config = folder / "s3.json"
-    config.write_text(
-        json.dumps(
-            {
-                "identities": [
-                    _identity("owner", owner, "Admin"),
-                    _identity("reader", reader, "Read", "List"),
-                ]
-            }
-        )
-    )
+    readers = _identity("reader", reader, "Read", "List")
+    config.write_text(json.dumps({"identities": [_identity("owner", owner, "Admin"), readers]}))
     ports = _free_ports(8)
     environment = {
         "PATH": f"{Path(program).parent}{os.pathsep}{os.environ['PATH']}",
