@@ -14,27 +14,21 @@ import torch
 from papa.errors import PapaError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
-from papa.spec.file import resolve_study
 from papa.study.here import ThisProcess, run_here
-from papa.study.inputs import check_inputs
 from papa.study.step import Session, Step
-from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
-from tests.flows.conftest import SMALL, artifacts
+from tests.flows.conftest import artifacts
+from tests.study.test_steps import steps_of
 from tests.study.told import Told
 
 STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
 
 
-def steps_of(folder: Path) -> StudySteps:
-    return study_steps(check_inputs(resolve_study(SMALL, folder=folder, origin="test")))
-
-
 def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
-    steps = [step for step in steps_of(tmp_path).steps if step.stage in ("tokenise", "average")]
+    steps = [step for step in steps_of().steps if step.stage in ("tokenise", "average")]
     store = Store(tmp_path / "store")
     store.make()
-    execution = resolve_study(SMALL, folder=tmp_path, origin="test").execution
+    execution = ExecutionSpec(shard_rows=16)
     threads = torch.get_num_threads()
 
     class Stopping(Told):
@@ -58,8 +52,8 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     assert told.ran == [steps[1].name]
 
 
-def test_an_encoder_is_loaded_once(tmp_path: Path) -> None:
-    steps = steps_of(tmp_path)
+def test_an_encoder_is_loaded_once() -> None:
+    steps = steps_of()
     process, encoders = ThisProcess("cpu"), []
 
     def note(*, encoder: object, progress: Progress) -> None:

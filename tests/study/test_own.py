@@ -89,13 +89,17 @@ def padded(texts: list[str]) -> Any:
     )
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
+def written(folder: Path, count: int) -> Path:
+    """A folder with both splits, of so many rows."""
     for split, seed in (("train", 1), ("validation", 2)):
-        lines = "".join(json.dumps(row) + "\n" for row in rows(120, seed))
+        lines = "".join(json.dumps(row) + "\n" for row in rows(count, seed))
         (folder / f"{split}.jsonl").write_text(lines)
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("data"), 120)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from papa.study.rank import Rank, read_lambda
 from papa.study.steps import study_steps
 from papa.study.store import Store
 from papa.study.tokenise import open_corpus
-from tests.study.test_own import NAMES, SMALL, rows, saved
+from tests.study.test_own import NAMES, SMALL, saved, written
 from tests.study.told import Told
 
 pytestmark = pytest.mark.unchecked
@@ -43,11 +42,7 @@ RATE = 0.05
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    for split, seed in (("train", 1), ("validation", 2)):
-        lines = "".join(json.dumps(row) + "\n" for row in rows(48, seed))
-        (folder / f"{split}.jsonl").write_text(lines)
-    return folder
+    return written(tmp_path_factory.mktemp("data"), 48)
 
 
 def ranked(

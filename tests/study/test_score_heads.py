@@ -15,9 +15,8 @@ from flows.cli import app
 from papa.errors import CheckError, SpecError
 from papa.spec import ExecutionSpec
 from papa.spec.document import write_yaml
-from papa.spec.file import load_study, resolve_study
+from papa.spec.file import load_study
 from papa.spec.head_scores import scores_as_tsv
-from papa.spec.methods import HEAD_SCORES
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
 from papa.study.results import found_orders
@@ -26,6 +25,7 @@ from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL
+from tests.study import test_steps
 from tests.study.told import Told
 
 pytestmark = pytest.mark.unchecked
@@ -35,8 +35,7 @@ ORDERS = ["distance", "reversed:confidence", "variance"]
 
 
 def steps_of(**changes: Any) -> StudySteps:
-    document = {**SMALL, "orders": ORDERS, "fractions": [1, 0.5], **changes}
-    return study_steps(check_inputs(resolve_study(document, folder=Path(), origin="test")))
+    return test_steps.steps_of(**{"orders": ORDERS, "fractions": [1, 0.5], **changes})
 
 
 def scorings(steps: StudySteps) -> list[ScoreHeads]:
@@ -100,30 +99,14 @@ def test_a_frozen_probe_comes_back_to_the_bit(tmp_path: Path) -> None:
 @pytest.mark.server
 def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
     file, store = tmp_path / "study.yaml", tmp_path / "store"
-    file.write_text(
-        write_yaml(
-            {
-                **SMALL,
-                "orders": [*ORDERS, "gradient"],
-                "fractions": [1, 0.5],
-                "seeds": [0],
-                "name": "s",
-            }
-        )
-    )
+    orders = {"orders": [*ORDERS, "gradient"], "fractions": [1, 0.5], "seeds": [0], "name": "s"}
+    file.write_text(write_yaml({**SMALL, **orders}))
     finish_study(str(file), store)
     steps, place = study_steps(check_inputs(load_study(file))), Store(store)
     found = {
-        method: read_head_scores(
-            method,
-            {
-                step.seed: step.reference(place)
-                for step in scorings(steps)
-                if method in step.methods
-            },
-        )
-        for method in HEAD_SCORES
-        if any(method in step.methods for step in scorings(steps))
+        method: read_head_scores(method, {step.seed: step.reference(place)})
+        for step in scorings(steps)
+        for method in step.methods
     }
     values = {method: scores.mean for method, scores in found.items()}
     for cell, (probe,) in steps.cells.items():

@@ -66,18 +66,14 @@ def test_every_step_comes_once_and_after_those_it_reads() -> None:
         assert set(step.needs) <= set(steps[:index])
 
 
-def test_constants_that_no_head_takes_are_none(tmp_path: Path) -> None:
+def test_constants_that_no_head_takes_are_none() -> None:
     """Kinds of constants, trained ones too, share the step in which no head is constant."""
     steps = steps_of(constants=["average", "identity", "trained"], fractions=[1, 0])
     originals = {probes for cell, probes in steps.cells.items() if cell.fraction == 1}
     assert len(originals) == 1
     ((original,),) = originals
-    assert (original.constants, original.order, original.count, original.trained) == (
-        None,
-        None,
-        0,
-        False,
-    )
+    nothing = (original.constants, original.order, original.count, original.trained)
+    assert nothing == (None, None, 0, False)
     assert len({probes for cell, probes in steps.cells.items() if cell.fraction == 0}) == 3
 
 
@@ -87,11 +83,8 @@ def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     ((step,),) = steps_of(
         orders=["lambda"], fractions=[0.5], ranking={"seeds": [0, 1, 2]}
     ).cells.values()
-    assert [ranking.name.rpartition(" · ")[2] for ranking in step.rankings.values()] == [
-        "seed 0",
-        "seed 1",
-        "seed 2",
-    ]
+    names = [ranking.name.rpartition(" · ")[2] for ranking in step.rankings.values()]
+    assert names == ["seed 0", "seed 1", "seed 2"]
     for seed, of_seed in enumerate(lambdas):
         with published(tmp_path / f"rank-{seed}", {}) as folder:
             save_file({"lambda_by_epoch": of_seed}, folder / LAMBDA)

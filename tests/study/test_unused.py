@@ -57,6 +57,11 @@ def unused(store: Store) -> list[Unused]:
     return survey(store).unused
 
 
+def prune(store: Store) -> None:
+    for leftover in unused(store):
+        remove(leftover.address)
+
+
 KEPT = {
     f"{stage}/{USED}" for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")
 }
@@ -91,8 +96,7 @@ def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
     assert all(leftover.size > 100 for leftover in found.values())
     # A store may keep whole seconds.
     assert all(begun - 1 <= leftover.modified <= time.time() + 1 for leftover in found.values())
-    for leftover in found.values():
-        remove(leftover.address)
+    prune(store)
     assert complete(store) == KEPT
     assert unused(store) == []
 
@@ -100,8 +104,7 @@ def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
 def test_without_results_nothing_is_used(store: Store) -> None:
     """The control: the same artifacts are unused once the results that reach them are gone."""
     fill(store)
-    for leftover in unused(store):
-        remove(leftover.address)
+    prune(store)
     for stage in ("aggregate", "track"):
         remove(store.folder(stage, USED))
     assert len(unused(store)) == len(KEPT) - 2
@@ -120,30 +123,9 @@ def test_an_upload_that_was_killed_is_found(s3_place: str) -> None:
     }
     left = "left by a run that was killed"
     assert found.items() >= {f"probe/{USED}/{'0' * 64}": left, f"probe/{KILLED}": left}.items()
-    for leftover in unused(store):
-        remove(leftover.address)
+    prune(store)
     assert complete(store) == KEPT
     assert read_metadata(store.folder("probe", USED))
-
-
-def test_scratch_of_killed_runs_is_found(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    fill(store)
-    places = [
-        Path(store.artifacts) / "probe" / f".{KILLED}.123.0123abcd" / "data",
-        store.root / "studies" / ".demo.123.0123abcd.old" / "report.md",
-        store.scratch / "features-0123456789abcdef" / "features",
-    ]
-    for place in places:
-        place.parent.mkdir(parents=True)
-        place.write_text("left")
-    (store.root / "studies" / "demo").mkdir()
-    before = len(KEPT)
-    for leftover in unused(store):
-        remove(leftover.address)
-    assert not any(place.parent.exists() for place in places)
-    assert (store.root / "studies" / "demo").is_dir()
-    assert len(complete(store)) == before
 
 
 OWN = [
@@ -171,8 +153,7 @@ def test_what_is_not_papas_stays_and_is_named(folder: Store) -> None:
     findings = survey(folder)
     named = {Path(address).relative_to(folder.root).as_posix() for address in findings.foreign}
     assert all(any(name.startswith(prefix) for prefix in named) for name in OWN)
-    for leftover in findings.unused:
-        remove(leftover.address)
+    prune(folder)
     assert [(folder.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
     assert complete(folder) == KEPT
 
@@ -185,8 +166,7 @@ def test_behind_a_uri_what_is_not_papas_stays(s3_place: str) -> None:
     own = ["photos/a.jpg", "probe/notes.txt", "probe/drafts/chapter.txt", f"probe/{USED}/notes.txt"]
     for name in own:
         files.pipe_file(f"{root}/{name}", b"mine")
-    for leftover in unused(store):
-        remove(leftover.address)
+    prune(store)
     assert [files.cat_file(f"{root}/{name}") for name in own] == [b"mine"] * len(own)
     assert complete(store) == KEPT
 
@@ -210,8 +190,7 @@ def test_links_are_left_with_what_they_lead_to(folder: Store, tmp_path: Path) ->
         target.mkdir(parents=True)
         (target / "data").write_text("mine")
         (folder.root / name).symlink_to(target.parent)
-    for leftover in unused(folder):
-        remove(leftover.address)
+    prune(folder)
     assert all((folder.root / name).is_symlink() for name in names)
     assert [path.read_text() for path in other.rglob("data")] == ["mine"] * len(names)
 
@@ -229,20 +208,29 @@ def test_locks_go_with_what_they_were_for(folder: Store) -> None:
     go = [f"probe-{UNUSED}", f"average-{KILLED}", "study-gone"]
     for name in (*stay, *go):
         (folder.locks / f"{name}.lock").touch()
-    for leftover in unused(folder):
-        remove(leftover.address)
+    prune(folder)
     assert sorted(path.stem for path in folder.locks.iterdir()) == sorted(stay)
 
 
-def test_what_a_prune_was_removing_when_it_was_killed_is_found(folder: Store) -> None:
-    for name in (
-        f"artifacts/probe/..{KILLED}.1.0123abcd.2.4567cdef",
-        "scratch/.papa-ray-7.2.4567cdef",
-    ):
-        (folder.root / name).mkdir()
-        (folder.root / name / "data").touch()
-    addresses = {leftover.address for leftover in unused(folder)}
-    assert {Path(address).name[:3] for address in addresses} >= {f"..{KILLED[0]}", ".pa"}
+def test_scratch_of_killed_runs_and_of_a_killed_prune_is_found(folder: Store) -> None:
+    places = [
+        folder.root / name
+        for name in (
+            f"artifacts/probe/.{KILLED}.123.0123abcd",
+            f"artifacts/probe/..{KILLED}.1.0123abcd.2.4567cdef",
+            "studies/.demo.123.0123abcd.old",
+            "scratch/features-0123456789abcdef",
+            "scratch/.papa-ray-7.2.4567cdef",
+        )
+    ]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "data").write_text("left")
+    (folder.root / "studies" / "demo").mkdir()
+    prune(folder)
+    assert not any(place.exists() for place in places)
+    assert (folder.root / "studies" / "demo").is_dir()
+    assert complete(folder) == KEPT
 
 
 def test_a_folder_that_a_killed_writer_never_filled_is_found(folder: Store) -> None:

