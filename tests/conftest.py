@@ -117,14 +117,23 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture
-def s3_place(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address on the server with nothing below it; this process has the owner's keys and a cache
-    of its own.
+@pytest.fixture(scope="class")
+def s3_client(s3: S3Server) -> S3Server:
+    """The server, with clients that are new for each class of tests, or test outside of one: they
+    keep the keys that they began with.
     """
     from s3fs import S3FileSystem
 
-    for variable, value in {**s3.environment(), "PAPA_CACHE": str(tmp_path / "cache")}.items():
-        monkeypatch.setenv(variable, value)
     S3FileSystem.clear_instance_cache()
+    return s3
+
+
+@pytest.fixture
+def s3_place(s3_client: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address on the server with nothing below it; this process has the owner's keys and a cache
+    of its own.
+    """
+    own = {**s3_client.environment(), "PAPA_CACHE": str(tmp_path / "cache")}
+    for variable, value in own.items():
+        monkeypatch.setenv(variable, value)
     return f"s3://papa/{uuid.uuid4().hex[:12]}"

@@ -10,10 +10,20 @@ import pytest
 
 from papa.errors import ArtifactError, PapaError, TransientError
 from papa.storage.artifacts import store_at, verify
+from papa.storage.filesystem import _S3
 from tests.integration.s3 import S3Server
 from tests.storage.files import publish
 
 pytestmark = pytest.mark.server
+
+
+def change_keys(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """What clients find from here on in the environment."""
+    from s3fs import S3FileSystem
+
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()
 
 
 def wrong_key(server: S3Server) -> dict[str, str]:
@@ -72,11 +82,9 @@ def test_what_cannot_be_used_is_one_sentence(
     address: str | None,
     sentence: str,
 ) -> None:
-    from s3fs import S3FileSystem
-
-    for name, value in change(s3).items():
-        monkeypatch.setenv(name, value)
-    S3FileSystem.clear_instance_cache()
+    once = {"mode": "standard", "total_max_attempts": 1}
+    monkeypatch.setitem(_S3["config_kwargs"], "retries", once)
+    change_keys(monkeypatch, change(s3))
     with pytest.raises(PapaError, match=sentence) as raised:
         store_at(address or s3_place).check(write=True)
     assert "\n" not in str(raised.value)
@@ -85,13 +93,9 @@ def test_what_cannot_be_used_is_one_sentence(
 def test_without_credentials(
     s3_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from s3fs import S3FileSystem
-
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    S3FileSystem.clear_instance_cache()
+    change_keys(monkeypatch, {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"})
     with pytest.raises(
         ArtifactError, match=f"no credentials for {s3_place}: set AWS_ACCESS_KEY_ID"
     ):
@@ -99,12 +103,8 @@ def test_without_credentials(
 
 
 def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from s3fs import S3FileSystem
-
     publish(f"{s3_place}/a")
-    for name, value in reader(s3).items():
-        monkeypatch.setenv(name, value)
-    S3FileSystem.clear_instance_cache()
+    change_keys(monkeypatch, reader(s3))
     store_at(s3_place).check(write=False)
     assert verify(f"{s3_place}/a")
     with pytest.raises(ArtifactError, match="refuses what these credentials ask"):
@@ -114,12 +114,11 @@ def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.Mon
 def test_a_server_that_never_answers_is_said(
     s3_place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from s3fs import S3FileSystem
-
+    monkeypatch.setattr("papa.storage.remote._ANSWER_SECONDS", 0.5)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        S3FileSystem.clear_instance_cache()
-        with pytest.raises(TransientError, match=r"no answer within 15 seconds"):
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        change_keys(monkeypatch, {"AWS_ENDPOINT_URL": address})
+        with pytest.raises(TransientError, match=r"no answer within 0\.5 seconds"):
             store_at(s3_place).check(write=True)
