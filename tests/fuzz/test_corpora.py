@@ -283,37 +283,16 @@ def test_flipped_bits(
     rows_or_sentence(path, kind)
 
 
-TYPES = st.one_of(
-    st.sampled_from(
-        [
-            pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.bool_(), pa.string(),
-            pa.large_string(),
-        ]
-    ),
-    st.sampled_from(
-        [
-            pa.binary(),
-            pa.date32(),
-            pa.timestamp("ns"),
-            pa.duration("s"),
-            pa.decimal128(38, 2),
-            pa.null(),
-        ]
-    ),
-    st.sampled_from(
-        [pa.list_(pa.string()), pa.large_list(pa.int64()), pa.list_(pa.list_(pa.string()))]
-    ),
-    st.sampled_from(
-        [pa.struct({"a": pa.int64()}), pa.map_(pa.string(), pa.int64()), pa.list_(pa.int64(), 2)]
-    ),
-    st.sampled_from(
-        [
-            pa.dictionary(pa.int8(), pa.string()),
-            pa.dictionary(pa.int32(), pa.int64()),
-            pa.string_view(),
-        ]
-    ),
-    st.sampled_from([pa.list_(pa.bool_()), pa.list_(pa.dictionary(pa.int8(), pa.string()))]),
+TYPES = st.sampled_from(
+    [
+        pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.bool_(), pa.string(),
+        pa.large_string(), pa.binary(), pa.date32(), pa.timestamp("ns"), pa.duration("s"),
+        pa.decimal128(38, 2), pa.null(), pa.list_(pa.string()), pa.large_list(pa.int64()),
+        pa.list_(pa.list_(pa.string())), pa.struct({"a": pa.int64()}),
+        pa.map_(pa.string(), pa.int64()), pa.list_(pa.int64(), 2),
+        pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.int64()),
+        pa.string_view(), pa.list_(pa.bool_()), pa.list_(pa.dictionary(pa.int8(), pa.string())),
+    ]
 )  # fmt: skip
 
 

@@ -71,33 +71,15 @@ def test_sound_folders_are_opened(sound: Path, folder: Path) -> None:
         assert (found[0].layers, found[0].heads, found[0].width) == (3, 4, 32)
 
 
-KEYS = st.one_of(
-    st.sampled_from(
-        [
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "vocab_size",
-            "intermediate_size",
-        ]
-    ),
-    st.sampled_from(
-        ["pad_token_id", "max_position_embeddings", "type_vocab_size", "model_type", "hidden_act"]
-    ),
-    st.sampled_from(
-        ["layer_norm_eps", "is_decoder", "initializer_range", "embedding_size", "architectures"]
-    ),
-    st.sampled_from(
-        [
-            "rope_parameters",
-            "layer_types",
-            "chunk_size_feed_forward",
-            "torch_dtype",
-            "dtype",
-            "id2label",
-        ]
-    ),
-)
+KEYS = st.sampled_from(
+    [
+        "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+        "intermediate_size", "pad_token_id", "max_position_embeddings", "type_vocab_size",
+        "model_type", "hidden_act", "layer_norm_eps", "is_decoder", "initializer_range",
+        "embedding_size", "architectures", "rope_parameters", "layer_types",
+        "chunk_size_feed_forward", "torch_dtype", "dtype", "id2label",
+    ]
+)  # fmt: skip
 NEAR = st.one_of(
     ODD_SCALARS,
     st.sampled_from([0, 1, 2, 3, 5, 31, 33, 64, 10**6, "gelu", "float16", "bert", [], {}]),

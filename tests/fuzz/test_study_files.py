@@ -154,23 +154,14 @@ def test_files_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, content: b
     assert one_sentence(caught.value).startswith(str(path))
 
 
-YAML_PIECES = st.one_of(
-    st.sampled_from(
-        ["a: ", "- ", "&x ", "*x", "[", "]", "{", "}", ", ", "\n", "  ", "'", '"', "? ", ": ", "~"]
-    ),
-    st.sampled_from(
-        [
-            "!!int ", "!!float ", "!!bool ", "!!set ", "!!binary ", "!!timestamp ", "!!omap ",
-            "!!pairs ",
-        ]
-    ),
-    st.sampled_from(
-        [
-            "2020-01-01", "1_000", "0o17", "0x1F", ".inf", "1:2:3", "yes", "name: b", "|\n", ">\n",
-            "#",
-        ]
-    ),
-    st.sampled_from(["%YAML 1.1\n", "---\n", "...\n", "\x85", "\ufeff", "\t", "=", "!x ", "<<: "]),
+YAML_PIECES = st.sampled_from(
+    [
+        "a: ", "- ", "&x ", "*x", "[", "]", "{", "}", ", ", "\n", "  ", "'", '"', "? ", ": ", "~",
+        "!!int ", "!!float ", "!!bool ", "!!set ", "!!binary ", "!!timestamp ", "!!omap ",
+        "!!pairs ", "2020-01-01", "1_000", "0o17", "0x1F", ".inf", "1:2:3", "yes", "name: b",
+        "|\n", ">\n", "#", "%YAML 1.1\n", "---\n", "...\n", "\x85", "\ufeff", "\t", "=", "!x ",
+        "<<: ",
+    ]
 )  # fmt: skip
 
 
@@ -192,14 +183,10 @@ PATHS = st.one_of(
     st.sampled_from(
         [
             "name", "encoders", "encoders.0", "encoders.0.name", "tasks.0.probe.epochs", "ranking",
-            "name.a",
+            "name.a", "tasks.9", "tasks.-1", "tasks.0.x.y.z", "tasks.2.source.train",
+            "constants.2.corpus.name", "..", ".", "\0", "tasks.٣", "tasks." + "9" * 5000,
+            "tasks.0." + "a." * 500, "seeds.0.a",
         ]
-    ),
-    st.sampled_from(
-        ["tasks.9", "tasks.-1", "tasks.0.x.y.z", "tasks.2.source.train", "constants.2.corpus.name"]
-    ),
-    st.sampled_from(
-        ["..", ".", "\0", "tasks.٣", "tasks." + "9" * 5000, "tasks.0." + "a." * 500, "seeds.0.a"]
     ),
     ODD_TEXT,
 )  # fmt: skip
