@@ -120,5 +120,5 @@ def unseen_by(constants: ConstantMatrices, split: TokenisedSplit) -> float:
     """Of the entries of C that the rows of a split read, the share that the average never saw."""
     entries = EntryCounts()
     for batch in micro_batches(split, None, _COUNTED_TOKENS):
-        entries.add(constants.seen, batch)
+        entries.add(constants.seen_at(batch.columns), batch)
     return entries.unseen_share
