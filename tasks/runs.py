@@ -99,13 +99,8 @@ class Runs:
         tags: Mapping[str, str],
         end: bool = True,
     ) -> None:
-        """Log what a run does not show yet, and end it.
-
-        Args:
-            values: metrics at ``step``; None where there is none, or none any more.
-            points: further ones, which are logged as they are.
-            tags: those that may change.
-            end: whether it is complete.
+        """Log what a run does not show yet: ``values`` at ``step``, None where there is none any
+        more, ``points`` as they are, tags that may change; and end it.
         """
         run, new = self.get(entry), list(points)
         known = run.data

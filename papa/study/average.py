@@ -1,10 +1,8 @@
 """Stage ``average``: the average attention over a corpus, shard by shard.
 
-Every shard's sums are an artifact of their own, so a killed study repeats no finished shard, and
-workers need share no disk. They are folded, in shard order, into running sums whenever enough of
-them are complete, which bounds the space they take. Behind a URI a run on another machine may work
-on the same shards, as locks are local to a machine: what it finished is used, and what it folded or
-removed meanwhile is no error.
+Every shard's sums are an artifact, so a killed study repeats no finished shard. They are folded, in
+shard order, whenever enough of them are complete. Behind a URI a run on another machine may work on
+the same shards: what it finished is used, and what it folded or removed meanwhile is no error.
 """
 
 from __future__ import annotations

@@ -21,11 +21,7 @@ from papa.spec.orders import scores_in
 
 
 def read_code(files: Sequence[Path]) -> dict[str, str]:
-    """The text of files, by what a study calls them.
-
-    Raises:
-        SpecError: one is no file of code that a study can name.
-    """
+    """The text of files, by what a study calls them."""
     texts: dict[str, str] = {}
     for file in files:
         if file.suffix != ".py" or not module_of(f"{file.stem}:name") or file.stem in texts:
@@ -43,12 +39,7 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
 
 
 def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
-    """The study with the digests of the files that it names; what it names of them is looked at.
-
-    Raises:
-        SpecError: it names code that is not given and not known, or that cannot be used; or a file
-            is given that it does not name.
-    """
+    """The study with the digests of the files that it names; what it names of them is looked at."""
     orders = _orders(study)
     others = [name for task in study.tasks for name in (task.metric, task.own_probe)]
     modules = list(map(module_of, (*orders, *others)))
@@ -81,11 +72,7 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
 
 
 def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: int) -> StudySpec:
-    """The study with the scores of the head orders that files given define.
-
-    Raises:
-        SpecError: one is no order of these heads.
-    """
+    """The study with the scores of the head orders that files given define."""
     found = list(study.scores)
     for name in _orders(study):
         order = _named(study, name, texts)

@@ -1,8 +1,5 @@
-"""About how much work each stage is: operations from shapes and sizes, seconds from measured rates.
-
-A stage reaches a share of the rate at which its device multiplies matrices, measured where the
-device is at hand, else from its data sheet. Once a store holds finished artifacts of a stage, their
-own seconds set the rate.
+"""About how much work each stage is: operations from shapes and sizes, seconds from the rates of a
+store's finished artifacts, else from a share of the device's rate in a matrix product.
 """
 
 from __future__ import annotations
@@ -61,6 +58,8 @@ for memory.
 _VOCABULARY = 30_000
 _LABELLED = {"words": 0.7, "mlm": 0.15, "causal": 1.0}
 """The share of tokens that have a label, where they were not counted."""
+_TOKENS_OF_SLOTS = {"pair": (0.45, 80), "mlm": (0.6, 160), "causal": (0.6, 160)}
+"""The share of slots that a text's tokens take, and how many they are at most."""
 _HUB_ROWS = {"train": 10_000, "validation": 1_000}
 _BYTES_PER_ROW = {"parquet": 60, "conll": 200}
 
@@ -92,14 +91,7 @@ def size_of(
     elif known:
         mean = min(known["tokens"], task.slots)
     else:
-        share, most = {
-            "text": (0.4, 28),
-            "pair": (0.45, 80),
-            "similarity": (0.4, 28),
-            "words": (0.4, 28),
-            "mlm": (0.6, 160),
-            "causal": (0.6, 160),
-        }[task.kind]
+        share, most = _TOKENS_OF_SLOTS.get(task.kind, (0.4, 28))
         mean = min(share * task.slots, most)
     labelled = mean * _LABELLED.get(task.kind, 0.0)
     if tokens and tokens.labelled is not None:

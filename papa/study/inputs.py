@@ -86,11 +86,9 @@ class ResolvedInputs:
 
     Attributes:
         study: as it was asked for, but for ``precision: auto``, which is resolved.
-        encoders, sources: those that were resolved; a source's value is the source at its commit
-            and its fingerprint.
+        sources: each at its commit, and its fingerprint.
         rows: of each task or corpus, where they were counted: training and validation.
         tokens: of a training row of each, where they were counted.
-        problems: what keeps the study from running.
         unreachable: the hub's failures that published shapes and sizes make up for.
         assumed: the sources that published sizes replace.
         texts: of the files of code that are given, by what the study calls them.
@@ -155,13 +153,9 @@ def resolve_inputs(
     fetch_weights: bool = True,
     code: Sequence[Path] = (),
 ) -> ResolvedInputs:
-    """Resolve encoders and sources concurrently, and collect what is wrong with them.
-
-    Args:
-        shapes_suffice: published shapes and sizes replace what an unreachable hub does not give.
-        fetch_weights: download the weights of encoders that are not here; without them their
-            digests are unknown.
-        code: files of the user's own, which the study may name.
+    """Resolve encoders and sources concurrently, and collect what is wrong with them; as
+    ``check_inputs`` does. Without ``fetch_weights`` the digests of encoders that are not here stay
+    unknown.
     """
     texts = read_code(code)
     study = with_code(study, texts)
@@ -183,30 +177,28 @@ def resolve_inputs(
         **{source: partial(_source, source) for source in sources},
     }
     results = run_concurrently(jobs)
+
+    def take(found: dict[Of, Any], what: Of, where: str, result: Any, published: Any) -> None:
+        if isinstance(result, HubUnreachableError) and shapes_suffice and published is not None:
+            resolved.unreachable.append(result)
+            result = published
+        if isinstance(result, PapaError):
+            resolved.problems.append(Problem(where, result))
+        else:
+            found[what] = result
+
     for spec, where in encoders.items():
-        known = known_shape(spec, precision) if shapes_suffice else None
         result = results[spec]
         if isinstance(result, EncoderReference):
             # Weights are read one after another: several at once would need several times the
             # memory.
             result = _with_weights(spec, result, fetch=fetch_weights)
-        if isinstance(result, HubUnreachableError) and known is not None:
-            resolved.unreachable.append(result)
-            resolved.encoders[spec] = known
-        elif isinstance(result, PapaError):
-            resolved.problems.append(Problem(where, result))
-        else:
-            resolved.encoders[spec] = result
+        take(resolved.encoders, spec, where, result, known_shape(spec, precision))
     for source, where in reversed(sources.items()):
-        result = results[source]
-        if isinstance(result, HubUnreachableError) and shapes_suffice:
-            resolved.unreachable.append(result)
+        unknown = source, f"unknown, of {source.model_dump_json()}"
+        take(resolved.sources, source, where, results[source], unknown)
+        if resolved.sources.get(source) is unknown:
             resolved.assumed.add(source)
-            resolved.sources[source] = source, f"unknown, of {source.model_dump_json()}"
-        elif isinstance(result, PapaError):
-            resolved.problems.append(Problem(where, result))
-        else:
-            resolved.sources[source] = result
     for encoder in [*resolved.encoders.values()][:1]:
         resolved.study = with_orders(resolved.study, texts, encoder.layers, encoder.heads)
     resolved.problems += _misfits(resolved)

@@ -224,15 +224,11 @@ def claimed(
     waits: Callable[[], None] = lambda: None,
     given_up: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold ``what`` while the block runs, by a lock on a file; a process that is gone holds
-    nothing.
+    """Hold ``what`` while the block runs, by a lock on a file, which a process that is gone does
+    not hold; while another holds it, ``waits`` is called once, and ``given_up`` until it is True.
 
     Runs meet where they share the store's root: on one machine, or in one folder. Behind a URI runs
     on two machines may make the same artifact; what is published first stays.
-
-    Args:
-        waits: called once where another holds it.
-        given_up: asked again and again while another holds it; True ends the waiting.
     """
     store.locks.mkdir(parents=True, exist_ok=True)
     lock = FileLock(store.locks / f"{what}.lock")

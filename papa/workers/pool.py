@@ -45,11 +45,9 @@ class WorkerPool:
 
     Args:
         workers: how many; None takes one for each GPU, or for each CPU core where there is no GPU.
-        device: where encoders run.
-        folder: on this machine; Ray may keep its session there. On a cluster every node must see
-            it, unless the store is an address.
+        folder: on this machine; Ray may keep its session there.
         address: of a Ray cluster to join; None starts Ray on this machine.
-        shared: whether artifacts lie in a folder that every node of the cluster must see.
+        shared: whether every node of the cluster must see the folder.
     """
 
     def __init__(
@@ -132,15 +130,11 @@ class WorkerPool:
         Args:
             function: takes ``arguments``, ``progress`` and, where they are asked for, ``encoder``,
                 ``group`` and ``on_epoch``.
-            encoder: loaded on the worker, unless it was the last one there.
-            progress: called from this thread with how far the call is.
+            progress, on_epoch: called from this thread.
             urgency: among those who wait for a worker the highest goes first; 0 is not urgent.
-            helpers: of the workers that are idle when the call begins, so many help with it at
-                most.
+            helpers: of the workers that are idle when the call begins, so many help at most.
             at_driver: what the function reads lies on this machine alone: on a cluster it runs
                 here, and where no worker was started yet.
-            on_epoch: called from this thread with the losses of each epoch, once for each seed and
-                epoch of a call.
         """
         if at_driver and (self._address or self._beginning is None):
             with self._at_driver:

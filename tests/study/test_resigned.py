@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -146,66 +147,110 @@ def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> N
     refused(folder, lambda: load_corpus(folder))
 
 
-@pytest.mark.parametrize(
-    "content", ["{", "[]", "{}", "null", "[" * 100_000, '{"shards": {"train": 1}}']
-)
-def test_documents(tmp_path: Path, content: str) -> None:
-    readers = {SCORES: read_scores, BASELINE: read_baseline}
-    for name, read in readers.items():
-        folder = tmp_path / name
-        with published(folder, {}) as scratch:
-            (scratch / name).write_text(content)
-            save_file({"always_one_answer": torch.rand(3, 2)}, scratch / EXAMPLES)
-        refused(folder, lambda read=read, folder=folder: read(folder))
+ROW = {"seed": 0, "score": 0.6, "seconds": 1.0}
+SCORED = ProbeScores((ScoredSeed(**ROW),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
+BASELINES = {
+    "always_one_answer": {"score": 0.5, "answer": None},
+    "word_embeddings": [ROW],
+    "seconds": 1,
+}
+NO_DOCUMENTS = ["{", "[]", "{}", "null", "[" * 100_000, '{"shards": {"train": 1}}']
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"scores": [{"seed": 0}]}, {"scores": 1}, {"heads": "many"}, {"constant_heads": [1]}],
-)
-def test_scores(tmp_path: Path, changes: dict[str, Any]) -> None:
-    folder = tmp_path / "probe"
-    found = ProbeScores((ScoredSeed(0, 0.6, 1.0),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
+def of_probe(*shape: int, text: str | None = None, **changes: Any) -> dict[str, Any]:
+    examples = {"examples": torch.rand(*shape or (1, 3, 2)).double()}
+    return {SCORES: text or json.dumps(asdict(SCORED) | changes), EXAMPLES: examples}
+
+
+def of_baseline(*shape: int, text: str | None = None) -> dict[str, Any]:
+    words = torch.rand(*shape or (1, 3, 2)).double()
+    examples = {"always_one_answer": torch.rand(3, 2).double(), "word_embeddings": words}
+    return {BASELINE: text or json.dumps(BASELINES), EXAMPLES: examples}
+
+
+def of_rank(*shape: int) -> dict[str, Any]:
+    return {LAMBDA: {"lambda_by_epoch": torch.rand(*shape)}}
+
+
+def written(folder: Path, files: dict[str, Any]) -> Path:
+    """An artifact of texts and tensors."""
     with published(folder, {}) as scratch:
-        found.save(scratch)
-        save_file({"examples": torch.rand(2, 3)}, scratch / EXAMPLES)
-    assert read_scores(folder) == found
-    (folder / SCORES).write_text(json.dumps(json.loads((folder / SCORES).read_text()) | changes))
-    signed_again(folder)
-    refused(folder, lambda: read_scores(folder))
-    refused(folder, lambda: read_examples(folder))
+        for name, content in files.items():
+            if isinstance(content, str):
+                (scratch / name).write_text(content)
+            else:
+                save_file(content, scratch / name)
+    return folder
 
 
-@pytest.mark.parametrize("shape", [(3, 2), (2, 3, 2), (1, 4, 2), (1, 3, 1)])
-def test_what_examples_add_to_baselines(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    word_embeddings = [{"seed": 0, "score": 0.6, "seconds": 1.0}]
-    document = {
-        "always_one_answer": {"score": 0.5, "answer": None},
-        "word_embeddings": word_embeddings,
-        "seconds": 1,
-    }
-    for name, found in (("sound", (1, 3, 2)), ("other", shape)):
-        both = {
-            "always_one_answer": torch.rand(3, 2).double(),
-            "word_embeddings": torch.rand(*found).double(),
-        }
-        with published(tmp_path / name, {}) as scratch:
-            (scratch / BASELINE).write_text(json.dumps(document))
-            save_file(both, scratch / EXAMPLES)
-    assert read_baseline(tmp_path / "sound").word_examples.shape == (1, 3, 2)
-    refused(tmp_path / "other", lambda: read_baseline(tmp_path / "other"))
+def read_lambdas(folder: Path) -> np.ndarray:
+    return read_lambda({0: reference(folder)}, ENCODER).mean
+
+
+READERS: list[tuple[Callable[[Path], Any], str, dict[str, Any], list[dict[str, Any]]]] = [
+    (
+        read_scores,
+        SCORES,
+        of_probe(),
+        [
+            *(of_probe(text=text) for text in NO_DOCUMENTS),
+            of_probe(scores=[{"seed": 0}]),
+            of_probe(scores=1),
+            of_probe(heads="many"),
+            of_probe(constant_heads=[1]),
+        ],
+    ),
+    (read_examples, EXAMPLES, of_probe(), [of_probe(2, 3)]),
+    (
+        read_baseline,
+        BASELINE,
+        of_baseline(),
+        [
+            *(of_baseline(text=text) for text in NO_DOCUMENTS),
+            *(of_baseline(*shape) for shape in ((3, 2), (2, 3, 2), (1, 4, 2), (1, 3, 1))),
+        ],
+    ),
+    (
+        read_lambdas,
+        LAMBDA,
+        of_rank(4, 2, 3),
+        [of_rank(*shape) for shape in ((6,), (2, 3), (4, 3, 2), (4, 2, 3, 1))],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("read", "sound", "other"),
+    [(read, sound, other) for read, _, sound, others in READERS for other in others],
+)
+def test_what_a_stage_found(
+    tmp_path: Path, read: Callable[[Path], Any], sound: dict[str, Any], other: dict[str, Any]
+) -> None:
+    read(written(tmp_path / "sound", sound))
+    folder = written(tmp_path / "other", other)
+    refused(folder, lambda: read(folder))
+
+
+@pytest.mark.parametrize(("read", "name", "sound"), [reader[:3] for reader in READERS])
+def test_one_flipped_bit_is_found_also_where_the_file_still_parses(
+    tmp_path: Path, read: Callable[[Path], Any], name: str, sound: dict[str, Any]
+) -> None:
+    folder = written(tmp_path / "artifact", sound)
+    content = (folder / name).read_bytes()
+    flipped = content.replace(b"0.6", b"0.7") if name in (SCORES, BASELINE) else None
+    (folder / name).write_bytes(flipped or content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtifactError, match=rf"{name} is damaged .*delete {folder} and run again"):
+        read(folder)
+
+
+def test_scores_are_read_as_written(tmp_path: Path) -> None:
+    with published(tmp_path / "probe", {}) as scratch:
+        SCORED.save(scratch)
+    assert read_scores(tmp_path / "probe") == SCORED
+    assert read_lambdas(written(tmp_path / "rank", of_rank(4, 2, 3))).shape == (2, 3)
 
 
 def test_examples_of_other_seeds_than_the_scores(tmp_path: Path) -> None:
     examples, scores = torch.rand(2, 3, 2).double().numpy(), [ScoredSeed(0, 0.6, 1.0)]
     refused(tmp_path, lambda: measured_of("accuracy", [(scores, examples)], tmp_path))
     refused(tmp_path, lambda: measured_of("accuracy", [(scores, examples[:1, :, :1])], tmp_path))
-
-
-@pytest.mark.parametrize("shape", [(6,), (2, 3), (4, 3, 2), (4, 2, 3, 1)])
-def test_lambdas(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    for name, values in (("sound", torch.rand(4, 2, 3)), ("other", torch.rand(*shape))):
-        with published(tmp_path / name, {}) as scratch:
-            save_file({"lambda_by_epoch": values}, scratch / LAMBDA)
-    assert read_lambda({0: reference(tmp_path / "sound")}, ENCODER).mean.shape == (2, 3)
-    refused(tmp_path / "other", lambda: read_lambda({0: reference(tmp_path / "other")}, ENCODER))

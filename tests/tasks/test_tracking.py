@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
+from papa.errors import ArtifactError
 from papa.reporting.summary import summarise
 from papa.study.store import Store
 from tasks.mlflow import connect
@@ -28,6 +29,8 @@ from tests.tasks.tracked import (
     log_study,
     logged,
     logging_process,
+    make,
+    tracked,
 )
 
 
@@ -278,3 +281,29 @@ def test_links_lead_to_the_charts_and_the_runs() -> None:
         assert (run_links(nowhere), page_link(nowhere)) == ({}, "")
     planted = {**document, "parents": {"m": "r) ![](http://else"}}
     assert not {" ", ")"} & {*run_links(planted)["m"]}
+
+
+@pytest.mark.usefixtures("mlflow_database")
+@pytest.mark.parametrize("what", ["constants", "ranking", "results"])
+def test_nothing_damaged_is_logged(tmp_path: Path, what: str) -> None:
+    address, store = address_in(tmp_path), Store(tmp_path)
+    track = tracked("damage", address)
+    make(track, store)
+    (part, *_) = track.parents
+    step = {
+        "constants": part.constants["average"],
+        "ranking": part.rankings["lambda"][0],
+        "results": track.results,
+    }[what]
+    folder = step.reference(store).folder
+    file = folder / ("results.parquet" if what == "results" else f"{step.stage}.safetensors")
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtifactError, match=f"{file.name} is damaged"):
+        log_study("damage", store, address)
+    client = connect(address)
+    for run in logged(address, "damage").query("role == 'parent'")["id"]:
+        assert not client.list_artifacts(run, "results")
+    file.write_bytes(content)
+    log_study("damage", store, address)
+    assert_whole(logged(address, "damage"))

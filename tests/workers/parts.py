@@ -13,7 +13,8 @@ from papa.workers import WorkerPool
 from papa.workers.group import Replicas, WorkerGroup
 from tests.flows.processes import PATIENCE_SECONDS
 
-NUMBERS = 6
+NUMBERS, LAYERS = 6, 6
+EXPECTED = [number * number + LAYERS for number in range(NUMBERS)]
 
 
 class Part:

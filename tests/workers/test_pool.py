@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -15,24 +16,29 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 
-from papa.errors import DamagedError
+from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.errors import DamagedError, NumbersError
 from papa.processes import Process
+from papa.spec import EncoderSpec
 from papa.study.average import fold
 from papa.workers import WorkerPool
+from papa.workers.free_workers import FreeWorkers
 from papa.workers.ray_session import ClusterError, remove_dead_sessions, session_folder
 from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
-from tests.workers.parts import own_process
+from tests.workers.parts import EXPECTED, both_ready, own_process, refused, squares
 
 SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
-    """A worker whose start failed first and was tried anew by a thread that has ended."""
+    """Workers whose start failed first and was tried anew by a thread that has ended; one that a
+    test kills comes up again.
+    """
     # Ray's sockets want a short path.
     with TemporaryDirectory(prefix="p", dir="/tmp") as folder:
         place = Path(folder) / "a"
-        with WorkerPool(1, "cpu", place) as pool:
+        with WorkerPool(3, "cpu", place) as pool:
             place.touch()
             with pytest.raises(OSError, match="File exists"):
                 pool.run(own_process, arguments={})
@@ -84,6 +90,13 @@ def rays() -> set[int]:
     }
 
 
+def all_free(pool: WorkerPool) -> FreeWorkers:
+    """The three workers, once each of them has answered."""
+    free = pool._started()
+    with free.taken(1), free.taken(1), free.taken(1):
+        return free
+
+
 @pytest.mark.server
 def test_ray_outlives_the_thread_that_called_first(pool: WorkerPool) -> None:
     """Its processes would get a signal when the thread that started them ends."""
@@ -94,7 +107,8 @@ def test_ray_outlives_the_thread_that_called_first(pool: WorkerPool) -> None:
 
 @pytest.mark.server
 def test_one_worker_is_a_group_too(pool: WorkerPool) -> None:
-    assert pool.run(own_process, arguments={}, helpers=1) > 0
+    with all_free(pool).taken(1, helpers=1):
+        assert pool.run(own_process, arguments={}, helpers=1) > 0
 
 
 @pytest.mark.server
@@ -161,26 +175,81 @@ def test_an_error_that_is_no_users_names_its_kind(pool: WorkerPool) -> None:
 @pytest.mark.server
 def test_the_most_urgent_waits_least(pool: WorkerPool) -> None:
     order: list[str] = []
+    free = all_free(pool)
+    with free.taken(1, helpers=1):
+        waiting = []
+        with free.taken(1):
+            for name, urgency in (("late", 1), ("urgent", 3), ("later", 1)):
+
+                def take(name: str = name, urgency: int = urgency) -> None:
+                    with free.taken(urgency):
+                        order.append(name)
+
+                thread = threading.Thread(target=take)
+                thread.start()
+                waiting.append(thread)
+                wait_until(
+                    lambda: len(free._waiting) == len(waiting),
+                    PATIENCE_SECONDS,
+                    f"{name} waits for a worker",
+                )
+        for thread in waiting:
+            thread.join(PATIENCE_SECONDS)
+    assert order == ["urgent", "late", "later"]
+
+
+@pytest.mark.server
+def test_a_worker_that_comes_up_is_noticed_though_nobody_waits_for_it(pool: WorkerPool) -> None:
+    """Another is free all the while, so that no call has to wait."""
+    import ray
+
     free = pool._started()
     with free.taken(1):
-        waiting = []
-        for name, urgency in (("late", 1), ("urgent", 3), ("later", 1)):
-
-            def take(name: str = name, urgency: int = urgency) -> None:
-                with free.taken(urgency):
-                    order.append(name)
-
-            thread = threading.Thread(target=take)
-            thread.start()
-            waiting.append(thread)
-            wait_until(
-                lambda: len(free._waiting) == len(waiting),
-                PATIENCE_SECONDS,
-                f"{name} waits for a worker",
+        with free.taken(1) as (first,):
+            with free.taken(1) as (second,):
+                lost, _ = ray.get(second.actor.run.remote(own_process, None, {}, 0, None, False))
+                os.kill(lost, signal.SIGKILL)
+                second.lost = True
+            (coming_up,) = free._coming
+        ray.get(coming_up)
+        with free.taken(1, helpers=1) as group:
+            assert {worker.name for worker in group} == {first.name, second.name}
+            assert (
+                ray.get(second.actor.run.remote(own_process, None, {}, 1, None, False))[0] != lost
             )
-    for thread in waiting:
-        thread.join(PATIENCE_SECONDS)
-    assert order == ["urgent", "late", "later"]
+
+
+@pytest.mark.server
+def test_a_helper_shares_the_work_and_may_be_lost(pool: WorkerPool) -> None:
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    both_ready(pool)
+    # The worker that was used last has its encoder at hand and is handed out first: calls that
+    # follow one another never see the other, however many they are.
+    assert len({pool.run(own_process, arguments={}, urgency=1) for _ in range(3)}) == 1
+    shared, deadly, after = pool.run(squares, encoder=encoder, arguments={}, urgency=1, helpers=1)
+    for found in (shared, deadly, after):
+        assert [value for value, _ in found] == EXPECTED
+    assert len({process for _, process in shared}) == 2
+    assert len({process for _, process in after}) == 1
+    # The lost helper is started again: both workers take calls as before.
+    both_ready(pool)
+    with pytest.raises(NumbersError) as raised:
+        pool.run(refused, encoder=encoder, arguments={}, urgency=1, helpers=1)
+    assert str(raised.value) == "the loss holds NaN or infinity: use other weights", (
+        "and no traceback"
+    )
+    again, *_ = pool.run(squares, encoder=encoder, arguments={}, urgency=1, helpers=1)
+    assert len({process for _, process in again}) == 2
+
+
+@pytest.mark.server
+def test_more_helpers_than_are_asked_for_stay_free(pool: WorkerPool) -> None:
+    """On a cluster one λ would else keep every idle worker from the next."""
+    free = all_free(pool)
+    with free.taken(1, helpers=1) as group, free.taken(1, helpers=5) as left:
+        assert (len(group), len(left)) == (2, 1)
+    with free.taken(1, helpers=5) as group:
+        assert len(group) == 3
 
 
 def test_session_paths_fit_into_a_socket_address(tmp_path: Path) -> None:
