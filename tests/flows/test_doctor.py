@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import services
-from flows.installed import installed
-from flows.machine import _disk
+from flows import surroundings
+from flows.doctor import installed
 from papa.errors import TransientError
 from papa.storage.filesystem import in_time
 from papa.study.store import Store
@@ -148,16 +147,16 @@ def test_packages_are_held_to_the_distributions_own_metadata(
 
 def test_a_folder_with_other_things_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
-    found = services._store(Store(tmp_path))
+    found = surroundings._store(Store(tmp_path))
     assert (found.state, found.broken) == ("refused", True)
     assert "holds other things and no PAPA store" in found.found
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
     Store(tmp_path / "new").make()
-    assert services._store(Store(tmp_path / "new")).state == "ok"
+    assert surroundings._store(Store(tmp_path / "new")).state == "ok"
 
 
 def test_who_never_answers_costs_no_more_than_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "PATIENCE", 0.2)
+    monkeypatch.setattr(surroundings, "PATIENCE", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -166,7 +165,7 @@ def test_who_never_answers_costs_no_more_than_the_patience(monkeypatch: pytest.M
             with socket.create_connection(silent.getsockname()) as connection:
                 return str(connection.recv(1))
 
-        found = services._asked("service", "there", ask, broken=True)
+        found = surroundings._asked("service", "there", ask, broken=True)
     assert (found.state, found.broken) == ("not reachable", True)
     assert "no answer within 0.2 seconds" in found.found
 
@@ -174,7 +173,7 @@ def test_who_never_answers_costs_no_more_than_the_patience(monkeypatch: pytest.M
 def test_no_network_is_blamed_for_what_lies_on_this_machine(tmp_path: Path) -> None:
     # Opened for reading, it would wait for who writes.
     os.mkfifo(tmp_path / "papa-store.json")
-    found = services._store(Store(tmp_path))
+    found = surroundings._store(Store(tmp_path))
     assert (found.state, found.broken) == ("refused", True)
     assert "papa-store.json cannot be read (it is no file)" in found.found
     assert "network" not in found.advice
@@ -192,10 +191,10 @@ def test_what_a_limited_action_returns_and_raises_arrives() -> None:
 
 @pytest.mark.server
 def test_a_full_disk_cannot_be_written(disk: Path) -> None:  # noqa: F811
-    assert _disk("store's disk", disk / "store", broken=True).state == "low"
+    assert surroundings._disk("store's disk", disk / "store", broken=True).state == "low"
     with (disk / "filling").open("wb", buffering=0) as filling, suppress(OSError):
         while True:
             filling.write(bytes(2**16))
-    found = _disk("store's disk", disk / "store", broken=True)
+    found = surroundings._disk("store's disk", disk / "store", broken=True)
     assert (found.state, found.broken) == ("unusable", True)
     assert "No space left" in found.found
