@@ -64,12 +64,17 @@ def run_study(
     checked = check_study(spec, store, workers=workers, ray_address=ray_address, code=code)
     found = checked.inputs.study
     saved = save_study(store, spec.model_copy(update={"code": found.code, "scores": found.scores}))
+    parameters = {
+        "study": str((study or saved).absolute()),
+        "overrides": list(overrides) if study else [],
+        "store": store.address,
+        "workers": workers,
+        "ray_address": ray_address,
+    }
     errors = Console(stderr=True)
+    status = errors.status("starting Prefect …") if errors.is_terminal else nullcontext()
     with ExitStack() as stack:
-        with (
-            uncollected(),
-            errors.status("starting Prefect …") if errors.is_terminal else nullcontext(),
-        ):
+        with uncollected(), status:
             if not server:
                 check_server()
             try:
@@ -90,17 +95,13 @@ def run_study(
                 interruption.last.append(ready.pool.remove_session)
                 if server:
                     interruption.endings.insert(0, server.let_go)
-                    server.lost = partial(_tell_loss, progress)
+                    server.lost = lambda what: progress.warned(
+                        "Prefect's server",
+                        f"it ended and {what}; its record may lack what it was told just then",
+                    )
                 from flows.study import study_flow
 
                 flow = study_flow(ready)
-                parameters = {
-                    "study": str((study or saved).absolute()),
-                    "overrides": list(overrides) if study else [],
-                    "store": store.address,
-                    "workers": workers,
-                    "ray_address": ray_address,
-                }
                 _import_for_later(flow, parameters)
                 interruption.endings += [mark_interrupted_run, ready.live.interrupted]
             finally:
@@ -108,7 +109,7 @@ def run_study(
                 if server:
                     server.wait()
         _record_and_run(flow, parameters, ready, watched=server is None)
-    _show_results(store, checked.inputs.study.name, ready.links, Console())
+    _show_results(store, found.name, ready.links, Console())
     # As the process ends, there is nothing to look through for garbage.
     gc.freeze()
 
@@ -135,18 +136,19 @@ def _record_and_run(
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
     from prefect.settings.context import temporary_settings
 
+    unwatched = {} if watched else {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
     try:
-        with (
-            nullcontext()
-            if watched
-            else temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
-        ):
+        with temporary_settings(unwatched):
             flow(**parameters)
     except Exception as error:
         clients = (httpx.HTTPError, PrefectException)
         if not isinstance(error, clients) and not isinstance(error.__cause__, clients):
             raise
-        why = f"Prefect's server does not record the study ({_why(error)})"
+        answer = getattr(error, "response", None)
+        what = str(error).partition("\n")[0] or type(error).__name__
+        if answer is not None:
+            what = f"status {answer.status_code}"
+        why = f"Prefect's server does not record the study ({what})"
         if not ready.outcome.done():
             raise TransientError(f"{why}: run again, finished steps are kept") from None
         ready.progress.warned(
@@ -154,22 +156,6 @@ def _record_and_run(
             f"{why}: its record is not whole, what is finished is kept in the store",
         )
         ready.outcome.result()
-
-
-def _tell_loss(progress: StudyProgress, what: str) -> None:
-    progress.warned(
-        "Prefect's server", f"it ended and {what}; its record may lack what it was told just then"
-    )
-
-
-def _why(error: Exception) -> str:
-    """What a client of Prefect's says of its server, in a few words."""
-    answer = getattr(error, "response", None)
-    return (
-        f"status {answer.status_code}"
-        if answer is not None
-        else str(error).partition("\n")[0] or type(error).__name__
-    )
 
 
 def _show_results(store: Store, study: str, links: Mapping[str, str], console: Console) -> None:
@@ -180,9 +166,8 @@ def _show_results(store: Store, study: str, links: Mapping[str, str], console: C
     console.print(summary_table(read_summary(folder / "summary.csv")))
     say(console, f"report   {folder}/report.html (and report.md)")
     say(console, f"figures  {folder}/scores.png, scores.svg")
-    own = (
-        f"experiment '{study}': papa ui --store {store.address}   (or: mlflow ui "
-        f"--backend-store-uri {tracking})"
-    )
-    for what, link in (links or {"": own}).items():
-        say(console, f"MLflow   {what:<8}{link}" if what else f"MLflow   {link}")
+    for what, link in links.items():
+        say(console, f"MLflow   {what:<8}{link}")
+    if not links:
+        ui = f"papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
+        say(console, f"MLflow   experiment '{study}': {ui}")

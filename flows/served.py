@@ -35,18 +35,11 @@ _PR_SET_PDEATHSIG = 1
 
 class Served:
     """An application that starts or runs; where its process ends before its time it is started
-    again.
+    again, which ``lost`` is told each time.
 
-    The socket stays open meanwhile, so requests wait. Where it cannot be started they are refused.
-
-    Args:
-        app: ``module:function``; the function makes it (ASGI) from its own address.
-        environment: laid over this process's.
-        path: what it answers once it has started.
-        port: where to listen if it is free; 0 is any.
-
-    Attributes:
-        lost: called with a sentence each time when its process ended before its time.
+    ``app`` is ``module:function``; the function makes it (ASGI) from its own address. It listens on
+    ``port`` where that is free, and answers ``path`` once it has started. The socket stays open
+    meanwhile, so requests wait. Where it cannot be started they are refused.
     """
 
     def __init__(
@@ -58,15 +51,15 @@ class Served:
         self._tried, self._changing = threading.Event(), threading.Lock()
         self._ending = self._refused = False
         self.prepare()
-        self._listening = _listen(port)
+        try:
+            self._listening = socket.create_server((HOST, port))
+        except OSError:
+            self._listening = socket.create_server((HOST, 0))
         self.port: int = self._listening.getsockname()[1]
+        self.address = f"http://{HOST}:{self.port}"
         self.log.unlink(missing_ok=True)
         self._start()
         threading.Thread(target=self._keep, name=f"keeper of {app}", daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"http://{HOST}:{self.port}"
 
     def prepare(self) -> None:
         """Do what precedes every start: nothing."""
@@ -133,7 +126,14 @@ class Served:
         self._refused = True
         self._tried.set()
         self.lost(f"cannot be started again ({why})")
-        _refuse(self._listening)
+        # For ever, and with "gone": after anything else clients try again.
+        while True:
+            with suppress(OSError), self._listening.accept()[0] as connection:
+                connection.settimeout(_LOOK_SECONDS)
+                connection.recv(2**16)
+                connection.sendall(
+                    b"HTTP/1.1 410 Gone\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                )
 
     def _has_answered(self) -> bool:
         """Wait until it answers, or ends before."""
@@ -145,16 +145,6 @@ class Served:
         return True
 
 
-def _listen(port: int) -> socket.socket:
-    """A socket on which requests wait for the application."""
-    try:
-        return socket.create_server((HOST, port))
-    except OSError:
-        if not port:
-            raise
-        return _listen(0)
-
-
 def answers(port: int, path: str, patience: float) -> bool:
     """Whether an application on this machine answers a request within ``patience`` seconds."""
     try:
@@ -163,17 +153,6 @@ def answers(port: int, path: str, patience: float) -> bool:
             return connection.getresponse().status == http.client.OK
     except (OSError, http.client.HTTPException):
         return False
-
-
-def _refuse(listening: socket.socket) -> None:
-    """Answer whatever is asked with "gone", for ever: after anything else clients try again."""
-    while True:
-        with suppress(OSError), listening.accept()[0] as connection:
-            connection.settimeout(_LOOK_SECONDS)
-            connection.recv(2**16)
-            connection.sendall(
-                b"HTTP/1.1 410 Gone\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-            )
 
 
 def origins(port: str) -> list[str]:

@@ -30,14 +30,8 @@ _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"
 _HEALTH = "/api/health"
 _ROOM_BYTES = 4_000_000
-_UNUSED_SERVICES = [
-    "SCHEDULER",
-    "LATE_RUNS",
-    "FOREMAN",
-    "PAUSE_EXPIRATIONS",
-    "CANCELLATION_CLEANUP",
-    "TRIGGERS",
-]
+_UNUSED = "SCHEDULER LATE_RUNS FOREMAN PAUSE_EXPIRATIONS CANCELLATION_CLEANUP TRIGGERS"
+"""Services of a server that studies make no use of."""
 
 
 class OwnServer(Served):
@@ -49,11 +43,9 @@ class OwnServer(Served):
 
     def __init__(self, store: Store, *, pages: bool, port: int) -> None:
         self._database = store.prefect / "prefect.db"
+        unused = {f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in _UNUSED.split()}
         environment = {
-            **{
-                f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
-                for service in _UNUSED_SERVICES
-            },
+            **unused,
             "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
             # Blocks are settings kept on a server. To list their types takes a second, and PAPA
             # keeps none there.
@@ -63,14 +55,9 @@ class OwnServer(Served):
         }
         self._starting = FileLock(store.locks / "prefect-server.lock")
         self._starting.acquire()
+        application, log = f"{__name__}:_application", store.prefect / "server.log"
         try:
-            super().__init__(
-                f"{__name__}:_application",
-                store.prefect / "server.log",
-                environment,
-                _HEALTH,
-                port=port,
-            )
+            super().__init__(application, log, environment, _HEALTH, port=port)
         except BaseException:
             self._starting.release()
             raise
@@ -163,9 +150,8 @@ def _mark(database: Path) -> Path:
 
 def _application(address: str) -> Any:
     """Prefect's application, made in the process that serves it."""
-    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(
-        origins(address.removeprefix(f"http://{HOST}"))
-    )
+    own_pages = origins(address.removeprefix(f"http://{HOST}"))
+    os.environ["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] = ",".join(own_pages)
     os.environ["PREFECT_UI_API_URL"] = f"{address}/api"
     # Not in the store, where somebody else may write what a reader's browser would run.
     os.environ["PREFECT_UI_STATIC_DIRECTORY"] = str(cache_folder() / "prefect" / "pages")
@@ -206,23 +192,18 @@ def check_server() -> None:
     """Make sure that the Prefect server answers, takes the credentials and is of a version that
     fits.
     """
+    from prefect import settings
     from prefect.client.orchestration import get_client
     from prefect.exceptions import PrefectHTTPStatusError
-    from prefect.settings import (
-        PREFECT_API_REQUEST_TIMEOUT,
-        PREFECT_API_URL,
-        PREFECT_CLIENT_MAX_RETRIES,
-    )
     from prefect.settings.context import temporary_settings
 
-    address = without_password(PREFECT_API_URL.value())
+    address = without_password(settings.PREFECT_API_URL.value())
+    impatient = {
+        settings.PREFECT_API_REQUEST_TIMEOUT: _REQUEST_SECONDS,
+        settings.PREFECT_CLIENT_MAX_RETRIES: 0,
+    }
     try:
-        with (
-            temporary_settings(
-                {PREFECT_API_REQUEST_TIMEOUT: _REQUEST_SECONDS, PREFECT_CLIENT_MAX_RETRIES: 0}
-            ),
-            get_client(sync_client=True) as client,
-        ):
+        with temporary_settings(impatient), get_client(sync_client=True) as client:
             client.raise_for_api_version_mismatch()
     except PrefectHTTPStatusError as error:
         raise PapaError(
@@ -230,10 +211,9 @@ def check_server() -> None:
             "set PREFECT_API_AUTH_STRING to its user:password"
         ) from None
     except RuntimeError as error:
-        found = (
-            "does not answer" if error.__cause__ else f"cannot be used ({str(error).rstrip('.')})"
-        )
+        unfit = f"cannot be used ({str(error).rstrip('.')})"
+        what = "does not answer" if error.__cause__ else unfit
         raise TransientError(
-            f"Prefect at {address} {found}: start a server there, or unset PREFECT_API_URL and "
-            "papa starts its own"
+            f"Prefect at {address} {what}: start a server there, or unset PREFECT_API_URL and papa "
+            "starts its own"
         ) from None

@@ -22,14 +22,12 @@ from tasks.track import Track
 
 @dataclass(frozen=True)
 class ReadyStudy:
-    """A study that can start.
+    """A study that can start; where there is something to compute, its workers are on their way
+    up.
 
-    Attributes:
-        pool: its workers; where there is something to compute, they are on their way up.
-        outcome: the folder of its results or why there are none, once its steps have ended: Prefect
-            hands it on as well, unless its server is lost.
-        live: what shows it in MLflow while it runs; where there is nothing to run, nothing does.
-        links: pages of the finished study in MLflow, by what they show; none before it is finished.
+    ``outcome`` is the folder of its results or why there are none, once its steps have ended:
+    Prefect hands it on as well, unless its server is lost. ``links`` are pages of the finished
+    study in MLflow, by what they show.
     """
 
     spec: StudySpec

@@ -1,25 +1,20 @@
-"""The Prefect flow of a study: every step as soon as what it builds on is there, and the report as
-a Prefect artifact.
+"""The Prefect flow of a study: every step as soon as what it builds on is there.
 
 The command line hands it a study that can start; a Prefect worker has its parameters alone.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import queue
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
-import httpx
 from prefect import Flow, flow, get_run_logger
-from prefect.artifacts import create_markdown_artifact
 from prefect.futures import PrefectFuture
 from prefect.runtime import flow_run
 from prefect.states import State
@@ -28,7 +23,7 @@ from pydantic import Field
 
 from flows.check import check_study
 from flows.environment import quiet_engines
-from flows.flow_runs import FLOW, describe_run, mark_crashed_runs
+from flows.flow_runs import FLOW, describe_run, mark_crashed_runs, publish_report
 from flows.progress import StudyProgress
 from flows.startup import ReadyStudy, ready_study
 from flows.studies import save_end
@@ -45,7 +40,10 @@ from tasks.shown import page_link, run_links
 from tasks.track import Track, logged_runs
 
 _THREADS = 512
-_FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
+
+
+class StudyError(PapaError):
+    """Some cells of a study failed; what the others found is kept."""
 
 
 def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
@@ -93,21 +91,24 @@ def study_flow(ready: ReadyStudy | None = None) -> Flow[..., str]:
         """
         spec = ready.spec if ready else load_study(Path(study), overrides or ())
         mark_crashed_runs()
-        describe_run(UUID(flow_run.id), spec.name, [*flow_run.tags, *_tags(spec)])
+        encoders = (encoder.name for encoder in spec.encoders)
+        tags = [*flow_run.tags, spec.name, *encoders, *(task.name for task in spec.tasks)]
+        describe_run(UUID(flow_run.id), spec.name, tags)
         with (
             nullcontext(ready)
             if ready
             else _from_parameters(spec, store, workers, ray_address) as started
         ):
+            folder = started.store.study(spec.name)
             try:
-                _run_steps(started)
+                _run_and_publish(started, folder)
             except BaseException as error:
                 save_end(started.store, spec.name, error)
                 started.outcome.set_exception(error)
                 raise
             save_end(started.store, spec.name, None)
-            started.outcome.set_result(str(started.store.study(spec.name)))
-            return started.outcome.result()
+            started.outcome.set_result(str(folder))
+            return str(folder)
 
     return run_study
 
@@ -123,21 +124,12 @@ def _from_parameters(
     quiet_engines()
     store = Store(address or os.environ.get("PAPA_STORE") or "papa-store")
     store.make()
-    progress = StudyProgress(lambda _: None)
     checked = check_study(spec, store, workers=workers, ray_address=ray_address)
+    progress = StudyProgress(lambda _: None)
     return ready_study(checked, store, progress, workers=workers, ray_address=ray_address)
 
 
-def _tags(spec: StudySpec) -> list[str]:
-    """What a person filters runs by: the study, its encoders, its tasks."""
-    return [
-        spec.name,
-        *(encoder.name for encoder in spec.encoders),
-        *(task.name for task in spec.tasks),
-    ]
-
-
-def _run_steps(ready: ReadyStudy) -> None:
+def _run_and_publish(ready: ReadyStudy, folder: Path) -> None:
     steps, store, rates = ready.steps.steps, ready.store, measured_rates(ready.store)
     ready.progress.log = get_run_logger().info
     with ready.progress as progress, announced(store, str(Process.this())) as alive:
@@ -145,13 +137,9 @@ def _run_steps(ready: ReadyStudy) -> None:
         run_steps(ready, alive)
         (track,) = (step for step in steps if isinstance(step, Track))
         document = logged_runs(track, store)
-        _publish_report(ready.spec.name, store.study(ready.spec.name), document)
-        charts, page = run_links(document).get(ready.spec.name), page_link(document)
-        ready.links.update({"charts": charts, "report": page} if charts else {})
-
-
-class StudyError(PapaError):
-    """Some cells of a study failed; what the others found is kept."""
+        publish_report(ready.spec.name, folder, document)
+        if charts := run_links(document).get(ready.spec.name):
+            ready.links.update(charts=charts, report=page_link(document))
 
 
 def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
@@ -182,7 +170,7 @@ def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
         if state.is_completed():
             states[step] = state
             order.done(step)
-            _tell(ready, step, cached=state.name == CACHED)
+            _tell_end(ready, step, cached=state.name == CACHED)
         else:
             failures[step.name] = reason(result)
             ready.progress.failed(step.name, reason(result))
@@ -194,43 +182,10 @@ def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
         raise StudyError(f"{name} failed: {why} ({others}finished cells are kept)")
 
 
-def _tell(ready: ReadyStudy, step: Step, *, cached: bool) -> None:
-    """Tell who follows the study that a step is finished."""
+def _tell_end(ready: ReadyStudy, step: Step, *, cached: bool) -> None:
     found = step.reference(ready.store)
     ready.progress.finished(step.name, cached=cached)
     ready.live.finished(step.name, found)
     if step.stage == "tokenise":
         for sentence in read_metadata(found.path)["notes"].get("warnings", ()):
             ready.progress.warned(step.name, sentence)
-
-
-def _publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> None:
-    """Keep a study's report as a Prefect artifact of the flow run, with its figures and links to
-    the tracked runs.
-
-    Where Prefect's server does not answer just then, the study is finished all the same.
-    """
-    report = _FIGURE.sub(
-        lambda figure: f"({_inline(folder / figure['name'])})", (folder / "report.md").read_text()
-    )
-    title, _, rest = report.partition("\n")
-    page = page_link(document)
-    where = (
-        f"With interactive figures and every head: [report.html]({page})"
-        if page
-        else f"In full: `{folder}/report.html`"
-    )
-    runs = " · ".join(f"[{name}]({address})" for name, address in run_links(document).items())
-    report = "\n\n".join(filter(None, [title, where, runs and f"Runs in MLflow: {runs}", rest]))
-    # A key of Prefect's has lower-case letters, digits and dashes.
-    key = re.sub("[^a-z0-9]+", "-", f"papa {study} report".lower())
-    try:
-        create_markdown_artifact(report, key=key, description=f"Study {study}, kept in {folder}")
-    except (httpx.HTTPError, RuntimeError) as error:
-        get_run_logger().warning("Prefect's server took no report: %s", error)
-
-
-def _inline(figure: Path) -> str:
-    """A figure as a data URI; Prefect's UI shows no other address that every reader reaches."""
-    content = base64.b64encode(figure.with_suffix(".png").read_bytes()).decode()
-    return f"data:image/png;base64,{content}"

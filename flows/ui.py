@@ -65,11 +65,8 @@ def _serve_mlflow(store: Store) -> str:
     if database_of(tracking) is None:
         return without_password(tracking)
     connect(tracking)
-    environment = {
-        "PAPA_MLFLOW_RUNS": tracking,
-        "PAPA_MLFLOW_FILES": store.mlflow_artifacts.as_uri(),
-    }
-    log = store.root / "mlflow-server.log"
+    files, log = store.mlflow_artifacts.as_uri(), store.root / "mlflow-server.log"
+    environment = {"PAPA_MLFLOW_RUNS": tracking, "PAPA_MLFLOW_FILES": files}
     served = Served(f"{__name__}:_mlflow", log, environment, "/health", port=_MLFLOW_PORT)
     atexit.register(served.end)
     if not served.answers():
@@ -79,15 +76,12 @@ def _serve_mlflow(store: Store) -> str:
 
 def _mlflow(address: str) -> Any:
     """MLflow's application; its own command would start several processes and run jobs."""
-    from mlflow.server.constants import (
-        ARTIFACT_ROOT_ENV_VAR,
-        BACKEND_STORE_URI_ENV_VAR,
-        REGISTRY_STORE_URI_ENV_VAR,
-    )
+    from mlflow.server import constants
 
-    tracking = os.environ["PAPA_MLFLOW_RUNS"]
-    os.environ[BACKEND_STORE_URI_ENV_VAR] = os.environ[REGISTRY_STORE_URI_ENV_VAR] = tracking
-    os.environ[ARTIFACT_ROOT_ENV_VAR] = os.environ["PAPA_MLFLOW_FILES"]
+    runs, files = os.environ["PAPA_MLFLOW_RUNS"], os.environ["PAPA_MLFLOW_FILES"]
+    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = runs
+    os.environ[constants.REGISTRY_STORE_URI_ENV_VAR] = runs
+    os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = files
     from mlflow.server.fastapi_app import app
 
     return app
@@ -125,14 +119,10 @@ def _scores(mlflow: str, tracking: str) -> Mapping[str, str]:
     with tracking_errors(tracking):
         for experiment in client.search_experiments():
             if experiment.tags.get("mlflow.note.content"):
-                number = experiment.experiment_id
-                document = {
-                    "address": mlflow,
-                    "experiment": experiment.name,
-                    "experiment_id": number,
-                    "parents": {},
-                }
-                links |= run_links({**document, "curves": curves_of(client, number)})
+                number, name = experiment.experiment_id, experiment.name
+                document = {"address": mlflow, "experiment": name, "experiment_id": number}
+                curves = curves_of(client, number)
+                links |= run_links({**document, "parents": {}, "curves": curves})
     return links
 
 
@@ -143,9 +133,8 @@ def _wait(store: Store, console: Console) -> None:
             time.sleep(3600)
     if not _studies(store):
         return
-    console.print(
-        "a study runs here and needs the server: this ends with it, or at once with Ctrl-C",
-        soft_wrap=True,
+    say(
+        console, "a study runs here and needs the server: this ends with it, or at once with Ctrl-C"
     )
     with suppress(KeyboardInterrupt):
         while _studies(store):
