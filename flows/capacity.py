@@ -11,7 +11,9 @@ from pathlib import Path
 
 import psutil
 
+from papa.encoders.files import has_weights, weight_files
 from papa.encoders.precision import check_device, check_precision
+from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError, Problem, problems_of
 from papa.probes.minibatches import WINDOW_BYTES, WINDOW_ROWS
 from papa.study.costs import feature_bytes
@@ -26,6 +28,8 @@ LEAST_BYTES = _PROCESS + _OVERHEAD
 """What a study with one worker takes, without weights and text."""
 _SUMS = 2.5 * 8
 """Bytes of an entry of the averages while two sums in float64 are merged and divided."""
+_TRAINED = 4 * 4
+"""Bytes of a parameter that is trained: itself, its gradient and the optimiser's two means."""
 
 
 class CapacityError(PapaError):
@@ -56,20 +60,25 @@ def check_capacity(resolved: ResolvedInputs, store: Store, workers: int) -> list
 
 
 def check_memory(inputs: StudyInputs, workers: int) -> None:
-    """Compare the least that the workers take, for averages or a window of features that are not
-    stored, with what is free now.
+    """Compare the least that the workers take with what is free now: each for averages, or for its
+    seeds' probes and a window of features that are not stored; weights are mapped, so that all
+    workers share them.
     """
     free, study = psutil.virtual_memory().available, inputs.study
     budget, need = study.execution.features_budget_gb * 1e9, _PROCESS
     for encoder, task in product(inputs.encoders, study.tasks):
         size, sums = inputs.sizes[task], _SUMS * encoder.layers * encoder.heads * task.slots**2
-        streamed = feature_bytes(encoder, size, study.features) > budget
-        of_row = 4 * size.tokens * (encoder.layers + 1) * encoder.width
-        window = min(min(size.train, WINDOW_ROWS) * of_row, WINDOW_BYTES) if streamed else 0.0
-        need = max(need, _PROCESS + max(sums, window))
-    if workers * need + _OVERHEAD <= free:
+        probing, of_token = 0.0, (encoder.layers + 1) * encoder.width
+        if task.head == "probe":
+            probing = _TRAINED * len(study.seeds) * of_token * encoder.width
+        if feature_bytes(encoder, size, study.features) > budget:
+            of_row = 4 * size.tokens * of_token
+            probing += min(min(size.train, WINDOW_ROWS) * of_row, WINDOW_BYTES)
+        need = max(need, _PROCESS + max(sums, probing))
+    beside = _OVERHEAD + max(map(_weights, inputs.encoders))
+    if workers * need + beside <= free:
         return
-    fewer = int((free - _OVERHEAD) // need)
+    fewer = int((free - beside) // need)
     advice = (
         f"use --workers {fewer}"
         if fewer > 0
@@ -77,9 +86,17 @@ def check_memory(inputs: StudyInputs, workers: int) -> None:
     )
     raise CapacityError(
         f"a worker takes {need / 1e9:.1f} GB or more, which is "
-        f"{(workers * need + _OVERHEAD) / 1e9:.1f} GB for {workers} workers and the processes "
+        f"{(workers * need + beside) / 1e9:.1f} GB for {workers} workers and the processes "
         f"beside them, and {free / 1e9:.1f} GB are free: {advice}"
     )
+
+
+def _weights(encoder: EncoderReference) -> int:
+    """Bytes of an encoder's files of weights; 0 before they are downloaded."""
+    folder = Path(encoder.folder)
+    if not encoder.folder or not has_weights(folder):
+        return 0
+    return sum(path.stat().st_size for path in weight_files(folder, encoder.name).paths)
 
 
 def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
@@ -90,16 +107,15 @@ def check_disk(inputs: StudyInputs, workers: int, folder: Path) -> None:
     free = psutil.disk_usage(str(existing)).free
     study = inputs.study
     budget = study.execution.features_budget_gb * 1e9
-    cells = [(encoder, task) for encoder in inputs.encoders for task in study.tasks]
     sizes = {
         (encoder, task): feature_bytes(encoder, inputs.sizes[task], study.features)
-        for encoder, task in cells
+        for encoder, task in product(inputs.encoders, study.tasks)
     }
     stored = {cell: size for cell, size in sizes.items() if size <= budget}
     if not stored:
         return
     (encoder, task), need = max(stored.items(), key=lambda item: item[1])
-    at_once = min(workers, len(cells) * len(study.fractions))
+    at_once = min(workers, len(sizes) * len(study.fractions))
     if at_once * need <= free:
         return
     raise CapacityError(

@@ -7,7 +7,7 @@ Encoders and datasets are requested concurrently. Nothing here needs Ray, Prefec
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -116,11 +116,9 @@ def check_study(
     """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory and
     disk.
 
-    Args:
-        for_plan: the study need not run here: published shapes and sizes suffice where the hub does
-            not answer.
-        fetch_weights: download encoders that are not here, as a run needs, and check their weights.
-        code: files of the user's own, which the study may name.
+    A study that is checked ``for_plan`` need not run here: published shapes and sizes suffice where
+    the hub does not answer. Else encoders that are not here are downloaded, as a run needs, unless
+    ``fetch_weights`` is False. ``code`` are files of the user's own, which the study may name.
     """
     check_file_size()
     cluster = cluster_address(study, ray_address)
@@ -130,51 +128,18 @@ def check_study(
     resolved = resolve_inputs(
         study, shapes_suffice=for_plan, fetch_weights=fetch_weights, code=code
     )
-    problems, texts = resolved.problems, named_texts(study)
+    problems = resolved.problems
     problems += _tokenizers(resolved)
-    readable = [
-        text
-        for text in texts
-        if text.source in resolved.sources and text.source not in resolved.assumed
-    ]
-    results = run_concurrently(
-        {text: partial(_preview, resolved, store, text) for text in readable}
-    )
-    previews: dict[TaskSpec, Preview] = {}
-    unchecked = []
-    if resolved.unreachable:
-        unchecked.append(
-            f"{missing_from(resolved.unreachable)}; published shapes and sizes are used instead"
-        )
-    for index, spec in enumerate(study.encoders):
-        encoder = resolved.encoders.get(spec)
-        if encoder is not None and encoder.folder and encoder.digest.startswith("unknown"):
-            unchecked.append(
-                f"encoders.{index} ({spec.name}): whether its weights fit (they are not downloaded "
-                "yet)"
-            )
-    for text, result in results.items():
-        if isinstance(result, HubUnreachableError) and for_plan:
-            unchecked.append(f"{texts[text]}: {result}")
-        elif isinstance(result, PapaError):
-            problems.append(Problem(texts[text], result))
-        else:
-            seen, errors = result
-            problems += [Problem(texts[text], error) for error in errors]
-            if seen is not None:
-                previews[text] = seen
-                unchecked += [f"{texts[text]}: {seen.unchecked}"] if seen.unchecked else []
+    previews, unchecked = _previews(resolved, store, for_plan)
     if any(task.head == "own" for task in study.tasks):
         problems += _own_heads(resolved, previews)
     resolved.rows = {text: seen.rows for text, seen in previews.items() if seen.rows}
     if not problems:
         resolved.tokens = _tokens(resolved, previews)
     here = not for_plan and cluster is None
-    capacity = partial(
-        check_capacity, resolved, store, workers or study.execution.workers or os.cpu_count() or 1
-    )
+    at_once = workers or study.execution.workers or os.cpu_count() or 1
     if problems:
-        raise CheckError([*problems, *(capacity() if here else [])])
+        raise CheckError([*problems, *(check_capacity(resolved, store, at_once) if here else [])])
     inputs = resolved.inputs()
     steps = tracked_steps(inputs, tracking_address(store))
     to_run = not all(step.is_complete(store) for step in steps.steps)
@@ -184,7 +149,7 @@ def check_study(
             for named in (own.metric, own.probe):
                 loaded(named)  # Refused where its file was not given.
     if here and to_run:
-        problems = capacity()
+        problems = check_capacity(resolved, store, at_once)
     if to_run and fetch_weights and not (for_plan or problems):
         problems = _changed_weights(inputs)
     if problems:
@@ -203,40 +168,75 @@ def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
     return address
 
 
+def _previews(
+    resolved: ResolvedInputs, store: Store, for_plan: bool
+) -> tuple[dict[TaskSpec, Preview], list[str]]:
+    """What is seen of each text, and what could not be checked; it adds its problems."""
+    texts, known = named_texts(resolved.study), resolved.sources.keys() - resolved.assumed
+    jobs = {
+        text: partial(_preview, resolved, store, text) for text in texts if text.source in known
+    }
+    previews: dict[TaskSpec, Preview] = {}
+    unchecked = []
+    if resolved.unreachable:
+        missing = missing_from(resolved.unreachable)
+        unchecked.append(f"{missing}; published shapes and sizes are used instead")
+    for where, encoder in _encoders(resolved):
+        if encoder.folder and encoder.digest.startswith("unknown"):
+            unchecked.append(f"{where}: whether its weights fit (they are not downloaded yet)")
+    for text, result in run_concurrently(jobs).items():
+        if isinstance(result, HubUnreachableError) and for_plan:
+            unchecked.append(f"{texts[text]}: {result}")
+        elif isinstance(result, PapaError):
+            resolved.problems.append(Problem(texts[text], result))
+        else:
+            seen, errors = result
+            resolved.problems += [Problem(texts[text], error) for error in errors]
+            if seen is not None:
+                previews[text] = seen
+                unchecked += [f"{texts[text]}: {seen.unchecked}"] if seen.unchecked else []
+    return previews, unchecked
+
+
 def _preview(
     resolved: ResolvedInputs, store: Store, text: TaskSpec
-) -> tuple[Preview | None, list[PapaError]]:
+) -> tuple[Preview | None, Sequence[PapaError]]:
     cached = _tokenised(resolved, store, text)
-    if cached is not None:
-        return cached, []
-    read, problems = preview(resolved.at_commit(text))
-    return read, list(problems)
+    return preview(resolved.at_commit(text)) if cached is None else (cached, ())
+
+
+def _encoders(resolved: ResolvedInputs) -> Iterator[tuple[str, EncoderReference]]:
+    """The encoders that are known, with their positions in the study."""
+    for index, spec in enumerate(resolved.study.encoders):
+        if spec in resolved.encoders:
+            yield f"encoders.{index} ({spec.name})", resolved.encoders[spec]
 
 
 def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Preview | None:
     """The preview from the store, of a text that is tokenised for every encoder of the study."""
     study = resolved.study
-    laid_out = (
-        [text] if text in study.tasks else [laid_out_like(task, text) for task in study.tasks]
-    )
-    encoders = [resolved.encoders[spec] for spec in study.encoders if spec in resolved.encoders]
-    if len(encoders) < len(study.encoders):
+    if len(resolved.encoders) < len(study.encoders):
         return None
     content = resolved.sources[text.source][1]
     corpora = [
-        Tokenise("", 0.0, encoder, resolved.at_commit(spec), study.layout, content)
-        for encoder in encoders
-        for spec in laid_out
+        Tokenise("", 0.0, encoder, resolved.at_commit(laid_out), study.layout, content)
+        for encoder in resolved.encoders.values()
+        for laid_out in _laid_out(study, text)
     ]
     if not all(corpus.is_complete(store) for corpus in corpora):
         return None
     metadata = read_metadata(corpora[0].folder(store))
-    names = metadata["label_names"]
-    rows, labelled = metadata["rows"], metadata.get("labelled_tokens")
+    rows, names = metadata["rows"], metadata["label_names"]
+    labelled = metadata.get("labelled_tokens")
     tokens = RowTokens(
         metadata["tokens"]["train"] / rows["train"], labelled and labelled["train"] / rows["train"]
     )
     return Preview((rows["train"], rows["validation"]), names and tuple(names), tokens=tokens)
+
+
+def _laid_out(study: StudySpec, text: TaskSpec) -> list[TaskSpec]:
+    """A task in its own slots, or a corpus in those of each task that it serves."""
+    return [text] if text in study.tasks else [laid_out_like(task, text) for task in study.tasks]
 
 
 def _tokens(
@@ -245,19 +245,12 @@ def _tokens(
     """The tokens of a training row of each text, by the first encoder's tokenizer where it is not
     tokenised yet.
     """
-    encoder = next(
-        (reference for reference in resolved.encoders.values() if reference.folder), None
-    )
+    study, at_hand = resolved.study, [one for _, one in _encoders(resolved) if one.folder]
     tokens = {text: seen.tokens for text, seen in previews.items() if seen.tokens}
     for text, seen in previews.items():
-        if seen.sample is not None and encoder:
-            # A task's own slots, which a corpus takes from the tasks it serves.
-            laid_out = (
-                text
-                if text in resolved.study.tasks
-                else laid_out_like(resolved.study.tasks[0], text)
-            )
-            tokens[text] = _counted(encoder, laid_out, resolved.study.layout, seen.sample)
+        if seen.sample is not None and at_hand:
+            (laid_out, *_) = _laid_out(study, text)
+            tokens[text] = _counted(at_hand[0], laid_out, study.layout, seen.sample)
     return tokens
 
 
@@ -278,7 +271,7 @@ def _counted(
     return RowTokens(**remembered("tokens of each row", content, count))
 
 
-def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
+def _tokenizers(resolved: ResolvedInputs) -> Iterator[Problem]:
     """Tokenizers that cannot be loaded or cannot write the layout."""
     methods = filter(None, map(scored_by, resolved.study.orders))
     ranked = not all(map(is_label_free, methods))
@@ -286,14 +279,9 @@ def _tokenizers(resolved: ResolvedInputs) -> list[Problem]:
         text.kind == "mlm" or (ranked and text.unlabelled and text.head == "probe")
         for text in named_texts(resolved.study)
     )
-    return [
-        problem
-        for index, spec in enumerate(resolved.study.encoders)
-        if (encoder := resolved.encoders.get(spec)) and encoder.folder
-        for problem in problems_of(
-            f"encoders.{index} ({spec.name})", partial(_tokenizer, encoder, masks=masks)
-        )
-    ]
+    for where, encoder in _encoders(resolved):
+        if encoder.folder:
+            yield from problems_of(where, partial(_tokenizer, encoder, masks=masks))
 
 
 def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
@@ -310,36 +298,26 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
         return True
 
     folder = Path(encoder.folder)
-    configuration = sha256_of_file(folder / CONFIGURATION)
     content = {
         "tokenizer": encoder.tokenizer_digest,
-        "configuration": configuration,
+        "configuration": sha256_of_file(folder / CONFIGURATION),
         "masks": masks,
     }
     remembered("tokenizer writes the layout", content, writes_the_layout)
 
 
-def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> list[Problem]:
+def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> Iterator[Problem]:
     """Models whose own head cannot serve a task, of those that are downloaded."""
     from papa.probes.own import check_own
 
-    return [
-        problem
-        for index, task in enumerate(resolved.study.tasks)
-        if task.head == "own" and task in previews
-        for encoder in resolved.encoders.values()
-        if not encoder.digest.startswith("unknown")
-        for problem in problems_of(
-            f"tasks.{index} ({task.name})",
-            partial(
-                check_own,
-                task,
-                encoder,
-                previews[task].label_names,
-                (previews[task].rows or (None, None))[1],
-            ),
-        )
-    ]
+    for index, task in enumerate(resolved.study.tasks):
+        if task.head != "own" or task not in previews:
+            continue
+        names, (_, rows) = previews[task].label_names, previews[task].rows or (None, None)
+        for encoder in resolved.encoders.values():
+            if not encoder.digest.startswith("unknown"):
+                fits = partial(check_own, task, encoder, names, rows)
+                yield from problems_of(f"tasks.{index} ({task.name})", fits)
 
 
 def _changed_weights(inputs: StudyInputs) -> list[Problem]:
@@ -351,11 +329,9 @@ def _changed_weights(inputs: StudyInputs) -> list[Problem]:
         found = resolve_encoder(spec, encoder.precision)
         check_trace(f"encoder '{spec.name}'", Path(encoder.folder), encoder.digest, found.digest)
 
+    problems = []
     both = zip(inputs.study.encoders, inputs.encoders, strict=True)
-    return [
-        problem
-        for index, (spec, encoder) in enumerate(both)
-        for problem in problems_of(
-            f"encoders.{index} ({spec.name})", partial(same_weights, spec, encoder)
-        )
-    ]
+    for index, (spec, encoder) in enumerate(both):
+        same = partial(same_weights, spec, encoder)
+        problems += problems_of(f"encoders.{index} ({spec.name})", same)
+    return problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,8 @@ import psutil
 import pytest
 
 from flows.capacity import LEAST_BYTES, CapacityError, check_memory
+from papa.encoders.reference import embedded_folder
+from papa.errors import problems_of
 from papa.spec.file import load_study
 from papa.study.inputs import check_inputs
 from tests.flows.conftest import SMALL, said, write_study
@@ -39,21 +42,26 @@ def test_what_is_advised_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         check_memory(inputs, advised + 1)
 
 
-def test_averages_of_many_slots_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = SimpleNamespace(available=LEAST_BYTES + 3e7)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    file = Path(write_study(tmp_path, SMALL))
-    check_memory(check_inputs(load_study(file, ["tasks.0.slots=32"])), 1)
-    with pytest.raises(CapacityError):
-        check_memory(check_inputs(load_study(file, ["tasks.0.slots=256"])), 1)
+def least(monkeypatch: pytest.MonkeyPatch, study: str, *overrides: str) -> int:
+    """The free memory with which one worker is let go, to the megabyte."""
+    inputs = check_inputs(load_study(Path(study), overrides))
+
+    def suffices(megabytes: int) -> bool:
+        free = SimpleNamespace(available=megabytes * 1e6)
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+        return not problems_of("memory", lambda: check_memory(inputs, 1))
+
+    return bisect_left(range(10_000), True, key=suffices)
 
 
-def test_features_that_are_not_stored_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    free = SimpleNamespace(available=LEAST_BYTES + 3e6)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
-    file = Path(write_study(tmp_path, SMALL))
-    check_memory(check_inputs(load_study(file, ())), 1)
-    with pytest.raises(CapacityError):
-        check_memory(check_inputs(load_study(file, ["execution.features_budget_gb=0"])), 1)
+def test_what_takes_memory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = write_study(tmp_path, SMALL)
+    weights = (embedded_folder() / "model.safetensors").stat().st_size
+    probe = 16 * 7 * 384**2
+    own = least(monkeypatch, study)
+    assert own == pytest.approx((LEAST_BYTES + weights + 2 * probe) / 1e6, abs=1)
+    assert least(monkeypatch, study, "seeds=[0,1,2]") == pytest.approx(own + probe / 1e6, abs=1)
+    more = ("execution.features_budget_gb=0", "tasks.0.slots=256", "tasks.0.slots=512")
+    streamed, *averaged = (least(monkeypatch, study, setting) for setting in more)
+    assert streamed > own
+    assert own < averaged[0] < averaged[1]
