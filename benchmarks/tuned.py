@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 import papa
-from flows.classifier import trained_probe
+from flows.retrained import FinishedCell, trained_probe
 from papa.attention.constants import ConstantMatrices
 from papa.corpora import load_corpus
 from papa.corpora.split import TokenisedSplit
@@ -93,7 +93,9 @@ def write_export(stored: StoredStudy, cell: Cell, folder: Path) -> TokenisedSpli
         stored.inputs.study.layout,
         special_tokens_of(load_tokenizer(step.encoder)),
     )
-    probe = trained_probe(stored, step, corpus, constants, heads, "cpu", _Quiet())
+    probe = trained_probe(
+        FinishedCell(stored, cell, step, corpus, constants, heads), "cpu", _Quiet()
+    )
     export_encoder(step.encoder, constants, heads, layout, folder, classifier=probe)
     return corpus.split("train")
 

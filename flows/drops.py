@@ -28,13 +28,9 @@ NO_BASELINES = "its baselines are not finished"
 
 @dataclass(frozen=True)
 class Count:
-    """A number of constant heads and what it costs.
-
-    Attributes:
-        fraction: the share of heads that stay input-dependent, as the study has it.
-        drop: relative drop of the score with its interval; nan ends for one seed.
-        verdict: whether it is within the drop asked for; undecided where a smaller number is not.
-        heads: which, as (layer, head) from 0; None where each seed has others.
+    """A number of constant heads and what it costs: the relative drop of the score, whose ends are
+    nan for one seed. It is undecided, too, where a smaller number is. Heads are (layer, head) from
+    0; None where each seed has others.
     """
 
     constant_heads: int
@@ -46,15 +42,10 @@ class Count:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a study says of one encoder on one task, with one kind of constants and one head order.
-
-    Attributes:
-        heads_in_all: L·H.
-        counts: every number of constant heads that is finished, ascending.
-        certainty: what is known of a head order by λ; "" for others.
-        missing: how many cells are not finished.
-        reason: why nothing can be told; "" where something can.
-        sharing: query heads to a head of keys and values in a decoder; None in an encoder.
+    """What a study says of one encoder on one task, with one kind of constants and one head order:
+    every number of constant heads that is finished, ascending; what is known of a head order by λ;
+    how many cells are missing; why nothing can be told, or ""; and how many query heads share a
+    head of keys and values in a decoder.
     """
 
     encoder: str
@@ -90,11 +81,8 @@ class Answer:
         if self.reason:
             return []
         most = self.most.constant_heads if self.most else 0
-        return [
-            count
-            for count in self.counts
-            if count.verdict == "undecided" and count.constant_heads > most
-        ]
+        larger = [count for count in self.counts if count.constant_heads > most]
+        return [count for count in larger if count.verdict == "undecided"]
 
 
 def parse_share(text: str) -> float:
@@ -134,32 +122,30 @@ def _answer(
     max_drop: float,
 ) -> Answer:
     """What cells say that differ in their fraction alone."""
-    first, rows = cells[0], {cell: summary[cell] for cell in cells if cell in summary}
+    first, encoder = cells[0], part.encoder
+    rows = {cell: summary[cell] for cell in cells if cell in summary}
     reason = _reason(stored, cells, list(rows.values()))
     by_count = {row["constant_heads"]: cell for cell, row in rows.items()}
     counts, all_within = [], True
     for constant_heads, cell in sorted(by_count.items()):
-        if constant_heads and not math.isnan(rows[cell]["original"]):
-            drop = Interval(
-                *(
-                    rows[cell][column]
-                    for column in ("relative_drop", "drop_low", "drop_high", "seeds")
-                )
-            )
-            verdict = "undecided" if reason else verdict_on(drop, max_drop, all_within=all_within)
-            all_within = verdict == "within"
-            counts.append(Count(constant_heads, cell.fraction, drop, verdict, _heads(stored, cell)))
+        row = rows[cell]
+        if not constant_heads or math.isnan(row["original"]):
+            continue
+        drop = Interval(row["relative_drop"], row["drop_low"], row["drop_high"], row["seeds"])
+        verdict = "undecided" if reason else verdict_on(drop, max_drop, all_within=all_within)
+        all_within = verdict == "within"
+        steps = stored.steps.cells[cell]
+        heads = {read_scores(stored.found[step]).constant_heads for step in steps}
+        same = heads.pop() if len(heads) == 1 else None
+        counts.append(Count(constant_heads, cell.fraction, drop, verdict, same))
     return Answer(
-        first.encoder,
-        first.task,
-        first.constants,
-        first.order,
-        part.encoder.layers * part.encoder.heads,
-        tuple(counts),
-        _certainty(stored, part) if needs_lambda(first.order) else "",
-        sum(not stored.has(cell) for cell in cells),
-        reason,
-        part.encoder.heads // part.encoder.key_heads if part.encoder.key_heads else None,
+        *(first.encoder, first.task, first.constants, first.order),
+        heads_in_all=encoder.layers * encoder.heads,
+        counts=tuple(counts),
+        certainty=_certainty(stored, part) if needs_lambda(first.order) else "",
+        missing=sum(not stored.has(cell) for cell in cells),
+        reason=reason,
+        sharing=encoder.heads // encoder.key_heads if encoder.key_heads else None,
     )
 
 
@@ -170,20 +156,12 @@ def verdict_on(drop: Interval, max_drop: float, *, all_within: bool) -> Verdict:
     return "beyond" if drop.low > max_drop else "undecided"
 
 
-def _heads(stored: StoredStudy, cell: Cell) -> tuple[Head, ...] | None:
-    found = {read_scores(stored.found[step]).constant_heads for step in stored.steps.cells[cell]}
-    return found.pop() if len(found) == 1 else None
-
-
 def _certainty(stored: StoredStudy, part: StudyPart) -> str:
     """What is known of the head order by λ; "" before it is made."""
     from papa.reporting.certainty import certainty, trained_on
 
-    by_seed = {
-        seed: stored.found[step]
-        for seed, step in part.rankings.get("lambda", {}).items()
-        if step in stored.found
-    }
+    rankings, found = part.rankings.get("lambda", {}), stored.found
+    by_seed = {seed: found[step] for seed, step in rankings.items() if step in found}
     if not by_seed:
         return ""
     told = certainty(read_lambda(by_seed), stored.inputs.study.fractions)

@@ -4,7 +4,8 @@ cost and gained.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flows.retrained import FinishedCell, int8_scores, trained_probe
 from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.study.constants import Outputs, ReusedBefore
+from papa.study.here import ThisProcess
 from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
@@ -62,15 +65,15 @@ def export_cell(
             "--int8 scores the study's own constants, by slot, and --by relative makes others: "
             "leave one of them out, and give int8=True to papa.load_exported"
         )
+    from transformers.utils import logging
+
     stored = StoredStudy(study, store)
-    full_names = {stored.inputs.labels[encoder]: encoder.name for encoder in stored.inputs.encoders}
-    cell = _find(stored, request, full_names)
-    step = exportable_step(stored, cell)
-    _silence_transformers()
+    cell = _find(stored, request)
+    step, summary = exportable_step(stored, cell), _summary(stored, cell)
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
     with console.status("writing …") as status:
-        document = _export(
-            stored, cell, step, _summary(stored, cell), folder, status, by=by, onnx=onnx, int8=int8
-        )
+        document = _export(stored, cell, step, summary, folder, status, by=by, onnx=onnx, int8=int8)
     _print(document, folder, console)
 
 
@@ -110,18 +113,22 @@ def exportable_step(stored: StoredStudy, cell: Cell) -> Probe | Own:
     return step
 
 
-def _find(stored: StoredStudy, request: ExportRequest, full_names: Mapping[str, str]) -> Cell:
+def _find(stored: StoredStudy, request: ExportRequest) -> Cell:
     study, cells, done = stored.inputs.study.name, stored.steps.cells, stored.cells
     if not done:
         raise SpecError(stored.nothing_found())
+    names = {stored.inputs.labels[encoder]: encoder.name for encoder in stored.inputs.encoders}
+    asked = {what: name for what, name in asdict(request).items() if name is not None}
+    fraction = asked.pop("fraction", math.nan)
+
+    def known_as(cell: Cell, what: str) -> set[str]:
+        return {getattr(cell, what)} | ({names[cell.encoder]} if what == "encoder" else set())
+
     matching = [
         cell
         for cell in cells
-        if request.encoder in (None, cell.encoder, full_names[cell.encoder])
-        and request.task in (None, cell.task)
-        and (cell.constants, cell.order) == (request.constants, request.order)
-        and request.fraction is not None
-        and abs(cell.fraction - request.fraction) < 1e-9
+        if all(name in known_as(cell, what) for what, name in asked.items())
+        and abs(cell.fraction - fraction) < 1e-9
     ]
     if len(matching) > 1:
         raise SpecError(
@@ -129,25 +136,20 @@ def _find(stored: StoredStudy, request: ExportRequest, full_names: Mapping[str, 
             f"{_options(matching)}"
         )
     if not matching:
-        unknown = _unknown(cells, request, full_names)
-        raise SpecError(f"study '{study}' has no such cell{unknown}: it has {_options(done)}")
+        unknown = [
+            f", as it has no {what} '{name}'{meant(name, {getattr(cell, what) for cell in cells})}"
+            for what, name in asked.items()
+            if not any(name in known_as(cell, what) for cell in cells)
+        ]
+        raise SpecError(
+            f"study '{study}' has no such cell{''.join(unknown[:1])}: it has {_options(done)}"
+        )
     if matching[0] not in done:
         raise SpecError(
             f"this cell of '{study}' has not been run: run 'papa run' again, or give "
             f"{_options(done)}"
         )
     return matching[0]
-
-
-def _unknown(cells: Collection[Cell], request: ExportRequest, full_names: Mapping[str, str]) -> str:
-    """Which of the names asked for the study does not have, and which of its own is near."""
-    for what in ("encoder", "task", "constants", "order"):
-        asked, own = getattr(request, what), {getattr(cell, what) for cell in cells}
-        if asked is not None and asked not in own | set(
-            full_names.values() if what == "encoder" else ()
-        ):
-            return f", as it has no {what} '{asked}'{meant(asked, own)}"
-    return ""
 
 
 def _options(cells: Sequence[Cell]) -> str:
@@ -192,6 +194,7 @@ def _export(
     from papa.corpora import load_corpus
     from papa.corpora.tokens import special_tokens_of
     from papa.encoders.encoder import load_encoder
+    from papa.encoders.precision import check_device
     from papa.encoders.reference import load_tokenizer
     from papa.exporting import InputLayout, export_encoder
     from papa.exporting.card import study_score
@@ -202,7 +205,9 @@ def _export(
     split, scores = corpus.split("validation"), read_scores(stored.found[step])
     assert step.constants is not None, "of a step that can be exported"
     special = special_tokens_of(load_tokenizer(step.encoder))
-    device = _device(study.execution.device)
+    if study.execution.device != "auto":
+        check_device(study.execution.device)
+    device = "cuda" if ThisProcess(study.execution.device).on_gpu else "cpu"
     constants: Constants
     told: dict[str, Any] = {}
     if by == "relative":
@@ -214,9 +219,6 @@ def _export(
             lambda done, total: status.update(f"averaging by distance, {done} of {total} …"),
         )
     else:
-        from flows.classifier import trained_probe
-        from flows.int8 import int8_scores
-
         layout = InputLayout.of(task.kind, task.slots, study.layout, special)
         if isinstance(step, Own) and step.encoder.model_type != "modernbert":
             # As its own head was asked; ModernBERT's windows go by slots.
@@ -227,8 +229,8 @@ def _export(
             if isinstance(step.constants, Outputs)
             else ConstantMatrices.load(found.folder, encoder=step.encoder, slots=task.slots)
         )
-        known = corpus, constants, scores.constant_heads
-        classifier = trained_probe(stored, step, *known, device, status)
+        finished = FinishedCell(stored, cell, step, corpus, constants, scores.constant_heads)
+        classifier = trained_probe(finished, device, status)
         told = {
             "score": study_score(
                 summary,
@@ -238,7 +240,7 @@ def _export(
                 cut=corpus.metadata["texts_cut"]["validation"],
                 own_head=isinstance(step, Own) and not (task.of_embeddings or classifier),
             ),
-            "int8": int8_scores(stored, cell, step, *known, status) if int8 else None,
+            "int8": int8_scores(finished, status) if int8 else None,
             "classifier": classifier,
         }
     return export_encoder(
@@ -254,22 +256,6 @@ def _export(
         progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),
         **told,
     )
-
-
-def _device(asked: str) -> str:
-    import torch
-
-    from papa.encoders.precision import check_device
-
-    check_device("cpu" if asked == "auto" else asked)
-    return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
-
-
-def _silence_transformers() -> None:
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
 
 
 def _print(document: Any, folder: Path, console: Console) -> None:

@@ -76,8 +76,11 @@ def _scored(
 def _scores_of(stored: StoredStudy) -> Iterator[dict[str, Any]]:
     """Scores of heads as JSON has them, layer by layer, with both ends of their 95 % intervals."""
     for (encoder, task), method, scores in _scored(stored):
-        values = dict(zip(("mean", "low", "high"), (scores.mean, *scores.interval), strict=True))
-        lists = {name: [[*map(_number, row)] for row in of.tolist()] for name, of in values.items()}
+        low, high = scores.interval
+        lists = {
+            name: [[*map(_number, row)] for row in values.tolist()]
+            for name, values in {"mean": scores.mean, "low": low, "high": high}.items()
+        }
         yield {"encoder": encoder, "task": task, "method": method, **lists}
 
 
@@ -96,27 +99,23 @@ def _unmeasured(stored: StoredStudy, answer: Answer) -> Iterator[str]:
 def document_of(answer: Answer) -> dict[str, Any]:
     """An answer as JSON has it."""
     most = answer.most
+    own = ("encoder", "task", "constants", "order", "heads_in_all")
     return {
-        **{
-            name: getattr(answer, name)
-            for name in ("encoder", "task", "constants", "order", "heads_in_all")
-        },
+        **{name: getattr(answer, name) for name in own},
         "constant_heads": most and most.constant_heads,
         "heads": most and most.heads,
         "key_heads": answer.key_heads,
         "reason": answer.reason,
         "certainty": answer.certainty,
         "missing_cells": answer.missing,
-        "counts": [
-            {
-                **{name: value for name, value in asdict(count).items() if name != "drop"},
-                "drop": _number(count.drop.mean),
-                "drop_low": _number(count.drop.low),
-                "drop_high": _number(count.drop.high),
-            }
-            for count in answer.counts
-        ],
+        "counts": [*map(_count, answer.counts)],
     }
+
+
+def _count(count: Count) -> dict[str, Any]:
+    drop = count.drop
+    ends = {"drop": drop.mean, "drop_low": drop.low, "drop_high": drop.high}
+    return asdict(count) | {name: _number(value) for name, value in ends.items()}
 
 
 def _number(value: float) -> float | None:
@@ -128,10 +127,8 @@ def text_of(answer: Answer, max_drop: float) -> str:
     from papa.reporting.wording import order_label
 
     most = answer.most
-    title = (answer.encoder, answer.task, answer.constants, order_label(answer.order))
-    lines = [
-        f"{' · '.join(title)}, within a drop of {100 * max_drop:g} % on these validation rows:"
-    ]
+    of = " · ".join((answer.encoder, answer.task, answer.constants, order_label(answer.order)))
+    lines = [f"{of}, within a drop of {100 * max_drop:g} % on these validation rows:"]
     if most is not None:
         lines += [
             f"{_of(most, answer)} heads may become constant: {_drop(most)}",
@@ -153,9 +150,8 @@ def text_of(answer: Answer, max_drop: float) -> str:
     lines += [f"{_of(count, answer)}: too many: {_drop(count)}" for count in beyond]
     lines += [f"  {answer.certainty}"] if answer.certainty else []
     if answer.missing:
-        lines.append(
-            f"  {answer.missing} of its cells are not finished: 'papa run' on the study goes on"
-        )
+        missing = f"{answer.missing} of its cells are not finished"
+        lines.append(f"  {missing}: 'papa run' on the study goes on")
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ numbers of heads between its fractions, by bisection, in this process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ def run_and_choose(
     interruption: Interruption,
     *,
     verbose: bool,
+    code: Sequence[Path] = (),
 ) -> tuple[StudySpec, ExportRequest]:
     """The study and the cell to export: the most constant heads whose drop is surely within
     ``max_drop``.
@@ -46,13 +47,15 @@ def run_and_choose(
     """
     part = needed_part(study, request)
     stored = StoredStudy(part, store)
+    named = {one.name for one in stored.inputs.study.code}
+    code = [file for file in code if file.stem in named]
     cells = sorted(stored.steps.cells, key=lambda cell: cell.fraction)
     exportable_step(stored, next((c for c in cells if order_matters(c.fraction)), cells[0]))
     answer = _answer(part, store, max_drop)
     if answer.missing or answer.reason == NO_BASELINES:
-        run_study(part, store, interruption, verbose=verbose)
+        run_study(part, store, interruption, code=code, verbose=verbose)
         answer = _answer(part, store, max_drop)
-    part, answer = search(part, store, max_drop, answer)
+    part, answer = search(part, store, max_drop, answer, code)
     if answer.most is None:
         why = answer.reason or "the interval of every drop reaches beyond it"
         raise SpecError(
@@ -107,7 +110,7 @@ def _only(what: str, asked: str | None, named: Mapping[str, Any]) -> Any:
 
 
 def search(
-    part: StudySpec, store: Store, max_drop: float, answer: Answer
+    part: StudySpec, store: Store, max_drop: float, answer: Answer, code: Sequence[Path] = ()
 ) -> tuple[StudySpec, Answer]:
     """The study with the numbers of heads that were tried, and what it says then; both as they were
     where no number is left between the most that is within the drop and the next that is not.
@@ -128,7 +131,7 @@ def search(
         fraction = round(1 - count / answer.heads_in_all, 6)
         fractions = sorted({*part.fractions, fraction}, reverse=True)
         part = part.model_copy(update={"fractions": tuple(fractions)})
-        _run_steps(StoredStudy(part, store), whole=False)
+        _run_steps(StoredStudy(part, store, code), whole=False)
         answer = _answer(part, store, max_drop)
         say(console, tried_line(answer, count))
         tried += 1
@@ -136,7 +139,7 @@ def search(
     say(console, f"{tried} tried: each may be within by luck, so confirm the number on other rows.")
     save_study(store, part)
     # The report refers to what was tried, so that 'papa prune' keeps it.
-    _run_steps(StoredStudy(part, store), whole=True)
+    _run_steps(StoredStudy(part, store, code), whole=True)
     return part, answer
 
 

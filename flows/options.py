@@ -87,11 +87,21 @@ def open_store(address: str) -> Store:
     return store
 
 
-def load_stored(study: str, overrides: list[str] | None, store: Store) -> StudySpec:
-    """The study in a file, or the one that ran last in a store under a name."""
+def load_stored(
+    study: str, overrides: list[str] | None, store: Store, code: list[Path] | None = None
+) -> StudySpec:
+    """The study in a file, or the one that ran last in a store under a name; with what it holds of
+    the code that is given.
+    """
     from flows.studies import study_file
 
-    return load(study_file(store, study), overrides)
+    spec = load(study_file(store, study), overrides)
+    if not code:
+        return spec
+    from papa.study.inputs import check_inputs
+
+    known = check_inputs(spec, code=code).study
+    return spec.model_copy(update={"code": known.code, "scores": known.scores})
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from flows.options import (
     DEFAULT_STORE,
+    Code,
     Overrides,
     StoreAddress,
     StudyOrName,
@@ -92,6 +93,7 @@ def export(
         bool, typer.Option("--int8", help="Also measure 8 bits, alone and with the constant heads.")
     ] = False,
     overrides: Overrides = None,
+    code: Code = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
@@ -114,7 +116,7 @@ def export(
             )
         share = parse_share(max_drop) if max_drop is not None else None
         opened = Store(store)
-        spec = load_stored(study, overrides, opened)
+        spec = load_stored(study, overrides, opened, code)
         request = ExportRequest(encoder, task, constants, order, fraction)
         if share is not None:
             from flows.most_heads import run_and_choose
@@ -122,7 +124,7 @@ def export(
 
             check_free(to)
             spec, request = run_and_choose(
-                spec, opened, request, share, interruption, verbose=verbose
+                spec, opened, request, share, interruption, verbose=verbose, code=code or ()
             )
         opened.check()
         export_cell(spec, opened, request, to, Console(), by=by, onnx=onnx, int8=int8)

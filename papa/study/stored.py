@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from papa.spec import StudySpec
@@ -18,10 +19,12 @@ from papa.study.store import Store
 
 
 class StoredStudy:
-    """A study, and which of its steps are finished."""
+    """A study, and which of its steps are finished; ``code`` are files of the user's own, which
+    only those that are not finished need.
+    """
 
-    def __init__(self, study: StudySpec, store: Store) -> None:
-        self.inputs: StudyInputs = check_inputs(study)
+    def __init__(self, study: StudySpec, store: Store, code: Sequence[Path] = ()) -> None:
+        self.inputs: StudyInputs = check_inputs(study, code=code)
         self.steps: StudySteps = study_steps(self.inputs)
         self.store = store
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import papa as library
 from flows.export import ExportRequest, export_cell
-from flows.int8 import int8_scores
+from flows.retrained import FinishedCell, int8_scores
 from papa.corpora import load_corpus
 from papa.encoders.encoder import load_encoder
 from papa.errors import PapaError
@@ -171,7 +171,7 @@ def test_int8_is_scored_by_the_studys_probes(place: Path) -> None:
     heads = read_scores(stored.found[step].folder).constant_heads
     corpus = load_corpus(stored.found[step.corpus].folder)
     with Console(quiet=True).status("") as status:
-        scored = int8_scores(stored, cell, step, corpus, constants, heads, status)
+        scored = int8_scores(FinishedCell(stored, cell, step, corpus, constants, heads), status)
     encoder = load_encoder(replace(step.encoder, precision="float32"), int8=True)
     exact = stored.summary(stored.cells).set_index("fraction")["mean"]
     for constant, fraction in ((False, 1.0), (True, 0.5)):

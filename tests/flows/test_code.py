@@ -16,7 +16,7 @@ from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.study.store import Store
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, artifacts, papa, said, words, write_study
+from tests.flows.conftest import HURRIED, SMALL, artifacts, papa, said, words, write_study
 
 CODE = """
 import torch
@@ -232,3 +232,10 @@ def test_workers_get_the_code_from_the_driver(
     again = papa("run", str(tmp_path / "store" / "studies" / "small.yaml"), *place, more=prefect)
     assert again.code == 0, again.err
     assert artifacts(tmp_path / "store", "probe") == before
+    to = ("--to", str(tmp_path / "exported"), "--set", "fractions=[0.75]", "--max-drop", "99%")
+    cell = ("--task", "share", "--order", "my_code:last")
+    exported = papa(
+        *("export", study, "--code", str(code), *cell, *to, *place), more=prefect, program=HURRIED
+    )
+    assert exported.code == 0 or "no number of heads is known to stay within" in exported.err
+    assert artifacts(tmp_path / "store", "probe").items() > before.items(), exported.err
