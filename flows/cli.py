@@ -28,6 +28,7 @@ from flows.options import (
     option,
 )
 
+ALONE, REPEATED = "Without a file:", "may be repeated"
 app = typer.Typer(
     name="papa",
     help="How much does a pretrained encoder use the input dependence of its attention?",
@@ -54,29 +55,21 @@ def run(
     study: Annotated[Path | None, argument(metavar="[STUDY.yaml]", help="The study.")] = None,
     encoders: Annotated[
         list[str] | None,
-        typer.Option(
-            "--encoder",
-            "--model",
-            metavar="NAME",
-            help="Without a file: an encoder; may be repeated.",
-        ),
+        option("--encoder", "--model", metavar="NAME", help=f"{ALONE} an encoder; {REPEATED}."),
     ] = None,
     tasks: Annotated[
-        list[str] | None,
-        typer.Option("--task", metavar="NAME", help="Without a file: a task; may be repeated."),
+        list[str] | None, option("--task", metavar="NAME", help=f"{ALONE} a task; {REPEATED}.")
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit", min=1, metavar="ROWS", help="Without a file: rows of each split at most."
-        ),
+        option("--limit", min=1, metavar="ROWS", help=f"{ALONE} rows of each split at most."),
     ] = None,
     own: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--own",
             metavar="TEXTS",
-            help="Without a file: what the model's own head keeps on these texts.",
+            help=f"{ALONE} what the model's own head keeps on these texts.",
         ),
     ] = None,
     overrides: Overrides = None,
@@ -140,13 +133,9 @@ def check(
         from flows.check import check_file
         from flows.show import show_checked
 
+        opened, given = open_store(store), overrides or []
         checked = check_file(
-            study,
-            overrides or [],
-            open_store(store),
-            workers=workers,
-            ray_address=ray_address,
-            code=code or [],
+            study, given, opened, workers=workers, ray_address=ray_address, code=code or []
         )
         show_checked(checked, Console())
 
@@ -173,11 +162,19 @@ def plan(
     with one_sentence():
         spec = load(study, overrides)
         from flows.check import check_study
-        from flows.plan import Cluster, show_plan
+        from flows.plan import show_plan
 
         opened = open_store(store)
         checked = check_study(spec, opened, for_plan=True, fetch_weights=False, code=code or [])
-        show_plan(checked, opened, Console(), Cluster(nodes, workers, gpus, tflops))
+        show_plan(
+            checked,
+            opened,
+            Console(),
+            nodes=nodes,
+            workers=workers,
+            gpus=gpus,
+            teraflops=tflops,
+        )
 
 
 @app.command()

@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from papa.spec import StudySpec
     from papa.study.store import Store
 
+_TEXTS = "With --encoder: a text a line, or a table with a column 'text'."
+_TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."
+_ONLY = "A description, such as norms; may be repeated. All without it."
+_FRACTION = (
+    "With STUDY: heads that stay input-dependent in the replaced model, the last of its first "
+    "order; without it none."
+)
+
 
 def describe(
     study: Annotated[
@@ -39,39 +47,10 @@ def describe(
     encoder: Annotated[
         str | None, option("--encoder", metavar="NAME", help="A name or a folder; no study.")
     ] = None,
-    text: Annotated[
-        Path | None,
-        option(
-            "--text",
-            metavar="FILE",
-            help="With --encoder: a text a line, or a table with a column 'text'.",
-        ),
-    ] = None,
-    trees: Annotated[
-        Path | None,
-        option(
-            "--trees",
-            metavar="FILE",
-            help="Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        option(
-            "--only",
-            metavar="NAME",
-            help="A description, such as norms; may be repeated. All without it.",
-        ),
-    ] = None,
-    fraction: Annotated[
-        float | None,
-        option(
-            "--fraction",
-            metavar="SHARE",
-            help="With STUDY: heads that stay input-dependent in the replaced model, the last of "
-            "its first order; without it none.",
-        ),
-    ] = None,
+    text: Annotated[Path | None, option("--text", metavar="FILE", help=_TEXTS)] = None,
+    trees: Annotated[Path | None, option("--trees", metavar="FILE", help=_TREES)] = None,
+    only: Annotated[list[str] | None, option("--only", metavar="NAME", help=_ONLY)] = None,
+    fraction: Annotated[float | None, option("--fraction", metavar="SHARE", help=_FRACTION)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The first texts alone.")] = 200,
     out: Annotated[
         Path | None, option("--out", metavar="FOLDER", help="Write a Parquet file for each.")
@@ -128,17 +107,16 @@ def _of_file(
     from papa.library.inputs import require_columns
 
     names = chosen(only, trees is not None)
-    source = trees or text
-    assert source is not None
     if trees is not None:
-        sentences = read_trees(trees)[:limit]
-        frames = describe_trees(load_encoder(encoder), sentences, names)
+        frames = describe_trees(load_encoder(encoder), read_trees(trees)[:limit], names)
     else:
-        table = read_file(source, format_of(source) or "text", header=True)
+        assert text is not None
+        table = read_file(text, format_of(text) or "text", header=True)
         require_columns(table, {"text": "text"})
         frames = described(load_encoder(encoder), table.rows.slice(0, limit), names)
+    source = (trees or text or Path()).name
     for frame in frames.values():
-        frame.attrs[TEXTS] = [{"source": source.name} | frame.attrs[TEXTS][0]]
+        frame.attrs[TEXTS] = [{"source": source} | frame.attrs[TEXTS][0]]
     return frames
 
 

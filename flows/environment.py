@@ -51,7 +51,7 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     # Else they would come from the store: a logging configuration calls whatever it names.
     os.environ["PREFECT_PROFILES_PATH"] = os.devnull
     os.environ.setdefault(
-        "PREFECT_LOGGING_CONFIG_PATH", str(_packaged("prefect") / "logging" / "logging.yml")
+        "PREFECT_LOGGING_CONFIG_PATH", str(_folder_of("prefect") / "logging" / "logging.yml")
     )
     os.environ["PREFECT_LOGGING_LEVEL"] = "INFO" if verbose else "CRITICAL"
     # What runs tell is kept with them, whatever the terminal shows. A line that their server does
@@ -66,9 +66,9 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     logging.getLogger("websockets").setLevel(logging.ERROR if verbose else logging.CRITICAL)
 
 
-def _packaged(name: str) -> Path:
-    """The folder of an installed package, which is not imported."""
-    found = find_spec(name)
+def _folder_of(package: str) -> Path:
+    """Where a package is installed, which is not imported."""
+    found = find_spec(package)
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).parent

@@ -34,11 +34,8 @@ class Interruption:
     replaces the handler of SIGTERM. So a thread of its own reads the signal's number from Python's
     wakeup pipe.
 
-    Attributes:
-        kept: what is kept, for the sentence.
-        hush: ends what else writes to the terminal.
-        endings: called one after the other before processes are killed, in two seconds at most.
-        last: called after they are killed.
+    ``kept`` says what is kept; ``hush`` ends what else writes to the terminal; ``endings`` are
+    called before processes are killed, in two seconds at most, and ``last`` after that.
     """
 
     def __init__(self) -> None:
@@ -85,16 +82,14 @@ class Interruption:
         _in_time(_HUSH_SECONDS, self.hush)
         # A spinner or bar that was cut off leaves its line, and the cursor hidden.
         clear = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
-        os.write(2, f"{clear}{self._sentence()}\n".encode())
+        command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
+        kept = f"{text}; " if (text := self.kept()) else ""
+        sentence = f"interrupted, ending (once more: at once): {kept}to go on run: {command}"
+        os.write(2, f"{clear}{sentence}\n".encode())
         # Engines complain of processes that are gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         _in_time(_ENDING_SECONDS, *self.endings)
         self._kill(number)
-
-    def _sentence(self) -> str:
-        command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
-        kept = f"{text}; " if (text := self.kept()) else ""
-        return f"interrupted, ending (once more: at once): {kept}to go on run: {command}"
 
     def _kill(self, number: int) -> None:
         with suppress(psutil.Error):

@@ -45,24 +45,19 @@ def planned_steps(
     steps: Sequence[Step], store: Store, rates: Mapping[str, float]
 ) -> list[PlannedStep]:
     """What of a study's steps is in a store, and about what the others cost at these rates."""
-    plan = []
-    for step in steps:
+
+    def planned(step: Step) -> PlannedStep:
         cached = step.is_complete(store)
-        plan.append(
-            PlannedStep(step, cached, 0.0 if cached else seconds_of(step.stage, step.flops, rates))
-        )
-    return plan
+        seconds = 0.0 if cached else seconds_of(step.stage, step.flops, rates)
+        return PlannedStep(step, cached, seconds)
+
+    return [*map(planned, steps)]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What keeps a study from ending sooner.
-
-    Attributes:
-        work: seconds of one worker in all.
-        chain: the longest chain of steps that wait for each other, on as many workers as can be of
-            use.
-        submitting: seconds of the driver.
+    """What keeps a study from ending sooner: seconds of one worker in all, those of the longest
+    chain of steps that wait for each other on as many workers as can be of use, and the driver's.
     """
 
     work: float
@@ -92,74 +87,60 @@ def bound(plan: Sequence[PlannedStep], alone: Collection[str] = ()) -> Bound:
     )
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Where a study would run.
-
-    Attributes:
-        nodes: machines, each like this one or with GPUs.
-        workers: of a node on CPUs; None takes the study's, else one for each core of this machine.
-        gpus: of a node; None plans for CPUs.
-        teraflops: the rate of one GPU in a matrix product; None measures or assumes it.
-    """
-
-    nodes: int = 1
-    workers: int | None = None
-    gpus: int | None = None
-    teraflops: float | None = None
-
-
-def show_plan(checked: Checked, store: Store, console: Console, cluster: Cluster) -> None:
+def show_plan(
+    checked: Checked,
+    store: Store,
+    console: Console,
+    *,
+    nodes: int,
+    workers: int | None,
+    gpus: int | None,
+    teraflops: float | None,
+) -> None:
     """Print the plan of a study, from the artifacts of a store and the rates at which they were
-    computed.
+    computed, on ``nodes`` machines: each with so many workers, by default the study's, else one for
+    each core of this machine, or with so many GPUs, each of a rate that is given, measured or
+    assumed.
     """
     for note in checked.unchecked:
         say(console, f"not checked: {note}")
     study = checked.inputs.study
-    device, expected = _expected(checked, cluster) if checked.to_run else (None, {})
-    measured = {} if cluster.teraflops else measured_rates(store, "cuda" if cluster.gpus else "cpu")
+    device, expected = _expected(checked, gpus, teraflops) if checked.to_run else (None, {})
+    measured = {} if teraflops else measured_rates(store, "cuda" if gpus else "cpu")
     steps = planned_steps(checked.steps.steps, store, {**expected, **measured})
-    unit = "GPU" if cluster.gpus else "worker"
-    many = cluster.gpus or cluster.nodes > 1
-    console.print(stage_table(steps, unit) if many else plan_table(steps, measured=bool(measured)))
+    unit = "GPU" if gpus else "worker"
+    many = gpus or nodes > 1
+    console.print(_stage_table(steps, unit) if many else _plan_table(steps, bool(measured)))
     missing = sum(not planned.cached for planned in steps)
     cached = f"{len(steps) - missing} of {len(steps)} steps are cached; "
     if not missing:
         say(console, f"{cached}nothing would run.")
         return
-    of_node = cluster.gpus or cluster.workers or study.execution.workers or os.cpu_count() or 1
-    count = cluster.nodes * of_node
-    found = bound(steps, ("rank", "scores") if cluster.gpus else ())
-    where = (
-        f"{_of(count, unit)} of {cluster.nodes} nodes" if cluster.nodes > 1 else _of(count, unit)
-    )
-    say(
-        console,
-        f"{cached}{missing} would run, at least {duration(found.seconds(count))} on {where}.",
-    )
+    of_node = gpus or workers or study.execution.workers or os.cpu_count() or 1
+    count = nodes * of_node
+    found = bound(steps, ("rank", "scores") if gpus else ())
+    where = f"{count} {unit}{'s' if count > 1 else ''}"
+    where += f" of {nodes} nodes" if nodes > 1 else ""
+    least = duration(found.seconds(count))
+    say(console, f"{cached}{missing} would run, at least {least} on {where}.")
     if many:
-        source = (
-            f"device: {device.name}"
-            if device and not measured
-            else "the rates of this store's own steps"
-        )
-        say(
-            console,
-            f"In all {duration(found.work)} of {unit} time ({source}); {_limit(found, count)}",
-        )
-    if cluster.gpus:
+        source = "the rates of this store's own steps"
+        if device and not measured:
+            source = f"device: {device.name}"
+        work = f"In all {duration(found.work)} of {unit} time ({source})"
+        say(console, f"{work}; {_limit(found, count)}")
+    if gpus:
         say(console, _features(checked))
 
 
-def _expected(checked: Checked, cluster: Cluster) -> tuple[Device, dict[str, float]]:
+def _expected(
+    checked: Checked, gpus: int | None, teraflops: float | None
+) -> tuple[Device, dict[str, float]]:
     """What computes, and its rates, where the store has none."""
     width = max(encoder.width for encoder in checked.inputs.encoders)
-    core = one_core(width)
-    device = (
-        gpu(checked.inputs.encoders[0].precision, cluster.teraflops, width)
-        if cluster.gpus
-        else core
-    )
+    device = core = one_core(width)
+    if gpus:
+        device = gpu(checked.inputs.encoders[0].precision, teraflops, width)
     return device, expected_rates(device.flops, core.flops)
 
 
@@ -189,28 +170,20 @@ def _features(checked: Checked) -> str:
     return f"The largest cell's features take {largest / 1e9:.3g} GB of disk: {stored}."
 
 
-def _of(count: int, unit: str) -> str:
-    return f"{count} {unit}{'s' if count > 1 else ''}"
-
-
-def stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:
+def _stage_table(plan: Sequence[PlannedStep], unit: str) -> Table:
     """What each stage takes in all, for plans on many workers or GPUs."""
     numbers = (Column(heading, justify="right") for heading in ("To run", "Cached", f"{unit} time"))
     table = Table("Stage", *numbers)
     for stage in dict.fromkeys(planned.step.stage for planned in plan):
         steps = [planned for planned in plan if planned.step.stage == stage]
-        missing = [planned for planned in steps if not planned.cached]
-        seconds = sum(planned.seconds for planned in missing)
-        table.add_row(
-            stage,
-            str(len(missing)),
-            str(len(steps) - len(missing)),
-            duration(seconds) if seconds else "",
-        )
+        cached = sum(planned.cached for planned in steps)
+        seconds = sum(planned.seconds for planned in steps)
+        time = duration(seconds) if seconds else ""
+        table.add_row(stage, str(len(steps) - cached), str(cached), time)
     return table
 
 
-def plan_table(plan: Sequence[PlannedStep], *, measured: bool) -> Table:
+def _plan_table(plan: Sequence[PlannedStep], measured: bool) -> Table:
     """Each step of a plan."""
     rates = "this store's own rates" if measured else "the rate of a matrix product"
     caption = f"time on one worker, from {rates}"

@@ -42,22 +42,20 @@ class StudyProgress:
 
     def __init__(self, output: Console | Callable[[str], object]) -> None:
         self.log: Callable[[str], object] = lambda _: None
+        self.follower: LiveRuns | None = None
         self._lock = threading.RLock()
         self._bars: Progress | None = None
+        self._print: Callable[[str], object]
         if isinstance(output, Console):
             self._bars = _bars(output) if output.is_terminal else None
-            self._print: Callable[[str], object] = partial(
-                output.print, markup=False, highlight=False, soft_wrap=True
-            )
+            self._print = partial(output.print, markup=False, highlight=False, soft_wrap=True)
         else:
             self._print = output
         self._study: TaskID | None = None
-        self._remaining = Remaining({})
-        self._steps = 0
+        self._remaining, self._steps = Remaining({}), 0
         self._kept: set[str] = set()
         self._done: dict[str, float] = {}
         self._last_line = 0.0
-        self.follower: LiveRuns | None = None
 
     def __enter__(self) -> StudyProgress:
         if self._bars:
@@ -98,17 +96,20 @@ class StudyProgress:
         if self.follower:
             self.follower.enters(name)
 
-        def report(done: int, total: int) -> None:
+        def begin() -> None:
             nonlocal started, bar
+            started = time.monotonic()
+            if self._bars:
+                room = self._bars.console.width - _BESIDE_NAMES
+                bar = self._bars.add_task(shortened(name, room), total=1.0, left="")
+            self._line(f"{name}: started")
+            if self.follower:
+                self.follower.started(name)
+
+        def report(done: int, total: int) -> None:
             with self._lock:
                 if not started:
-                    started = time.monotonic()
-                    if self._bars:
-                        room = self._bars.console.width - _BESIDE_NAMES
-                        bar = self._bars.add_task(shortened(name, room), total=1.0, left="")
-                    self._line(f"{name}: started")
-                    if self.follower:
-                        self.follower.started(name)
+                    begin()
                 share = min(1.0, done / total) if total else 0.0
                 self._remaining.partial(name, share)
                 left = (time.monotonic() - started) * (1 - share) / share if share > 0.02 else None
@@ -132,12 +133,9 @@ class StudyProgress:
             self._remaining.finish(name, cached=cached)
             self._kept.add(name)
             seconds = self._done.pop(name, None)
-            text = (
-                f"{name}: already there"
-                if cached or seconds is None
-                else f"{name}: done in {duration(seconds)}"
-            )
-            self._say("[green]✓[/]", text)
+            there = cached or seconds is None
+            how = "already there" if there else f"done in {duration(seconds or 0.0)}"
+            self._say("[green]✓[/]", f"{name}: {how}")
             self._show_study()
 
     def waits(self, name: str) -> None:
@@ -182,12 +180,11 @@ class StudyProgress:
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
         left = self._remaining.seconds()
-        ending = f" | study {self._remaining.share():.0%}" + (
-            f", {_left(left)}" if left is not None else ""
-        )
-        self.log(text + ending)
+        text += f" | study {self._remaining.share():.0%}"
+        text += f", {_left(left)}" if left is not None else ""
+        self.log(text)
         if not self._bars:
-            self._print(text + ending)
+            self._print(text)
 
 
 class Remaining:

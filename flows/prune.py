@@ -63,11 +63,8 @@ def _users(store: Store) -> tuple[str, list[Unused]]:
     for name, idle in words_of(store).items():
         process = Process.parse(name)
         if name not in users or (process is not None and process.gone):
-            ended.append(
-                Unused(
-                    f"{store.runs}/{name}", "run", "its process was killed", 0, time.time() - idle
-                )
-            )
+            place, since = f"{store.runs}/{name}", time.time() - idle
+            ended.append(Unused(place, "run", "its process was killed", 0, since))
         else:
             where = f"process {process.pid} on {process.host}" if process else name
             alive.append(f"{where}, last heard of {duration(idle)} ago")
@@ -85,14 +82,8 @@ def _table(unused: list[Unused], store: Store) -> Table:
         table.add_column(title, justify="right")
     now = time.time()
     for entry in unused:
-        where = _short(entry.address, store)
-        table.add_row(
-            Text(entry.name),
-            entry.reason,
-            Text(where),
-            _size(entry.size),
-            _age(now - entry.modified),
-        )
+        name, where = Text(entry.name), Text(_short(entry.address, store))
+        table.add_row(name, entry.reason, where, _size(entry.size), _age(now - entry.modified))
     return table
 
 

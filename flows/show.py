@@ -31,20 +31,12 @@ def models_tables() -> tuple[Table, Table]:
     from papa.encoders.reference import EMBEDDED
     from papa.encoders.supported import FAMILIES
 
-    table = Table(
-        "Family",
-        "Architectures",
-        "Note",
-        caption=f"Any hub name or local folder of these; embedded: {EMBEDDED}",
-    )
+    hub = f"Any hub name or local folder of these; embedded: {EMBEDDED}"
+    table = Table("Family", "Architectures", "Note", caption=hub)
     for family in FAMILIES:
         table.add_row(family.name, ", ".join(family.model_types), family.note)
-    in_place = Table(
-        "In place",
-        "Architectures",
-        "Note",
-        caption="with papa.ablated(model, heads, by=…): any task's head",
-    )
+    ablated = "with papa.ablated(model, heads, by=…): any task's head"
+    in_place = Table("In place", "Architectures", "Note", caption=ablated)
     for tested in TESTED:
         in_place.add_row(tested.name, ", ".join(tested.model_types), tested.note)
     return table, in_place
@@ -70,10 +62,8 @@ def show_tasks(console: Console) -> None:
 
 def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -> tuple[str, ...]:
     source, probe = task["source"], task["probe"]
-    where = (
-        "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
-        or source["kind"]
-    )
+    named = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
+    where = named or source["kind"]
     return (
         name,
         task["kind"],

@@ -35,13 +35,9 @@ _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State")
 
 @dataclass(frozen=True)
 class ListedStudy:
-    """A study that was started in a store.
-
-    Attributes:
-        date: when it was finished, or its file written where it never was; in seconds since 1970.
-        encoders, tasks: their names; empty where its specification cannot be read.
-        state: ``finished``, or what it lacks, in words.
-        failure: why it ended last, where it failed; else "".
+    """A study that was started in a store: when it was finished, or its file written where it never
+    was, in seconds since 1970; the names of its encoders and tasks, none where its specification
+    cannot be read; ``finished``, or what it lacks, in words; and why it ended last, or "".
     """
 
     name: str
@@ -68,10 +64,11 @@ def save_study(store: Store, study: StudySpec) -> Path:
 
 def save_end(store: Store, name: str, error: BaseException | None) -> None:
     """Keep why a study failed, for ``papa list``; forget it where it did not."""
+    failed = store.study(f"{name}.failed")
     if isinstance(error, PapaError):
-        write_atomically(store.study(f"{name}.failed"), f"{error}\n")
+        write_atomically(failed, f"{error}\n")
     elif error is None:
-        store.study(f"{name}.failed").unlink(missing_ok=True)
+        failed.unlink(missing_ok=True)
 
 
 def stored_studies(store: Store) -> list[ListedStudy]:
@@ -81,10 +78,8 @@ def stored_studies(store: Store) -> list[ListedStudy]:
             f"{store.address} is no store of PAPA: give with --store the one that 'papa run' used, "
             "or run a study first"
         )
-    return sorted(
-        (_listed(store, name) for name in names_in(store)),
-        key=lambda study: (-study.date, study.name),
-    )
+    studies = (_listed(store, name) for name in names_in(store))
+    return sorted(studies, key=lambda study: (-study.date, study.name))
 
 
 def names_in(store: Store) -> set[str]:
@@ -107,25 +102,20 @@ def study_file(store: Store, study: str) -> Path:
 
 
 def _listed(store: Store, name: str) -> ListedStudy:
-    results = store.study(name)
-    saved = saved_study(store, name)
-    failed = store.study(f"{name}.failed")
+    results, saved = store.study(name), saved_study(store, name)
+    report, failed = results / "report.html", store.study(f"{name}.failed")
     finished = is_complete(results)
-    spec = _read((results / SPECIFICATION) if finished else saved)
-    date, state = (
-        _end(results, spec, _read(saved)) if finished else (saved.stat().st_mtime, NOT_FINISHED)
-    )
-    report = results / "report.html"
+    spec = _read(results / SPECIFICATION if finished else saved)
+    date, state = _end(results, spec, _read(saved)) if finished else (None, NOT_FINISHED)
+    why = failed.read_text(errors="replace") if failed.is_file() else ""
     return ListedStudy(
         name,
-        date,
+        saved.stat().st_mtime if date is None else date,
         tuple(encoder.name for encoder in spec.encoders) if spec else (),
         tuple(task.name for task in spec.tasks) if spec else (),
         state,
         report if finished and report.exists() else None,
-        shortened(" ".join(failed.read_text(errors="replace").split()), 400)
-        if failed.is_file()
-        else "",
+        shortened(" ".join(why.split()), 400),
     )
 
 
@@ -202,10 +192,8 @@ def _time(seconds: float) -> str:
 
 def _few(names: Iterable[str]) -> str:
     """Names without their owners, the first of them where there are many."""
-    short = [short_name(name) for name in names]
-    return (
-        ", ".join(short) if len(short) < 4 else f"{', '.join(short[:3])} and {len(short) - 3} more"
-    )
+    first, others = [*map(short_name, names)][:3], len([*names]) - 3
+    return ", ".join(first) + (f" and {others} more" if others > 0 else "")
 
 
 def stored_results(store: Store, study: str) -> DataFrame:
@@ -232,7 +220,7 @@ def stored_results(store: Store, study: str) -> DataFrame:
     return stored.results(stored.cells)
 
 
-def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
+def rebuild_report(study: StudySpec, store: Store, console: Console) -> None:
     """Write the report of a study again, and print where it is.
 
     Nothing else is computed. MLflow gets it with the next ``papa run``. What an earlier version of
@@ -241,21 +229,17 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> Path:
     stored = StoredStudy(study, store)
     step = stored.steps.steps[-1]
     if not all(need in stored.found for need in step.needs):
-        earlier = earlier_results(store, study.name)
-        if stored.found or not earlier:
+        folder = earlier_results(store, study.name)
+        if stored.found or not folder:
             raise SpecError(_unfinished(study.name, stored))
         say(console, stored.nothing_found())
-        return _shown(earlier, console)
-    store.make()
-    remove(step.folder(store))
-    with StudyProgress(lambda _: None) as progress:
-        run_here([step], store, study.execution, progress)
-    return _shown(store.study(study.name), console)
-
-
-def _shown(folder: Path, console: Console) -> Path:
+    else:
+        folder = store.study(study.name)
+        store.make()
+        remove(step.folder(store))
+        with StudyProgress(lambda _: None) as progress:
+            run_here([step], store, study.execution, progress)
     say(console, f"report   {folder}/report.md (and report.html)")
-    return folder
 
 
 def _unfinished(study: str, stored: StoredStudy) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,9 @@ def study_without_file(
     limit: int | None,
     overrides: Sequence[str],
 ) -> StudySpec:
-    """The study of some encoders on some tasks, everything else as a study file has it that says
-    nothing of it.
-
-    Args:
-        study: a file that was given as well, which is refused.
-        encoders, tasks: names as in a study file; folders are relative to the working directory.
-        limit: rows of each split, at most; None takes all.
+    """The study of some encoders on some tasks, by their names or by folders relative to the
+    working directory, with so many rows of each split at most; everything else as a study file has
+    it that says nothing of it. A file that was given as well is refused.
     """
     if study is not None:
         raise SpecError(
@@ -56,27 +52,26 @@ def study_without_file(
                 f"{option} is missing: give a study's file, or encoders and tasks, such as "
                 f"{_EXAMPLE}"
             )
+    # Named by all of it, so that another study has results of its own.
+    named = ["+".join(map(short_name, encoders)), "+".join(tasks)]
+    named += [f"{limit}-rows"] if limit else []
     rows = {} if limit is None else {"train_rows": limit, "validation_rows": limit}
-    document: dict[str, Any] = {
-        "name": _name(encoders, tasks, limit),
+    document = {
+        "name": _fit_name("-".join(named)) or "study",
         "encoders": list(encoders),
         "tasks": [{"name": task, **rows} for task in tasks],
     }
+    return _resolved(document, overrides)
+
+
+def _fit_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._")
+
+
+def _resolved(document: dict[str, Any], overrides: Sequence[str]) -> StudySpec:
     for setting in overrides:
         override(document, setting)
     return resolve_study(document, folder=Path.cwd(), origin="the command line")
-
-
-def _name(encoders: Sequence[str], tasks: Sequence[str], limit: int | None) -> str:
-    """What the study is called: by its encoders and tasks, so that another study has results of its
-    own.
-    """
-    parts = [
-        "+".join(map(short_name, encoders)),
-        "+".join(tasks),
-        *([f"{limit}-rows"] if limit else []),
-    ]
-    return re.sub(r"[^A-Za-z0-9._]+", "-", "-".join(parts)).strip("-._") or "study"
 
 
 def own_study(
@@ -88,16 +83,12 @@ def own_study(
     store: Store,
 ) -> StudySpec:
     """A study of what a model's own head, or its embeddings, keep on some texts as heads become
-    constant.
+    constant: a text a line, or a table with a column ``text``, ``text`` and ``text_pair``, or
+    ``words`` and, where there are labels, ``label``. A study's file or tasks that were given as
+    well are refused.
 
-    Every other text is measured; the others make the averages. Both halves are kept beside the
-    study's results.
-
-    Args:
-        texts: a text a line, or a table with a column ``text``, ``text`` and ``text_pair``, or
-            ``words`` and, where there are labels, ``label``.
-        others: whether a study's file or tasks were given as well, which is refused.
-        limit: texts in all, at most; None takes all, of which 500 are measured at most.
+    Every other text is measured, 500 at most; the others make the averages. Both halves are kept
+    beside the study's results.
     """
     if others or len(models) != 1:
         raise SpecError(
@@ -114,16 +105,15 @@ def own_study(
         raise DataError(
             f"{texts} holds {len(rows)} texts, expected {least} or more: give more texts"
         )
-    short = re.sub(r"[^A-Za-z0-9._]+", "-", f"{reference.display}-{texts.stem}-own").strip("-._")
+    short = _fit_name(f"{reference.display}-{texts.stem}-own")
     store.make()
-    parts = {"train": rows[1::2], "validation": rows[::2][:_MEASURED]}
-    paths = {split: store.study(f"{short}.{split}.jsonl") for split in parts}
-    for split, part in parts.items():
-        paths[split].parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            paths[split], "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in part)
-        )
-    source = {"kind": "files", **{split: str(path.absolute()) for split, path in paths.items()}}
+    source = {"kind": "files"}
+    for split, part in {"train": rows[1::2], "validation": rows[::2][:_MEASURED]}.items():
+        path = store.study(f"{short}.{split}.jsonl")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = (f"{json.dumps(row, ensure_ascii=False)}\n" for row in part)
+        write_atomically(path, "".join(lines))
+        source[split] = str(path.absolute())
     shared = {"source": source, "slots": _slots(reference, rows), "head": "own"}
     document: dict[str, Any] = {
         "name": short,
@@ -132,9 +122,7 @@ def own_study(
         "orders": ["first_to_last", "random"],
         **({"constants": ["average", "relative", "zeros"]} if reference.causal else {}),
     }
-    for text in overrides:
-        override(document, text)
-    return resolve_study(document, folder=Path.cwd(), origin="the command line")
+    return _resolved(document, overrides)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -160,53 +148,49 @@ def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, A
     document = read_configuration_file(Path(reference.folder), f"encoder '{reference.name}'")
     architecture = str((document.get("architectures") or ["Model"])[0])
     head = next((head for head in _HEADS if architecture.endswith(head)), None)
+    classes = document.get("id2label") or {}
+    words, pair, labelled = "words" in row, "text_pair" in row, "label" in row
     if reference.causal:
-        if not architecture.endswith(_DECODERS) or "label" in row or "words" in row:
+        if not architecture.endswith(_DECODERS) or labelled or words:
             raise SpecError(
                 f"'{reference.name}' is a decoder ({architecture} in {CONFIGURATION}), which is "
                 "asked for the next word of plain text: give a language model "
                 f"({' or '.join(_DECODERS)}), and texts without labels"
             )
-        metrics: Sequence[str] = ("negative_log_perplexity", "agreement")
-        causal = {"kind": "causal", "columns": {"text": "text"}}
-        return [{"name": metric, "metric": metric, **causal} for metric in metrics]
-    pair, labelled = "text_pair" in row, "label" in row
-    columns = {"text": "text", **({"text_pair": "text_pair"} if pair else {})}
-    text: dict[str, Any] = {"kind": "pair" if pair else "text", "columns": columns}
-    with_label = {**text, "columns": {**columns, "label": "label"}}
-    one_number = head == "ForSequenceClassification" and len(document.get("id2label") or "01") == 1
+        return _asked("causal", ("negative_log_perplexity", "agreement"), "text")
+    kind, columns = ("pair", ("text", "text_pair")) if pair else ("text", ("text",))
+    one_number = head == "ForSequenceClassification" and len(classes or "01") == 1
     unused = pair and (head == "ForMaskedLM" or (head == "Model" and not labelled))
-    if "words" in row or head is None or unused or (one_number and not labelled):
-        if head != "ForTokenClassification" or not labelled:
-            raise SpecError(
-                f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked "
-                f"of rows with {joined(row)} is not known: give texts to an encoder, a masked "
-                "language model or a classifier, words with labels to a token classifier, pairs "
-                "with labels to an encoder of sentences, labels to a model of one number, or write "
-                "a study with head: own"
-            )
-        spans = any(
-            str(name).startswith("B-") for name in (document.get("id2label") or {}).values()
-        )
-        tagged = {"kind": "words", "columns": {"words": "words", "label": "label"}}
+    if words and head == "ForTokenClassification" and labelled:
+        spans = any(str(name).startswith("B-") for name in classes.values())
         metrics = ("entity_f1" if spans else "token_f1", "agreement")
-        return [{"name": metric, "metric": metric, **tagged} for metric in metrics]
+        return _asked("words", metrics, "words", "label")
+    if words or head is None or unused or (one_number and not labelled):
+        raise SpecError(
+            f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked "
+            f"of rows with {joined(row)} is not known: give texts to an encoder, a masked "
+            "language model or a classifier, words with labels to a token classifier, pairs "
+            "with labels to an encoder of sentences, labels to a model of one number, or write "
+            "a study with head: own"
+        )
     if head == "ForMaskedLM":
-        metrics = ("negative_log_perplexity", "agreement")
-        return [{"name": metric, "metric": metric, **text, "kind": "mlm"} for metric in metrics]
+        return _asked("mlm", ("negative_log_perplexity", "agreement"), *columns)
     if head == "Model":
-        alike = {**with_label, "kind": "similarity", "metric": "cosine_spearman"}
-        of_texts = {"kind": "text", "columns": {"text": "text"}}
-        return [
-            *([{"name": "similarity", **alike}] if pair else []),
-            *({"name": metric, "metric": metric, **of_texts} for metric in EMBEDDING_METRICS),
-        ]
+        alike = _asked("similarity", ("cosine_spearman",), *columns, "label") if pair else []
+        alike = [{**task, "name": "similarity"} for task in alike]
+        return [*alike, *_asked("text", EMBEDDING_METRICS, "text")]
     if one_number:
-        return [{"name": "spearman", "metric": "spearman", **with_label}]
-    found = [{"name": "agreement", "metric": "agreement", **text}]
+        return _asked(kind, ("spearman",), *columns, "label")
+    found = _asked(kind, ("agreement",), *columns)
     if labelled and head == "ForSequenceClassification":
-        found.insert(0, {"name": "accuracy", "metric": "accuracy", **with_label})
+        found = [*_asked(kind, ("accuracy",), *columns, "label"), *found]
     return found
+
+
+def _asked(kind: str, metrics: Iterable[str], *columns: str) -> list[dict[str, Any]]:
+    """Tasks of a kind, each called by its metric."""
+    shared = {"kind": kind, "columns": {column: column for column in columns}}
+    return [{"name": metric, "metric": metric, **shared} for metric in metrics]
 
 
 def _slots(reference: EncoderReference, rows: Sequence[dict[str, Any]]) -> int:
