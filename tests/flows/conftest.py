@@ -42,20 +42,20 @@ SMALL = {
     "ranking": {"epochs": 1, "seeds": [0]},
     "execution": {"shard_rows": 16, "workers": 1},
 }
-COMMAND = (
-    "import sys\n"
-    "from flows.cli import app\n"
-    "try:\n"
-    "    app()\n"
-    "finally:\n"
-    "    names = ('ray', 'mlflow', 'prefect', 'torch', 'transformers', 'datasets', 'sklearn', 'vl_convert')\n"  # noqa: E501
-    "    print('imported:', *[name for name in names if name in sys.modules], file=sys.stderr)\n"
-)
-
-
-HURRIED = (
-    f"from papa.exporting import measuring\nspeed.PATIENCE = measuring.BUDGET = 0.0\n{COMMAND}"
-)
+TINY = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
+COMMAND = """
+import sys
+from flows.cli import app
+try:
+    app()
+finally:
+    names = "ray mlflow prefect torch transformers datasets sklearn vl_convert".split()
+    print("imported:", *[name for name in names if name in sys.modules], file=sys.stderr)
+"""
+HURRIED = f"""
+from papa.exporting import measuring
+measuring.PATIENCE = measuring.BUDGET = 0.0
+{COMMAND}"""
 """The command, which measures an export's speed on one shape, by the fewest pairs of runs."""
 
 
@@ -65,6 +65,19 @@ def _heard() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The file of a study that is finished, and its store: a test that changes it leaves it whole,
+    or copies it.
+    """
+    from tests.finished import finish_study
+
+    folder = tmp_path_factory.mktemp("tiny")
+    study, store = write_study(folder, TINY), folder / "store"
+    finish_study(study, store, tracked=True)
+    return study, store
 
 
 @dataclass(frozen=True)
@@ -83,13 +96,12 @@ class Finished:
         return set(last.split()[1:])
 
 
+ENGINES = ("PREFECT_", "MLFLOW_", "RAY_")
+
+
 def environment() -> dict[str, str]:
     """This environment without what would point the engines elsewhere."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENGINES)}
     return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -117,9 +129,7 @@ def papa(
 
 def said(*arguments: str, more: Mapping[str, str] | None = None) -> Finished:
     """What ``papa`` says, in this process: for commands that start no engine."""
-    without = {
-        name: None for name in os.environ if name.startswith(("PREFECT_", "MLFLOW_", "RAY_"))
-    }
+    without = {name: None for name in os.environ if name.startswith(ENGINES)}
     found = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200", **(more or {})})
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
@@ -177,3 +187,11 @@ def artifacts(store: Path, *stages: str) -> dict[str, int]:
 def words(finished: Finished) -> Sequence[str]:
     """The error lines: what a person reads when a command fails."""
     return [line for line in finished.err.splitlines() if not line.startswith("imported:")]
+
+
+def refusal(finished: Finished) -> str:
+    """The one sentence with which a command failed."""
+    assert finished.code == 1, finished.out
+    (line,) = words(finished)
+    assert line.startswith("error: ")
+    return line

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.finished import finish_study
 from tests.flows.conftest import COMMAND, SMALL, Finished, finish, start, write_study
 
 pytestmark = pytest.mark.server
@@ -51,15 +51,11 @@ def test_what_runs_studies_says_what_to_install(tmp_path: Path) -> None:
     assert "Studies cannot run: mend" in finished.out
 
 
-def test_a_finished_study_is_exported(tmp_path: Path) -> None:
-    study, store = write_study(tmp_path, SMALL), ("--store", str(tmp_path / "store"))
-    finish_study(study, tmp_path / "store", "orders=[random]", "fractions=[1,0]")
-    for command in (
-        ["check", study],
-        ["list"],
-        ["report", "small"],
-        ["export", "small", "--fraction", "0", "--order", "random", "--to", str(tmp_path / "to")],
-    ):
-        finished = without(*command, *store)
-        assert finished.code == 0, finished.err
-    assert (tmp_path / "to" / "model.safetensors").is_file()
+def test_a_finished_study_is_exported(tiny: tuple[str, Path], tmp_path: Path) -> None:
+    (study, finished), to = tiny, tmp_path / "to"
+    store = shutil.copytree(finished, tmp_path / "store")
+    export = ["export", "small", "--fraction", "0.5", "--to", str(to)]
+    for command in (["check", study], ["list"], ["report", "small"], export):
+        done = without(*command, "--store", str(store))
+        assert done.code == 0, done.err
+    assert (to / "model.safetensors").is_file()

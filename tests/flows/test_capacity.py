@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from flows.capacity import LEAST_BYTES, CapacityError, check_memory
+from flows.capacity import LEAST_BYTES, CapacityError, check_disk, check_memory
 from papa.encoders.reference import embedded_folder
 from papa.errors import problems_of
 from papa.spec.file import load_study
+from papa.study.costs import Size
 from papa.study.inputs import check_inputs
-from tests.flows.conftest import SMALL, said, write_study
+from tests.flows.conftest import SMALL, refusal, said, write_study
 
 
 def test_too_many_workers_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    finished = said(
-        "check", write_study(tmp_path, SMALL), "--store", str(store), "--workers", "10000"
-    )
-    assert finished.code == 1
-    assert re.search(
-        r"error: .* GB or more, .* for 10000 workers .* GB are free: use --workers \d+",
-        finished.err,
-    )
+    study, store = write_study(tmp_path, SMALL), tmp_path / "store"
+    told = refusal(said("check", study, "--store", str(store), "--workers", "10000"))
+    assert told.startswith("error: memory: a worker takes ")
+    assert re.search(r" for 10000 workers .* GB are free: use --workers \d+", told)
     assert not (store / "artifacts").exists()
 
 
@@ -65,3 +62,18 @@ def test_what_takes_memory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     streamed, *averaged = (least(monkeypatch, study, setting) for setting in more)
     assert streamed > own
     assert own < averaged[0] < averaged[1]
+
+
+def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
+    study = write_study(tmp_path, SMALL)
+    large, small = (
+        check_inputs(load_study(Path(study), [f"execution.features_budget_gb={budget}"]))
+        for budget in (1e12, 1)
+    )
+    rows = 2 * psutil.disk_usage(str(tmp_path)).free // (32 * 7 * 384 * 4)
+    many = {text: Size(rows, 0, 32.0, 0.0) for text in large.sizes}
+    with pytest.raises(
+        CapacityError, match=r"take about .* GB for each of 1 workers, and .* free in .*budget_gb"
+    ):
+        check_disk(replace(large, sizes=many), 1, tmp_path / "not" / "there")
+    check_disk(replace(small, sizes=many), 1, tmp_path)

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,13 @@ from papa.study.store import Store
 from tests.flows.conftest import SMALL, environment, papa, said, words, write_study
 
 LIGHT = {"ray", "mlflow", "prefect"}
+NOWHERE = {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"}
 GOOD = [{"text": f"text number {row}", "label": row % 2} for row in range(20)]
+WORDS = {
+    "kind": "words",
+    "columns": {"words": "words", "label": "tags"},
+    "metric": "entity_f1",
+}
 TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
 
 
@@ -38,14 +43,11 @@ def write(
     folder: Path, name: str, train: list[Any], validation: list[Any] | None = None
 ) -> dict[str, Any]:
     """Rows as files; returns their source."""
-    paths = {}
-    for split, content in (
-        ("train", train),
-        ("validation", train if validation is None else validation),
-    ):
-        paths[split] = f"{name}-{split}.jsonl"
-        (folder / paths[split]).write_text("".join(json.dumps(row) + "\n" for row in content))
-    return {"kind": "files", **paths}
+    source = {"kind": "files"}
+    for split, content in {"train": train, "validation": validation or train}.items():
+        source[split] = f"{name}-{split}.jsonl"
+        (folder / source[split]).write_text("".join(json.dumps(row) + "\n" for row in content))
+    return source
 
 
 def task(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
@@ -61,25 +63,19 @@ def task(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
     }
 
 
-def entities(name: str, source: dict[str, Any]) -> dict[str, Any]:
-    return task(
-        name, source, kind="words", columns={"words": "words", "label": "tags"}, metric="entity_f1"
-    )
-
-
 @pytest.fixture
 def seven(tmp_path: Path) -> str:
     """A study with seven faults, and one task without."""
     three = [{**row, "label": place % 3} for place, row in enumerate(GOOD)]
     tasks = [
         *SMALL["tasks"],
-        task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"}),
+        task("gone", NOWHERE),
         task(
             "columns", write(tmp_path, "columns", GOOD), columns={"text": "txet", "label": "label"}
         ),
         task("three", write(tmp_path, "three", three), metric="f1"),
         task("unseen", write(tmp_path, "unseen", GOOD, [*GOOD, {"text": "x", "label": 7}])),
-        entities("tags", write(tmp_path, "tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}])),
+        task("tags", write(tmp_path, "tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}]), **WORDS),
         task("long", write(tmp_path, "long", GOOD), slots=1024),
     ]
     encoders = [*SMALL["encoders"], "./nowhere"]
@@ -102,9 +98,8 @@ FAULTS = [
     "command", ["check", "plan", pytest.param("run", marks=pytest.mark.server)]
 )
 def test_seven_faults_are_seven_sentences(command: str, seven: str, tmp_path: Path) -> None:
-    finished = (papa if command == "run" else said)(
-        command, seven, "--store", str(tmp_path / "store")
-    )
+    tell = papa if command == "run" else said
+    finished = tell(command, seven, "--store", str(tmp_path / "store"))
     assert finished.code == 1
     first, *told = words(finished)
     assert first == "error: 7 problems keep this study from running:"
@@ -148,6 +143,10 @@ def test_weights_that_changed_without_a_trace_are_found_before_a_run(tmp_path: P
         check_study(spec, store, fetch_weights=False)
 
 
+def with_a_missing_one() -> list[Any]:
+    return [*SMALL["tasks"], task("gone", NOWHERE)]
+
+
 def refused(folder: Path, **changes: Any) -> tuple[str, ...]:
     """What is wrong with the small study after a change."""
     with pytest.raises(CheckError) as found:
@@ -160,14 +159,9 @@ def study(folder: Path, **changes: Any) -> StudySpec:
 
 
 def test_both_columns_are_told_and_the_nearest_is_first(tmp_path: Path) -> None:
-    source = write(
-        tmp_path,
-        "rows",
-        [{"sentence": "x", "label": 0, "id": "a"}, {"sentence": "y", "label": 1, "id": "b"}],
-    )
-    both = refused(
-        tmp_path, tasks=[task("t", source, columns={"text": "sentense", "label": "lable"})]
-    )
+    rows = [{"sentence": "x", "label": 0, "id": "a"}, {"sentence": "y", "label": 1, "id": "b"}]
+    columns = {"text": "sentense", "label": "lable"}
+    both = refused(tmp_path, tasks=[task("t", write(tmp_path, "rows", rows), columns=columns)])
     assert [problem.partition(": no column ")[2] for problem in both] == [
         "'sentense' (found: sentence, label, id): set the task's columns to fit it",
         "'lable' (found: label, sentence, id): set the task's columns to fit it",
@@ -184,7 +178,7 @@ def test_a_file_that_is_damaged_in_its_middle_is_told(tmp_path: Path) -> None:
 
 
 def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
-    corpus = task("other", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
+    corpus = task("other", NOWHERE)
     constants = [{"kind": "average", "corpus": corpus}]
     tasks = [task(name, write(tmp_path, name, GOOD)) for name in ("first", "second")]
     (only,) = refused(tmp_path, constants=constants, tasks=tasks)
@@ -192,87 +186,48 @@ def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows_of_train", "changes", "sentence"),
+    ("texts", "labels", "changes", "sentence"),
     [
+        ("x", (0, 5), {"labels": ["a", "b"]}, "has 5 as 'label' where the"),
         (
-            [{"text": "x", "label": 0}, {"text": "y", "label": 5}],
-            {"labels": ["a", "b"]},
-            "has 5 as 'label' where the",
-        ),
-        (
-            [{"text": "x", "label": -1}] * 4,
+            "x",
+            (-1, -1),
             {},
-            "every 'label' is -1: -1 marks the hidden labels of GLUE's test splits",
+            "every 'label' is -1: -1 marks the hidden labels of GLUE's",
         ),
-        ([{"text": "x", "label": 0.5}] * 4, {}, "has 0.5 as 'label', which is no class"),
-        (
-            [{"text": "x", "label": "red"}] * 4,
-            {"metric": "spearman"},
-            "'red' as 'label' where a regression task",
-        ),
-        ([{"text": 1, "label": 0}] * 4, {}, "column 'text' holds int64, not text"),
-        (
-            [{"text": "x", "label": 0}] * 4,
-            {"metric": "f1"},
-            "metric f1 needs two classes, and 'label' has 1 (0)",
-        ),
+        ("x", (0.5, 0.5), {}, "has 0.5 as 'label', which is no class"),
+        ("x", ("red", "red"), {"metric": "spearman"}, "'red' as 'label' where a regression task"),
+        (1, (0, 0), {}, "column 'text' holds int64, not text"),
+        ("x", (0, 0), {"metric": "f1"}, "metric f1 needs two classes, and 'label' has 1 (0)"),
     ],
 )
 def test_labels_are_read(
-    tmp_path: Path, rows_of_train: list[Any], changes: dict[str, Any], sentence: str
+    tmp_path: Path, texts: object, labels: tuple[Any, ...], changes: dict[str, Any], sentence: str
 ) -> None:
-    (only,) = refused(
-        tmp_path, tasks=[task("t", write(tmp_path, "rows", rows_of_train), **changes)]
-    )
+    source = write(tmp_path, "rows", [{"text": texts, "label": label} for label in labels])
+    (only,) = refused(tmp_path, tasks=[task("t", source, **changes)])
     assert only.startswith("tasks.0 (t): ")
     assert sentence in only
-
-
-def test_memory_is_looked_at(tmp_path: Path) -> None:
-    spec = study(tmp_path)
-    with pytest.raises(CheckError) as found:
-        check_study(spec, Store(tmp_path), workers=10_000)
-    assert found.value.problems[0].startswith("memory: ")
-
-
-def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
-    import psutil
-
-    from flows.capacity import CapacityError, check_disk
-    from papa.study.costs import Size
-    from papa.study.inputs import StudyInputs, check_inputs
-
-    spec = study(tmp_path, execution={"features_budget_gb": 1e12})
-    inputs = check_inputs(spec)
-    a_row = 32 * 7 * 384 * 4
-    free = psutil.disk_usage(str(tmp_path)).free
-    many = {text: Size(2 * free // a_row, 0, 32.0, 0.0) for text in inputs.sizes}
-    wide = StudyInputs(inputs.study, inputs.encoders, inputs.fingerprints, many, inputs.labels)
-    with pytest.raises(
-        CapacityError, match=r"take about .* GB for each of 1 workers, and .* free in .*budget_gb"
-    ):
-        check_disk(wide, 1, tmp_path / "not" / "there")
-    small = study(tmp_path, execution={"features_budget_gb": 1})
-    check_disk(replace(wide, study=small), 1, tmp_path)
 
 
 def test_bfloat16_on_a_cpu_without_it_is_told_with_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
-    missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
     execution = {"device": "cpu", "workers": 1}
     both = refused(
-        tmp_path, precision="bfloat16", tasks=[*SMALL["tasks"], missing], execution=execution
+        tmp_path,
+        precision="bfloat16",
+        tasks=with_a_missing_one(),
+        execution=execution,
     )
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "precision"]
 
 
 def test_what_the_file_has_wrong_is_told_with_what_is_not_there(tmp_path: Path) -> None:
-    missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
     odd = task("odd", {"kind": "files", "train": "no.csv", "validation": "no.csv"}, slots=33)
     odd["probe"] = {"batch_size": 16, "epochs": 0, "color": "red"}
-    tasks = ["reviws", missing, odd, *SMALL["tasks"]]
+    tasks = ["reviws", task("gone", NOWHERE), odd, *SMALL["tasks"]]
     path = write_study(
         tmp_path,
         SMALL | {"encoders": ["./no-folder"], "tasks": tasks, "seeds": "none", "name": "?"},
@@ -322,9 +277,10 @@ def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_here_is_told_with_the_rest(tmp_path: Path) -> None:
-    missing = task("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
     both = refused(
-        tmp_path, tasks=[*SMALL["tasks"], missing], execution={"device": "cuda", "workers": 1}
+        tmp_path,
+        tasks=with_a_missing_one(),
+        execution={"device": "cuda", "workers": 1},
     )
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "execution"]
     assert both[1].startswith("execution: device 'cuda' needs a GPU")

@@ -16,7 +16,7 @@ from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.study.store import Store
 from tests.finished import finish_study
-from tests.flows.conftest import HURRIED, SMALL, artifacts, papa, said, words, write_study
+from tests.flows.conftest import HURRIED, SMALL, artifacts, papa, refusal, said, write_study
 
 CODE = """
 import torch
@@ -208,8 +208,7 @@ def test_without_code_the_command_line_says_what_to_type(folder: Path, tmp_path:
     study = write_study(tmp_path, STUDY)
     for command in ("check", "plan", "report"):
         refused = said(command, study, "--store", str(folder / "store"))
-        assert refused.code == 1
-        (line,) = words(refused)
+        line = refusal(refused)
         assert "names my_code:last, code of your own" in line
         assert "add --code my_code.py" in line
 

@@ -14,9 +14,7 @@ from flows.studies import stored_results
 from papa.errors import SpecError
 from papa.storage.artifacts import published
 from papa.study.store import MARKER, Store
-from tests.finished import finish_study
-from tests.flows.conftest import said, words, write_study
-from tests.flows.test_damage import TINY
+from tests.flows.conftest import refusal, said, words
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS
 
@@ -113,9 +111,7 @@ def test_results_are_believed_only_as_they_were_written(
     publish(store, "short", RESULTS["short"])
     damage(store.study("short") / "results.parquet")
     finished = said("compare", "short", "--store", str(tmp_path), "--to", str(tmp_path / "new"))
-    assert finished.code == 1
-    (line,) = words(finished)
-    assert line.startswith("error: ")
+    line = refusal(finished)
     assert "short" in line
     assert "0.99" not in finished.out + line
     assert not (tmp_path / "new").exists()
@@ -123,8 +119,7 @@ def test_results_are_believed_only_as_they_were_written(
 
 def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> None:
     finished = said("compare", "short", "lung", "--store", str(store))
-    assert finished.code == 1
-    (line,) = words(finished)
+    line = refusal(finished)
     assert line.startswith("error: there is no study at lung, and none of that name in ")
     assert {"short", "long"} <= set(line.rpartition("it has ")[2].split(", "))
 
@@ -132,34 +127,28 @@ def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> No
 def test_a_study_is_not_compared_with_itself(store: Path, tmp_path: Path) -> None:
     named = ("short", "long", "short")
     finished = said("compare", *named, "--store", str(store), "--to", str(tmp_path / "new"))
-    assert finished.code == 1
-    (line,) = words(finished)
+    line = refusal(finished)
     assert line.startswith("error: papa compare: study 'short' is named twice")
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.server
-def test_results_of_other_stores(store: Path, tmp_path: Path) -> None:
+def test_results_of_other_stores(store: Path, tiny: tuple[str, Path], tmp_path: Path) -> None:
     """By their folder; or by the study's file, where a store holds artifacts alone, as a URI does
     on another machine.
     """
-    study = write_study(tmp_path, TINY)
-    finish_study(study, tmp_path / "first")
-    folder = tmp_path / "first" / "studies" / TINY["name"]
-    shutil.copytree(tmp_path / "first" / "artifacts", tmp_path / "other" / "artifacts")
-    shutil.copy(tmp_path / "first" / MARKER, tmp_path / "other")
-    finished = said(
-        *("compare", study, str(folder), "--store", str(tmp_path / "other"), "--to", str(tmp_path))
-    )
+    (study, first), other = tiny, tmp_path / "other"
+    folder = first / "studies" / "small"
+    shutil.copytree(first / "artifacts", other / "artifacts")
+    shutil.copy(first / MARKER, other)
+    finished = said("compare", study, str(folder), "--store", str(other), "--to", str(tmp_path))
     assert finished.code == 0, finished.err
     table = pandas.read_csv(tmp_path / "compare.csv")
     means = {name: own["mean"].tolist() for name, own in table.groupby("study")}
     assert means.keys() == {study, str(folder)}
     assert means[study] == means[str(folder)]
-    finished = said("compare", study, "--store", str(store))
-    assert finished.code == 1
-    (line,) = words(finished)
-    assert "has not been run in this store" in line
+    elsewhere = said("compare", study, "--store", str(store))
+    assert "has not been run in this store" in refusal(elsewhere)
 
 
 def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:

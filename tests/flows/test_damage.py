@@ -14,21 +14,11 @@ import pytest
 
 from papa.storage.metadata import METADATA, signed
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, papa, said, stages, write_study
+from tests.flows.conftest import papa, said, stages
 
 pytestmark = pytest.mark.server
 
-TINY = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
 STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate", "track")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The path of a study that is finished, and its store."""
-    folder = tmp_path_factory.mktemp("finished")
-    study, store = write_study(folder, TINY), folder / "store"
-    finish_study(study, store, tracked=True)
-    return study, store
 
 
 def flip(file: Path) -> None:
@@ -84,9 +74,9 @@ def damage_all(store: Path, damage: Callable[[Path], None]) -> list[Path]:
 
 @pytest.mark.parametrize("damage", [flip, empty, cut, Path.unlink])
 def test_what_is_damaged_is_made_again(
-    finished: tuple[str, Path], damage: Callable[[Path], None]
+    tiny: tuple[str, Path], damage: Callable[[Path], None]
 ) -> None:
-    study, store = finished
+    study, store = tiny
     before = scores(store)
     steps = len(stages(study, store))
     damage_all(store, damage)
@@ -99,8 +89,8 @@ def test_what_is_damaged_is_made_again(
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
 
 
-def test_a_run_says_what_is_made_again(finished: tuple[str, Path], prefect: dict[str, str]) -> None:
-    study, store = finished
+def test_a_run_says_what_is_made_again(tiny: tuple[str, Path], prefect: dict[str, str]) -> None:
+    study, store = tiny
     before, places = scores(store), damage_all(store, flip)
     run = papa("run", study, "--store", str(store), more=prefect)
     assert run.code == 0, run.err
@@ -112,9 +102,9 @@ def test_a_run_says_what_is_made_again(finished: tuple[str, Path], prefect: dict
 
 @pytest.mark.parametrize("damage", [flip, empty, foreign, Path.unlink])
 def test_so_are_steps_whose_metadata_are_damaged(
-    finished: tuple[str, Path], damage: Callable[[Path], None]
+    tiny: tuple[str, Path], damage: Callable[[Path], None]
 ) -> None:
-    study, store = finished
+    study, store = tiny
     before = scores(store)
     for stage in STAGES:
         damage(newest(store, stage) / METADATA)
@@ -124,8 +114,8 @@ def test_so_are_steps_whose_metadata_are_damaged(
     pandas.testing.assert_frame_equal(scores(store), before)
 
 
-def test_results_are_restored_from_their_artifact(finished: tuple[str, Path]) -> None:
-    study, store = finished
+def test_results_are_restored_from_their_artifact(tiny: tuple[str, Path]) -> None:
+    study, store = tiny
     folder = store / "studies" / "small"
     sound = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in ("summary.csv", "report.md", "study.yaml"):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pandas
 import pytest
 
 from papa.descriptions.seen import ATTENTIONS
-from tests.finished import finish_study
-from tests.flows.conftest import SMALL, said, words, write_study
+from tests.flows.conftest import said, words
 
 ENCODER = "embedded/all-MiniLM-L6-v2"
 TREE = "".join(
@@ -31,9 +31,8 @@ def test_tables_are_printed_and_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-def test_a_study_is_described_by_its_own_average(tmp_path: Path) -> None:
-    study, store = write_study(tmp_path, SMALL | {"fractions": [1, 0.5]}), tmp_path / "store"
-    finish_study(study, store)
+def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_path: Path) -> None:
+    study, store = tiny[0], shutil.copytree(tiny[1], tmp_path / "store")
     given = ["--store", str(store), "--limit", "20"]
     page, trees = store / "studies" / "small" / "report.html", tmp_path / "one.conllu"
     assert "What heads do" not in page.read_text()

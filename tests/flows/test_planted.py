@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.finished import finish_study
-from tests.flows.conftest import environment, papa, write_study
-from tests.flows.test_damage import TINY, scores
+from tests.flows.conftest import environment, papa
+from tests.flows.test_damage import scores
 
 pytestmark = pytest.mark.server
 
@@ -64,15 +63,6 @@ def plant(store: Path, serializer: str, results: list[str]) -> None:
         path.write_text(json.dumps({"metadata": metadata, "result": result}))
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The path of a study that is finished, and its store."""
-    folder = tmp_path_factory.mktemp("planted")
-    study, store = write_study(folder, TINY), folder / "store"
-    finish_study(study, store, tracked=True)
-    return study, store
-
-
 def finish_again(study: str, store: Path, prefect: dict[str, str]) -> None:
     """Run a study from whose store the results are gone."""
     for folder in (
@@ -86,10 +76,10 @@ def finish_again(study: str, store: Path, prefect: dict[str, str]) -> None:
 
 
 def test_no_pickle_in_a_store_is_read(
-    finished: tuple[str, Path], prefect: dict[str, str], tmp_path: Path
+    tiny: tuple[str, Path], prefect: dict[str, str], tmp_path: Path
 ) -> None:
     """The control has Prefect read the same records, which do create the file."""
-    (study, store), fired = finished, tmp_path / "fired"
+    (study, store), fired = tiny, tmp_path / "fired"
     before = scores(store)
     plant(store, "pickle", [base64.encodebytes(pickle.dumps(Fires(fired))).decode()])
     finish_again(study, store, prefect)
@@ -103,11 +93,9 @@ def test_no_pickle_in_a_store_is_read(
     assert fired.exists()
 
 
-def test_no_record_says_what_a_step_found(
-    finished: tuple[str, Path], prefect: dict[str, str]
-) -> None:
+def test_no_record_says_what_a_step_found(tiny: tuple[str, Path], prefect: dict[str, str]) -> None:
     """Each names the artifact of another probe, or none at all."""
-    study, store = finished
+    study, store = tiny
     before = scores(store)
     probes = sorted((store / "artifacts" / "probe").iterdir())
     assert len(probes) > 1
@@ -121,13 +109,11 @@ def test_no_record_says_what_a_step_found(
     assert scores(store).equals(before)
 
 
-def test_no_setting_of_prefect_comes_from_a_store(
-    finished: tuple[str, Path], tmp_path: Path
-) -> None:
+def test_no_setting_of_prefect_comes_from_a_store(tiny: tuple[str, Path], tmp_path: Path) -> None:
     """Neither a logging configuration, which calls whatever it names, nor a profile that points to
     one; neither to the study nor to its own server.
     """
-    (study, store), fired, elsewhere = finished, tmp_path / "fired", tmp_path / "elsewhere.yml"
+    (study, store), fired, elsewhere = tiny, tmp_path / "fired", tmp_path / "elsewhere.yml"
     logging = {
         "version": 1,
         "handlers": {"it": {"()": "subprocess.Popen", "args": ["touch", str(fired)]}},

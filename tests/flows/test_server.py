@@ -1,5 +1,5 @@
-"""The server that ``papa ui`` runs is found by what it wrote; one that was not used makes a
-template.
+"""The server that ``papa ui`` runs is found by what it wrote; the database of one that was killed
+too early is made anew, and of one that was not used a template; what engines print.
 """
 
 from __future__ import annotations
@@ -7,15 +7,20 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from flows.environment import quiet_engines
-from flows.server import running_server, start_own_server, use_server
+from flows.server import prepare_database, running_server, start_own_server, use_server
 from papa.errors import PapaError
 from papa.processes import Process
 from papa.study.store import Store
@@ -52,52 +57,81 @@ def written(folder: Path, process: object, port: object) -> Store:
     return store
 
 
-def test_a_server_that_answers_is_found(tmp_path: Path, port: int) -> None:
-    assert running_server(written(tmp_path, str(Process.this()), port)) == port
-
-
-def test_an_empty_address_is_none(
+def test_a_server_that_answers_is_found(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = written(tmp_path, str(Process.this()), port)
+    assert running_server(store) == port
     monkeypatch.setenv("PREFECT_API_URL", "")
-    assert use_server(written(tmp_path, str(Process.this()), port)) is None
+    assert use_server(store) is None, "an empty address is none"
     assert os.environ["PREFECT_API_URL"] == f"http://127.0.0.1:{port}/api"
 
 
-def test_where_nothing_is_written_there_is_none(tmp_path: Path) -> None:
-    assert running_server(Store(tmp_path)) is None
+THIS = Process.this()
 
 
-def test_a_process_that_is_gone_is_passed_over(tmp_path: Path, port: int) -> None:
-    this = Process.this()
-    before = Process(this.host, this.pid, this.started + 1)
-    assert running_server(written(tmp_path, str(before), port)) is None
+@pytest.mark.parametrize(
+    "process",
+    [
+        str(replace(THIS, started=THIS.started + 1)),
+        str(replace(THIS, host="elsewhere")),
+        "nonsense",
+        7,
+        None,
+    ],
+    ids=["gone", "on another machine", "text", "number", "nothing"],
+)
+def test_what_does_not_run_here_is_passed_over(tmp_path: Path, process: object, port: int) -> None:
+    assert running_server(written(tmp_path, process, port)) is None
 
 
-def test_another_machine_is_passed_over(tmp_path: Path, port: int) -> None:
-    this = Process.this()
-    assert (
-        running_server(written(tmp_path, str(Process("elsewhere", this.pid, this.started)), port))
-        is None
-    )
-
-
-def test_a_port_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+def test_what_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+    assert running_server(Store(tmp_path / "nothing is written")) is None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        assert running_server(written(tmp_path, str(Process.this()), free.getsockname()[1])) is None
-
-
-def test_a_pipe_is_passed_over(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.prefect.mkdir()
+        port = free.getsockname()[1]
+        assert running_server(written(tmp_path / "closed", str(THIS), port)) is None
+    store = Store(tmp_path / "pipe")
+    store.prefect.mkdir(parents=True)
     os.mkfifo(store.prefect / "server.json")
     assert running_server(store) is None
 
 
-@pytest.mark.parametrize("process", ["nonsense", 7, None])
-def test_what_is_damaged_is_passed_over(tmp_path: Path, process: object, port: int) -> None:
-    assert running_server(written(tmp_path, process, port)) is None
+def test_a_new_database_is_marked_until_it_is_made_and_made_anew_where_it_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "prefect"
+    folder.mkdir()
+    prepare_database(folder / "prefect.db")
+    assert [path.name for path in folder.iterdir()] == ["prefect.db.unmade"]
+    for name in ("prefect.db", "prefect.db-wal", "prefect.db-shm"):
+        (folder / name).write_bytes(b"half of the tables")
+    prepare_database(folder / "prefect.db")
+    assert [path.name for path in folder.iterdir()] == ["prefect.db.unmade"]
+
+
+def test_a_database_that_was_made_stays(tmp_path: Path) -> None:
+    database = tmp_path / "prefect.db"
+    with closing(sqlite3.connect(database)) as made:
+        made.execute("CREATE TABLE flow (id)")
+    content = database.read_bytes()
+    prepare_database(database)
+    assert database.read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["prefect.db"]
+
+
+def test_what_is_no_database_is_said_before_a_server_starts(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.make()
+    store.prefect.mkdir()
+    (store.prefect / "prefect.db").write_bytes(b"garbage" * 1000)
+    for _ in range(2):  # The first one leaves no lock behind.
+        with pytest.raises(
+            PapaError,
+            match=r"prefect\.db is damaged \(file is not a database\): remove it and run again",
+        ):
+            start_own_server(store)
 
 
 @pytest.mark.server
@@ -128,3 +162,21 @@ def test_on_a_full_disk_none_is_started(tmp_path: Path, monkeypatch: pytest.Monk
         fill(disk)
         with pytest.raises(PapaError, match=r"the disk of .*/prefect is full \(0 bytes are free"):
             use_server(Store(tmp_path / "store"))
+
+
+@pytest.mark.server
+def test_a_cut_line_to_prefect_leaves_no_traceback(tmp_path: Path) -> None:
+    source = (
+        "import logging, sys\n"
+        "from flows.environment import prepare_environment\n"
+        "from papa.study.store import Store\n"
+        f"prepare_environment(Store({str(tmp_path / 'store')!r}), verbose=sys.argv[1] == "
+        "'verbose')\n"
+        "import prefect\n"
+        "logging.getLogger('websockets.client').error('keepalive ping failed')\n"
+    )
+    for word, told in (("quiet", False), ("verbose", True)):
+        done = subprocess.run(
+            [sys.executable, "-c", source, word], capture_output=True, text=True, check=True
+        )
+        assert ("keepalive ping failed" in done.stdout + done.stderr) == told

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from papa.processes import Process
 from papa.storage.artifacts import published
 from papa.study.store import Store, announced
-from tests.flows.conftest import SMALL, finish, papa, said, start, words, write_study
+from tests.flows.conftest import SMALL, papa, refusal, said, write_study
 
 LIGHT = {"ray", "mlflow", "prefect", "torch"}
 KEY = "0123456789abcdef" * 4
@@ -17,38 +20,28 @@ KEY = "0123456789abcdef" * 4
 
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("store", "more", "sentence"),
+    ("store", "sentence"),
     [
-        (
-            "s3://papa/x",
-            {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
-            "at http://127.0.0.1:1 cannot be reached",
-        ),
-        ("gs://papa/x", {}, "a package for 'gs://' is not installed"),
-        (
-            "s3:/papa/x",
-            {},
-            "'s3:/papa/x' is no address of a store: give a folder, or a URI such as s3://",
-        ),
+        ("s3://papa/x", "at http://127.0.0.1:1 cannot be reached"),
+        ("gs://papa/x", "a package for 'gs://' is not installed"),
+        ("s3:/papa/x", "is no address of a store: give a folder, or a URI such as s3://"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "plan", "prune"])
 def test_a_store_that_cannot_be_used_is_one_sentence(
-    tmp_path: Path, command: str, store: str, more: dict[str, str], sentence: str
+    tmp_path: Path, command: str, store: str, sentence: str
 ) -> None:
-    keys = {
+    more = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "AWS_ACCESS_KEY_ID": "a",
         "AWS_SECRET_ACCESS_KEY": "b",
         "PAPA_CACHE": str(tmp_path / "cache"),
     }
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
-    with start(command, *study, "--store", store, more={**keys, **more}) as process:
-        finished = finish(process)
-    assert finished.code == 1
-    (line,) = words(finished)
-    assert line.startswith("error: ")
-    assert sentence in line
-    assert not finished.imported & LIGHT
+    finished = (papa if command == "run" else said)(command, *study, "--store", store, more=more)
+    assert sentence in refusal(finished)
+    if command == "run":
+        assert not finished.imported & LIGHT
 
 
 @pytest.fixture
@@ -81,21 +74,44 @@ def test_prune_shows_and_deletes_only_when_asked(store: Store) -> None:
 def test_nothing_is_deleted_while_a_study_runs(store: Store) -> None:
     with announced(store, str(Process.this())):
         shown, refused = (
-            said("prune", "--store", store.address),
-            said("prune", "--store", store.address, "--delete"),
+            said("prune", "--store", store.address, *more) for more in ([], ["--delete"])
         )
     assert "A study uses the store (process" in shown.out
-    assert refused.code == 1
-    (line,) = words(refused)
-    assert "so nothing was deleted: run again when it ended" in line
+    assert "so nothing was deleted: run again when it ended" in refusal(refused)
     assert store.holds("probe", KEY)
 
 
-def test_a_study_whose_process_is_gone_does_not_hold_the_store(store: Store) -> None:
-    this = Process.this()
-    with announced(store, str(Process(this.host, this.pid, this.started + 1))):
-        assert said("prune", "--store", store.address, "--delete").code == 0
+def words_of(store: Store, process: str, days_ago: float) -> Path:
+    """What a process left that said so many days ago that it uses the store."""
+    place, moment = Path(store.runs) / process, time.time() - days_ago * 24 * 3600
+    store.backend.touch(f"runs/{process}")
+    os.utime(place, (moment, moment))
+    return place
+
+
+@pytest.mark.parametrize("days_ago", [0, 2, 30 * 365])
+def test_what_a_killed_process_said_goes_however_long_ago(store: Store, days_ago: float) -> None:
+    # Its id was used again, by this process.
+    place = words_of(store, str(replace(Process.this(), started=1)), days_ago)
+    deleted = said("prune", "--store", store.address, "--delete")
+    assert deleted.code == 0
+    assert "its process was killed" in deleted.out
+    assert not place.exists()
     assert not store.holds("probe", KEY)
+
+
+def test_another_machine_is_believed_for_a_day(store: Store) -> None:
+    place = words_of(store, "elsewhere:1:2", 0.5)
+    left = store.scratch / "papa-ray-abc"
+    left.mkdir(parents=True)
+    refused = said("prune", "--store", store.address, "--delete")
+    assert "(process 1 on elsewhere, last heard of" in refusal(refused)
+    assert place.exists()
+    assert left.exists()
+    words_of(store, "elsewhere:1:2", 2)
+    assert said("prune", "--store", store.address, "--delete").code == 0
+    assert not place.exists()
+    assert not left.exists()
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -104,31 +120,19 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.server
 def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
-    for name in (
-        "scratch/thesis/chapter.txt",
-        "artifacts/photos/2020/a.jpg",
-        "locks/poetry.lock",
-        "runs/notes",
-    ):
+    photo = "artifacts/photos/2020/a.jpg"
+    for name in ("scratch/thesis/chapter.txt", photo, "locks/poetry.lock", "runs/notes"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("mine")
+    study = write_study(tmp_path / "runs", SMALL)
     before = everything(tmp_path)
     for more in ([], ["--delete"]):
-        finished = said("prune", "--store", str(tmp_path), *more)
-        assert finished.code == 1
-        (line,) = words(finished)
-        assert (
-            "does not say that it is a PAPA store (papa-store.json is missing), so nothing was "
-            "touched" in line
-        )
-    refused = papa("run", write_study(tmp_path / "runs", SMALL), "--store", str(tmp_path))
-    assert refused.code == 1
-    (line,) = words(refused)
-    assert (
-        "holds other things and no PAPA store (papa-store.json is missing): give a new or empty "
-        "folder" in line
-    )
-    (tmp_path / "runs" / "study.yaml").unlink()
+        line = refusal(said("prune", "--store", str(tmp_path), *more))
+        assert "does not say that it is a PAPA store (papa-store.json is missing)" in line
+        assert "so nothing was touched" in line
+    line = refusal(papa("run", study, "--store", str(tmp_path)))
+    assert "holds other things and no PAPA store (papa-store.json is missing)" in line
+    assert ": give a new or empty folder" in line
     assert everything(tmp_path) == before
 
 
@@ -161,8 +165,6 @@ def test_what_is_deleted_was_listed_and_nothing_else_goes(store: Store) -> None:
 
 
 def test_there_is_no_store_to_prune(tmp_path: Path) -> None:
-    finished = said("prune", "--store", str(tmp_path / "none"))
-    assert finished.code == 1
-    assert words(finished) == [
-        f"error: there is no store at {tmp_path / 'none'}: give another folder with --store"
-    ]
+    none = tmp_path / "none"
+    told = refusal(said("prune", "--store", str(none)))
+    assert told == f"error: there is no store at {none}: give another folder with --store"
