@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -147,6 +149,31 @@ def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:
     path = folder / name
     path.write_text(write_yaml(study))
     return str(path)
+
+
+def rows_in(
+    folder: Path, name: str, train: list[Any], validation: list[Any] | None = None
+) -> dict[str, Any]:
+    """Rows as files; returns their source."""
+    source = {"kind": "files"}
+    for split, content in {"train": train, "validation": validation or train}.items():
+        source[split] = f"{name}-{split}.jsonl"
+        (folder / source[split]).write_text("".join(json.dumps(row) + "\n" for row in content))
+    return source
+
+
+def task_on(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
+    """A task on such rows, which have a text and a label."""
+    return {
+        "name": name,
+        "kind": "text",
+        "source": source,
+        "columns": {"text": "text", "label": "label"},
+        "metric": "accuracy",
+        "slots": 32,
+        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
+        **others,
+    }
 
 
 @contextmanager

@@ -26,9 +26,17 @@ from papa.spec.file import load_study
 from papa.storage.metadata import sha256_of_file
 from papa.storage.remembered import remember, status_of
 from papa.study.store import Store
-from tests.flows.conftest import SMALL, environment, papa, said, words, write_study
+from tests.flows.conftest import (
+    SMALL,
+    environment,
+    papa,
+    rows_in,
+    said,
+    task_on,
+    words,
+    write_study,
+)
 
-LIGHT = {"ray", "mlflow", "prefect"}
 NOWHERE = {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"}
 GOOD = [{"text": f"text number {row}", "label": row % 2} for row in range(20)]
 WORDS = {
@@ -39,44 +47,20 @@ WORDS = {
 TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
 
 
-def write(
-    folder: Path, name: str, train: list[Any], validation: list[Any] | None = None
-) -> dict[str, Any]:
-    """Rows as files; returns their source."""
-    source = {"kind": "files"}
-    for split, content in {"train": train, "validation": validation or train}.items():
-        source[split] = f"{name}-{split}.jsonl"
-        (folder / source[split]).write_text("".join(json.dumps(row) + "\n" for row in content))
-    return source
-
-
-def task(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "kind": "text",
-        "source": source,
-        "columns": {"text": "text", "label": "label"},
-        "metric": "accuracy",
-        "slots": 32,
-        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
-        **others,
-    }
-
-
 @pytest.fixture
 def seven(tmp_path: Path) -> str:
     """A study with seven faults, and one task without."""
-    three = [{**row, "label": place % 3} for place, row in enumerate(GOOD)]
+
+    def task(name: str, *splits: list[Any], **others: Any) -> dict[str, Any]:
+        return task_on(name, rows_in(tmp_path, name, *splits), **others)
+
     tasks = [
-        *SMALL["tasks"],
-        task("gone", NOWHERE),
-        task(
-            "columns", write(tmp_path, "columns", GOOD), columns={"text": "txet", "label": "label"}
-        ),
-        task("three", write(tmp_path, "three", three), metric="f1"),
-        task("unseen", write(tmp_path, "unseen", GOOD, [*GOOD, {"text": "x", "label": 7}])),
-        task("tags", write(tmp_path, "tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}]), **WORDS),
-        task("long", write(tmp_path, "long", GOOD), slots=1024),
+        *with_a_missing_one(),
+        task("columns", GOOD, columns={"text": "txet", "label": "label"}),
+        task("three", [{**row, "label": place % 3} for place, row in enumerate(GOOD)], metric="f1"),
+        task("unseen", GOOD, [*GOOD, {"text": "x", "label": 7}]),
+        task("tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}], **WORDS),
+        task("long", GOOD, slots=1024),
     ]
     encoders = [*SMALL["encoders"], "./nowhere"]
     return write_study(tmp_path, SMALL | {"tasks": tasks, "encoders": encoders})
@@ -109,27 +93,13 @@ def test_seven_faults_are_seven_sentences(command: str, seven: str, tmp_path: Pa
     assert not (tmp_path / "store" / "artifacts").exists()
 
 
-@pytest.mark.server
-def test_a_good_study_is_ready(tmp_path: Path) -> None:
-    finished = papa("check", write_study(tmp_path, SMALL), "--store", str(tmp_path / "store"))
-    assert finished.code == 0, finished.err
-    assert finished.out.splitlines()[-1] == "ready"
-    for shown in ("6 × 12", "512", "64", "48", "negative, positive"):
-        assert shown in finished.out
-    assert not finished.imported & LIGHT
-    assert not (tmp_path / "store").exists()
-
-
 def test_weights_that_changed_without_a_trace_are_found_before_a_run(tmp_path: Path) -> None:
     folder, other = (
         Path(shutil.copytree(embedded_folder(), tmp_path / name)) for name in ("encoder", "other")
     )
-    weights = load_file(other / "model.safetensors")
-    save_file(
-        {name: 2 * tensor for name, tensor in weights.items()},
-        other / "model.safetensors",
-        {"format": "pt"},
-    )
+    file = other / "model.safetensors"
+    doubled = {name: 2 * tensor for name, tensor in load_file(file).items()}
+    save_file(doubled, file, {"format": "pt"})
     spec, store = study(tmp_path, encoders=[str(folder)]), Store(tmp_path / "store")
     check_study(spec, store)
     check_study(study(tmp_path, encoders=[str(other)]), store)
@@ -144,7 +114,7 @@ def test_weights_that_changed_without_a_trace_are_found_before_a_run(tmp_path: P
 
 
 def with_a_missing_one() -> list[Any]:
-    return [*SMALL["tasks"], task("gone", NOWHERE)]
+    return [*SMALL["tasks"], task_on("gone", NOWHERE)]
 
 
 def refused(folder: Path, **changes: Any) -> tuple[str, ...]:
@@ -161,7 +131,7 @@ def study(folder: Path, **changes: Any) -> StudySpec:
 def test_both_columns_are_told_and_the_nearest_is_first(tmp_path: Path) -> None:
     rows = [{"sentence": "x", "label": 0, "id": "a"}, {"sentence": "y", "label": 1, "id": "b"}]
     columns = {"text": "sentense", "label": "lable"}
-    both = refused(tmp_path, tasks=[task("t", write(tmp_path, "rows", rows), columns=columns)])
+    both = refused(tmp_path, tasks=[task_on("t", rows_in(tmp_path, "rows", rows), columns=columns)])
     assert [problem.partition(": no column ")[2] for problem in both] == [
         "'sentense' (found: sentence, label, id): set the task's columns to fit it",
         "'lable' (found: label, sentence, id): set the task's columns to fit it",
@@ -169,18 +139,18 @@ def test_both_columns_are_told_and_the_nearest_is_first(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_damaged_in_its_middle_is_told(tmp_path: Path) -> None:
-    source = write(tmp_path, "rows", GOOD * 50)
+    source = rows_in(tmp_path, "rows", GOOD * 50)
     path = tmp_path / source["train"]
     path.write_text(path.read_text().replace('"label": 1}', '"label": ', 1))
-    (only,) = refused(tmp_path, tasks=[task("t", source)])
+    (only,) = refused(tmp_path, tasks=[task_on("t", source)])
     assert only.startswith("tasks.0 (t): ")
     assert "line 2 is not JSON" in only
 
 
 def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
-    corpus = task("other", NOWHERE)
+    corpus = task_on("other", NOWHERE)
     constants = [{"kind": "average", "corpus": corpus}]
-    tasks = [task(name, write(tmp_path, name, GOOD)) for name in ("first", "second")]
+    tasks = [task_on(name, rows_in(tmp_path, name, GOOD)) for name in ("first", "second")]
     (only,) = refused(tmp_path, constants=constants, tasks=tasks)
     assert only.startswith("constants.0.corpus (other): there is no file at")
 
@@ -204,8 +174,8 @@ def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
 def test_labels_are_read(
     tmp_path: Path, texts: object, labels: tuple[Any, ...], changes: dict[str, Any], sentence: str
 ) -> None:
-    source = write(tmp_path, "rows", [{"text": texts, "label": label} for label in labels])
-    (only,) = refused(tmp_path, tasks=[task("t", source, **changes)])
+    source = rows_in(tmp_path, "rows", [{"text": texts, "label": label} for label in labels])
+    (only,) = refused(tmp_path, tasks=[task_on("t", source, **changes)])
     assert only.startswith("tasks.0 (t): ")
     assert sentence in only
 
@@ -225,9 +195,9 @@ def test_bfloat16_on_a_cpu_without_it_is_told_with_the_rest(
 
 
 def test_what_the_file_has_wrong_is_told_with_what_is_not_there(tmp_path: Path) -> None:
-    odd = task("odd", {"kind": "files", "train": "no.csv", "validation": "no.csv"}, slots=33)
+    odd = task_on("odd", {"kind": "files", "train": "no.csv", "validation": "no.csv"}, slots=33)
     odd["probe"] = {"batch_size": 16, "epochs": 0, "color": "red"}
-    tasks = ["reviws", task("gone", NOWHERE), odd, *SMALL["tasks"]]
+    tasks = ["reviws", task_on("gone", NOWHERE), odd, *SMALL["tasks"]]
     path = write_study(
         tmp_path,
         SMALL | {"encoders": ["./no-folder"], "tasks": tasks, "seeds": "none", "name": "?"},
@@ -253,14 +223,11 @@ def test_what_the_file_has_wrong_is_told_with_what_is_not_there(tmp_path: Path) 
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("command", ["check", "run"])
-def test_a_limit_of_file_sizes_is_one_sentence(tmp_path: Path, command: str) -> None:
+def test_a_limit_of_file_sizes_is_one_sentence(tmp_path: Path) -> None:
     program = 'ulimit -f 200; exec "$0" -c "from flows.cli import app; app()" "$@"'
-    limited = ["bash", "-c", program, sys.executable]
-    arguments = [command, write_study(tmp_path, SMALL), "--store", str(tmp_path / "store")]
-    finished = subprocess.run(
-        [*limited, *arguments], capture_output=True, text=True, env=environment()
-    )
+    arguments = ("run", write_study(tmp_path, SMALL), "--store", str(tmp_path / "store"))
+    command = ["bash", "-c", program, sys.executable, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, env=environment())
     assert finished.returncode == 1
     (line,) = finished.stderr.splitlines()
     assert line.startswith("error: a file may have 204,800 bytes at most here (ulimit -f)")

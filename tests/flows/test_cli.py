@@ -104,10 +104,14 @@ def test_shells_complete_commands() -> None:
 
 
 @pytest.mark.server
-def test_a_plan_computes_nothing(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    finished = papa("plan", write_study(tmp_path, SMALL), "--store", str(store))
-    assert finished.code == 0
-    assert re.search(r"\b0 of (\d+) steps are cached; \1 would run", finished.out)
-    assert not finished.imported & LIGHT
+def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
+    study, store = write_study(tmp_path, SMALL), tmp_path / "store"
+    plan, check = (papa(command, study, "--store", str(store)) for command in ("plan", "check"))
+    for finished in (plan, check):
+        assert finished.code == 0, finished.err
+        assert not finished.imported & LIGHT
+    assert re.search(r"\b0 of (\d+) steps are cached; \1 would run", plan.out)
+    assert check.out.splitlines()[-1] == "ready"
+    for shown in ("6 × 12", "512", "64", "48", "negative, positive"):
+        assert shown in check.out
     assert not store.exists()

@@ -112,10 +112,6 @@ def own_store(first: Finished, store: Path, tmp_path: Path) -> Path:
     return shutil.copytree(store, tmp_path / "store")
 
 
-def test_the_report_is_written_on_a_worker(first: Finished) -> None:
-    assert not first.imported & {"vl_convert", "sklearn"}
-
-
 def test_results_hold_every_cell(first: Finished, store: Path) -> None:
     folder = store / "studies" / "small"
     names = ("results.parquet", "summary.csv", "scores.png", "scores.svg", "report.md")
@@ -159,23 +155,16 @@ def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None
         assert f"always '{answer}' scores" in text
 
 
-def test_shared_points_are_computed_once(first: Finished, store: Path) -> None:
-    assert len(artifacts(store, "probe")) == 4, "1, 0, and 1/2 in two orders"
-
-
-def test_the_resolved_specification_is_kept(first: Finished, store: Path) -> None:
+def test_a_run_leaves_what_was_asked_and_tells_where_things_lie(
+    first: Finished, store: Path
+) -> None:
+    assert len(artifacts(store, "probe")) == 4, "1, 0, and 1/2 in two orders share points"
     kept = yaml.safe_load((store / "studies" / "small" / "study.yaml").read_text())
-    assert kept["tasks"][0]["metric"] == "accuracy"
-    assert kept["tasks"][0]["train_rows"] == 64
-
-
-def test_the_end_tells_where_things_lie(first: Finished, store: Path) -> None:
-    for told in (
-        str(store / "studies" / "small" / "report.html"),
-        "scores.png",
-        str(store / "mlflow.db"),
-    ):
+    assert (kept["tasks"][0]["metric"], kept["tasks"][0]["train_rows"]) == ("accuracy", 64)
+    page, database = store / "studies" / "small" / "report.html", store / "mlflow.db"
+    for told in (str(page), "scores.png", str(database)):
         assert told in first.out
+    assert not first.imported & {"vl_convert", "sklearn"}, "the report is written on a worker"
 
 
 def test_repeated_everything_is_cached_and_no_engine_works(second: Again, store: Path) -> None:
@@ -286,7 +275,7 @@ def test_a_deleted_artifact_is_made_again_and_nothing_else(own_store: Path, stud
     assert [name for name in after if after[name] != before[name]] == [gone]
 
 
-def test_the_flow_run_names_the_study_and_its_process(second: Again) -> None:
+def test_prefect_knows_the_study_and_its_process(second: Again) -> None:
     run = second.run
     assert run.name == "small"
     driver = next(tag.removeprefix("driver=") for tag in run.tags if tag.startswith("driver="))
@@ -294,11 +283,8 @@ def test_the_flow_run_names_the_study_and_its_process(second: Again) -> None:
     assert process is not None
     assert process.here
     assert process.gone
-
-
-def test_no_heartbeats_go_to_a_server_that_ends_with_the_study(second: Again) -> None:
-    events = second.run.events
-    assert (events["heartbeat"], events["Running"]) == (0, 1)
+    events = run.events
+    assert (events["heartbeat"], events["Running"]) == (0, 1), "its server ends with the study"
 
 
 def test_the_deployed_flow_needs_its_parameters_alone(
