@@ -87,7 +87,7 @@ class StudyProgress:
                 self._study = self._bars.add_task(_STUDY, total=1.0, left="")
 
     @contextmanager
-    def running(self, name: str, flops: float) -> Iterator[ReportProgress]:
+    def running(self, name: str) -> Iterator[ReportProgress]:
         """While the block runs, the step ``name`` is in progress; it is shown once a worker has
         started it.
         """

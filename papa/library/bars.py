@@ -30,7 +30,7 @@ class Bars:
 
     shown: bool
 
-    def running(self, name: str, flops: float) -> AbstractContextManager[Progress]:
+    def running(self, name: str) -> AbstractContextManager[Progress]:
         """A bar while the block runs."""
         return bar(name, self.shown)
 

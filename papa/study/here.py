@@ -53,7 +53,7 @@ def _make(step: Step, session: Session, damage: DamagedError | None) -> None:
         if not step.is_complete(store):
             if unsound := step.clear(store):
                 session.reporter.damaged(step.name, unsound.what)
-            with session.reporter.running(step.name, step.flops) as progress:
+            with session.reporter.running(step.name) as progress:
                 step.run(session, progress)
 
 

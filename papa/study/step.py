@@ -290,7 +290,7 @@ def identity(encoder: EncoderReference) -> dict[str, Any]:
 class Reporter(Protocol):
     """Receives the state of steps."""
 
-    def running(self, name: str, flops: float) -> AbstractContextManager[Progress]:
+    def running(self, name: str) -> AbstractContextManager[Progress]:
         """The step ``name`` runs while the block does; yields the callback for its progress."""
 
     def waits(self, name: str) -> None:

@@ -24,6 +24,16 @@ from tests.hub.conftest import environment_of
 from tests.hub.server import TOKEN, Hub
 from tests.storage.conftest import disk  # noqa: F401
 
+METADATA = """Metadata-Version: 2.1
+Name: papa-attention
+Version: 7
+Requires-Python: >=3.9
+Requires-Dist: numpy<1
+Requires-Dist: psutil>=1
+Requires-Dist: there-is-no-such-package>=2
+Requires-Dist: absent-too; extra == 's3'
+Requires-Dist: no-such-engine; extra == 'studies'
+"""
 PASSWORD = "aPasswordThatNobodyMayRead"
 
 
@@ -48,14 +58,8 @@ def closed() -> Iterator[int]:
 def test_a_machine_on_which_studies_can_run(
     tmp_path: Path, hub: dict[str, str], prefect: dict[str, str]
 ) -> None:
-    asked = {
-        **hub,
-        **prefect,
-        "HF_TOKEN": TOKEN,
-        "PREFECT_API_AUTH_STRING": f"papa:{PASSWORD}",
-        "COLUMNS": "80",
-    }
-    store = tmp_path / "store"
+    secrets = {"HF_TOKEN": TOKEN, "PREFECT_API_AUTH_STRING": f"papa:{PASSWORD}"}
+    store, asked = tmp_path / "store", {**hub, **prefect, **secrets, "COLUMNS": "80"}
     finished = papa("doctor", "--store", str(store), more=asked)
     assert finished.code == 0, finished.err
     assert max(map(len, finished.out.splitlines())) <= 80
@@ -85,28 +89,18 @@ def test_a_machine_on_which_studies_cannot_run(
         "MLFLOW_TRACKING_URI": f"http://papa:{PASSWORD}@127.0.0.1:{closed}",
     }
     address = f"127.0.0.1:{closed}"
-    finished = papa(
-        "doctor",
-        "--json",
-        "--store",
-        str(tmp_path / "file" / "store"),
-        "--ray-address",
-        address,
-        more=asked,
-    )
+    where = ("--store", str(tmp_path / "file" / "store"), "--ray-address", address)
+    finished = papa("doctor", "--json", *where, more=asked)
     assert finished.code == 1, finished.err
     found = json.loads(finished.out)
     assert not found["usable"]
     by_name = {one["what"]: one for one in found["findings"]}
-    states = {what: (one["state"], one["broken"]) for what, one in by_name.items()}
-    assert states["hub"] == ("refused", False)
-    assert states["Prefect"] == ("not reachable", True)
-    assert states["MLflow"] == ("not reachable", True)
-    assert states["Ray"] == ("not reachable", True)
-    assert states["store's disk"] == ("unusable", True)
-    assert states["torch"] == ("ok", False)
-    for what in ("hub", "Prefect", "MLflow", "Ray", "store's disk"):
-        assert by_name[what]["advice"], what
+    services = dict.fromkeys(("Prefect", "MLflow", "Ray"), ("not reachable", True))
+    wrong = {"hub": ("refused", False), "store's disk": ("unusable", True), **services}
+    for what, expected in {**wrong, "torch": ("ok", False)}.items():
+        one = by_name[what]
+        assert (one["state"], one["broken"]) == expected, what
+        assert bool(one["advice"]) == (what in wrong), what
     assert PASSWORD not in finished.out + finished.err
     assert "hf_another" not in finished.out + finished.err
 
@@ -116,22 +110,7 @@ def test_packages_are_held_to_the_distributions_own_metadata(
 ) -> None:
     own = tmp_path / "papa_attention-7.dist-info"
     own.mkdir()
-    wanted = (
-        "numpy<1",
-        "psutil>=1",
-        "there-is-no-such-package>=2",
-        "absent-too; extra == 's3'",
-        "no-such-engine; extra == 'studies'",
-    )
-    lines = [
-        "Metadata-Version: 2.1",
-        "Name: papa-attention",
-        "Version: 7",
-        "Requires-Python: >=3.9",
-    ]
-    (own / "METADATA").write_text(
-        "\n".join([*lines, *(f"Requires-Dist: {one}" for one in wanted)]) + "\n"
-    )
+    (own / "METADATA").write_text(METADATA)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     listed = installed()
     assert listed[-1].advice == "pip install 'papa-attention[studies]'"
@@ -145,12 +124,22 @@ def test_packages_are_held_to_the_distributions_own_metadata(
     }
 
 
-def test_a_folder_with_other_things_is_no_store(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").touch()
-    found = surroundings._store(Store(tmp_path))
-    assert (found.state, found.broken) == ("refused", True)
-    assert "holds other things and no PAPA store" in found.found
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
+def test_what_lies_on_this_machine_is_no_store(tmp_path: Path) -> None:
+    for name in ("other", "pipe"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    # Opened for reading, it would wait for who writes.
+    os.mkfifo(tmp_path / "pipe" / "papa-store.json")
+    for name, sentence in {
+        "other": "holds other things and no PAPA store",
+        "pipe": "papa-store.json cannot be read (it is no file)",
+    }.items():
+        before = [path.name for path in (tmp_path / name).iterdir()]
+        found = surroundings._store(Store(tmp_path / name))
+        assert (found.state, found.broken) == ("refused", True)
+        assert sentence in found.found
+        assert "network" not in found.advice
+        assert [path.name for path in (tmp_path / name).iterdir()] == before
     Store(tmp_path / "new").make()
     assert surroundings._store(Store(tmp_path / "new")).state == "ok"
 
@@ -168,15 +157,6 @@ def test_who_never_answers_costs_no_more_than_the_patience(monkeypatch: pytest.M
         found = surroundings._asked("service", "there", ask, broken=True)
     assert (found.state, found.broken) == ("not reachable", True)
     assert "no answer within 0.2 seconds" in found.found
-
-
-def test_no_network_is_blamed_for_what_lies_on_this_machine(tmp_path: Path) -> None:
-    # Opened for reading, it would wait for who writes.
-    os.mkfifo(tmp_path / "papa-store.json")
-    found = surroundings._store(Store(tmp_path))
-    assert (found.state, found.broken) == ("refused", True)
-    assert "papa-store.json cannot be read (it is no file)" in found.found
-    assert "network" not in found.advice
 
 
 def test_what_a_limited_action_returns_and_raises_arrives() -> None:

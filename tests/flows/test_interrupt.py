@@ -46,9 +46,7 @@ def interrupted(arguments: tuple[str, ...], line: str, number: int) -> tuple[int
         os.kill(process.pid, number)
         said = process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert len(children) >= 3, "Prefect's server, Ray and its workers run below the command"
-    left = [
-        pid for pid, started in children.items() if started is not None and start_of(pid) == started
-    ]
+    left = [pid for pid, started in children.items() if started and start_of(pid) == started]
     assert not left, "every process below it ended with it"
     return process.returncode, said
 
@@ -61,9 +59,8 @@ def test_interrupted_in_every_phase_it_goes_on_to_the_same_scores(tmp_path: Path
         code, said = interrupted(arguments, line, number)
         assert code == 128 + number
         sentence = next(text for text in said.splitlines() if text.startswith("interrupted"))
-        assert (
-            f"steps are kept in {store}; to go on run: papa run {study} --store {store}" in sentence
-        )
+        again = f"papa run {study} --store {store}"
+        assert f"steps are kept in {store}; to go on run: {again}" in sentence
         assert "failed" not in said
         assert "Traceback" not in said
         assert not list((store / "scratch").glob("papa-ray-*"))
@@ -75,11 +72,9 @@ def test_interrupted_in_every_phase_it_goes_on_to_the_same_scores(tmp_path: Path
     assert papa(*arguments).code == 0
     other = tmp_path / "undisturbed"
     finish_study(study, other)
-    scores = [
-        pandas.read_parquet(place / "studies" / "small" / "results.parquet")
-        for place in (store, other)
-    ]
-    assert scores[0]["score"].tolist() == scores[1]["score"].tolist()
+    results = Path("studies") / "small" / "results.parquet"
+    scores, undisturbed = (pandas.read_parquet(place / results) for place in (store, other))
+    assert scores["score"].tolist() == undisturbed["score"].tolist()
     assert mlflow_states(store) == {key: {"FINISHED"} for key in ("parent", "cell", "curve")}
     runs = own_flow_runs(store)
     assert [run.state for run in runs] == ["Crashed", "Crashed", "Crashed", "Completed"]

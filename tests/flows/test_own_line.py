@@ -91,7 +91,7 @@ def test_every_column_that_a_head_can_use_is_used(
 ) -> None:
     model = EMBEDDED if classes is None else classifier(tmp_path / "model", classes)
     rows = table(tmp_path, *columns)
-    found = own_study((model,), rows, False, None, ["seeds=[0]"], Store(tmp_path / "store"))
+    found = own_study((model,), rows, False, None, [], Store(tmp_path / "store"))
     assert {task.metric: task.kind for task in found.tasks} == asked
     pairs = [task for task in found.tasks if task.kind != "text"]
     assert all(task.columns.text_pair == "text_pair" for task in pairs)

@@ -5,12 +5,12 @@ a reader.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,22 +39,15 @@ class Fires:
         return Path.touch, (self.file,)
 
 
-def records(store: Path, results: list[str]) -> Iterator[tuple[Path, str]]:
-    """Where Prefect would keep the record of each finished step, and one of ``results``,
-    in turn.
+def plant(store: Path, serializer: str, results: list[str]) -> None:
+    """Prefect's record of every finished step, where it would keep it, with one of ``results``, in
+    turn.
     """
     folder = store / "prefect" / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    places = sorted(
-        place for place in (store / "artifacts").glob("*/*") if not place.name.startswith(".")
-    )
-    for number, place in enumerate(places):
-        yield folder / f"{place.parent.name}-{place.name}", results[number % len(results)]
-
-
-def plant(store: Path, serializer: str, results: list[str]) -> None:
-    """Prefect's record of every finished step."""
-    for path, result in records(store, results):
+    places = sorted((store / "artifacts").glob("*/[!.]*"))
+    for place, result in zip(places, itertools.cycle(results), strict=False):
+        path = folder / f"{place.parent.name}-{place.name}"
         metadata = {
             "storage_key": str(path),
             "serializer": {"type": serializer},
@@ -65,12 +58,8 @@ def plant(store: Path, serializer: str, results: list[str]) -> None:
 
 def finish_again(study: str, store: Path, prefect: dict[str, str]) -> None:
     """Run a study from whose store the results are gone."""
-    for folder in (
-        store / "artifacts" / "aggregate",
-        store / "artifacts" / "track",
-        store / "studies",
-    ):
-        shutil.rmtree(folder)
+    for folder in ("artifacts/aggregate", "artifacts/track", "studies"):
+        shutil.rmtree(store / folder)
     run = papa("run", study, "--store", str(store), more=prefect)
     assert run.code == 0, run.err
 

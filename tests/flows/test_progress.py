@@ -26,7 +26,7 @@ def screen(width: int) -> list[str]:
     )
     progress = StudyProgress(console)
     progress.plan({LONG: 60.0, OTHER: 60.0})
-    with progress.running(LONG, 1.0) as report, progress.running(OTHER, 1.0) as other:
+    with progress.running(LONG) as report, progress.running(OTHER) as other:
         report(1, 2)
         other(1, 4)
         assert progress._bars is not None
@@ -78,7 +78,7 @@ def test_lines_say_no_empty_time() -> None:
     said: list[str] = []
     with StudyProgress(said.append) as progress:
         progress.plan({"probe": 60.0, "track": 0.0})
-        with progress.running("probe", 1.0) as report:
+        with progress.running("probe") as report:
             report(1, 1)
         progress.finished("probe", cached=False)
         assert progress.kept == "1 of 2 steps are kept"

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -27,16 +28,12 @@ pytestmark = pytest.mark.server
 ONE_CELL = SMALL | {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
 
 
+@dataclass(frozen=True)
 class Pages:
-    """A ``papa ui`` that has printed its links.
+    """What a ``papa ui`` printed with its links, and its process."""
 
-    Attributes:
-        printed: what it printed.
-        pid: its process.
-    """
-
-    def __init__(self, printed: str, pid: int) -> None:
-        self.printed, self.pid = printed, pid
+    printed: str
+    pid: int
 
     def link(self, label: str) -> str:
         found = re.search(rf"{label}\s+(http://\S+)", self.printed)
@@ -68,9 +65,8 @@ def pages(store: Path) -> Iterator[Pages]:
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     assert below
-    assert all(start_of(pid) != started for pid, started in below.items()), (
-        "it left a process behind"
-    )
+    left = [pid for pid, started in below.items() if start_of(pid) == started]
+    assert not left, "it left a process behind"
 
 
 def status(link: str) -> int:
@@ -95,16 +91,10 @@ def opens_what_it_says(finished: Finished, server: str) -> str:
     client = MlflowClient(server)
     experiment = client.get_experiment_by_name("small").experiment_id
     chart = next(link for link in links if "/#/metric?" in link)
-    assert all(
-        link.startswith(f"{server}/#/experiments/{experiment}/runs")
-        for link in links
-        if link != chart
-    )
-    (found,) = (
-        re.fullmatch(r".*/runs/(\w+)/artifactPath/(\S+)\?.*", link)
-        for link in links
-        if "/runs/" in link
-    )
+    pages = f"{server}/#/experiments/{experiment}/runs"
+    assert all(link.startswith(pages) for link in links if link != chart)
+    (report,) = (link for link in links if "/runs/" in link)
+    found = re.fullmatch(r".*/runs/(\w+)/artifactPath/(\S+)\?.*", report)
     assert found is not None
     file = f"{server}/get-artifact?run_uuid={found[1]}&path={found[2]}"
     assert status(file) == 200
@@ -125,10 +115,8 @@ def shows_a_line(link: str, folder: Path) -> bool:
     with chromium(folder) as page:
         page.driver.get(link)
         page.wait(lambda: page.all(".scatterlayer .point") or page.all(".barlayer .point"))
-        return (
-            len(page.all(".scatterlayer .point")) == 2
-            and page.all(".scatterlayer path.js-line") != []
-        )
+        line = page.all(".scatterlayer path.js-line")
+        return len(page.all(".scatterlayer .point")) == 2 and line != []
 
 
 def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) -> None:

@@ -33,12 +33,12 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
 
     class Stopping(Told):
         @contextmanager
-        def running(self, name: str, flops: float) -> Iterator[Progress]:
+        def running(self, name: str) -> Iterator[Progress]:
             def progress(done: int, total: int) -> None:
                 if name.startswith("average") and done:
                     raise KeyboardInterrupt
 
-            with super().running(name, flops):
+            with super().running(name):
                 yield progress
 
     with pytest.raises(KeyboardInterrupt):

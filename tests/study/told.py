@@ -17,7 +17,7 @@ class Told:
     damages: list[str] = field(default_factory=list)
 
     @contextmanager
-    def running(self, name: str, flops: float) -> Iterator[Progress]:
+    def running(self, name: str) -> Iterator[Progress]:
         self.ran.append(name)
         yield ignore_progress
 
