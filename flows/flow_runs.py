@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from papa.processes import Process
-from tasks.links import page_link, run_links
+from tasks.shown import page_link, run_links
 
 FLOW = "papa-study"
 TAG = "driver="

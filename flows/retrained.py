@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from papa.attention.replacement import Constants
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
-    from papa.exporting.measuring import Scored
     from papa.exporting.classifier import OwnClassifier, TrainedProbe
+    from papa.exporting.measuring import Scored
     from papa.probes.features import FeatureModel
     from papa.probes.probes import Probe as Module
     from papa.probes.training import SeedScore
