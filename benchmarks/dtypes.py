@@ -17,7 +17,7 @@ from benchmarks.setting import TITLES as TEXTS
 from benchmarks.setting import Setting, encoder, setting
 from benchmarks.stages import SEEDS
 from papa.probes.evaluate import evaluate_cell
-from papa.probes.feature_sources import feature_bytes
+from papa.probes.features import feature_bytes
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision
 from papa.timing import seconds
 

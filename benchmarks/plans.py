@@ -19,8 +19,7 @@ import torch
 from benchmarks.setting import task_entry
 from flows.check import check_study
 from papa.encoders.reference import EMBEDDED
-from papa.library.bars import Bars
-from papa.progress import ignore_progress
+from papa.progress import Bars, ignore_progress
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
 from papa.study.costs import SHARES, one_core

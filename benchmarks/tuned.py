@@ -25,7 +25,7 @@ from papa.corpora.tokens import special_tokens_of
 from papa.encoders.reference import load_tokenizer
 from papa.exporting import InputLayout, export_encoder
 from papa.exporting.placement import ordinary_inputs
-from papa.library.bars import Bars
+from papa.progress import Bars
 from papa.scores.intervals import Interval, Measured, difference, joint
 from papa.scores.metrics import Scored, scored
 from papa.spec.cells import Cell

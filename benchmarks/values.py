@@ -14,10 +14,9 @@ from benchmarks.rows import Row
 from benchmarks.setting import TITLES, encoder, sample
 from benchmarks.stages import average
 from papa.probes.evaluate import build_probe
-from papa.ranking.loss_value import LossValue
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.streamed import scores_by
-from papa.ranking.value import FrozenLosses
+from papa.ranking.value import FrozenLosses, LossValue
 from papa.spec import ExecutionSpec, RankingSpec
 from papa.spec.methods import HEAD_SCORES
 from papa.timing import Comparison, Part, in_turn

@@ -19,8 +19,7 @@ from papa.attention.average import average_split
 from papa.corpora import fingerprint
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EMBEDDED, resolve_encoder
-from papa.library.bars import Bars
-from papa.progress import Progress
+from papa.progress import Bars, Progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, RankingSpec
 from papa.storage.artifacts import remove
 from papa.study.average import Average

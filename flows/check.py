@@ -36,7 +36,7 @@ from papa.errors import (
 from papa.scores.named import loaded
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
-from papa.spec.malformed import MalformedError
+from papa.spec.messages import MalformedError
 from papa.spec.orders import is_label_free, scored_by
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
@@ -308,7 +308,7 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
 
 def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> Iterator[Problem]:
     """Models whose own head cannot serve a task, of those that are downloaded."""
-    from papa.probes.own import check_own
+    from papa.probes.own_model import check_own
 
     for index, task in enumerate(resolved.study.tasks):
         if task.head != "own" or task not in previews:

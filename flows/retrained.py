@@ -83,7 +83,7 @@ def trained_probe(
 
 def _own(of: FinishedCell, step: Own) -> OwnClassifier | None:
     from papa.exporting.classifier import CLASSES, OwnClassifier, OwnHead
-    from papa.probes.own import class_names, load_own, own_class
+    from papa.probes.own_model import class_names, load_own, own_class
     from papa.study.own import read_answers
 
     name, split = own_class(step.task, step.encoder), of.corpus.split("validation")

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     )
     from papa.library.ablating import ablated
     from papa.library.constants import constants
-    from papa.library.decoder import Decoder, load_decoder
     from papa.library.describing import describe
     from papa.library.effects import head_effects
-    from papa.library.encoder import TextEncoder, load_encoder
+    from papa.library.encoder import Decoder, TextEncoder, load_decoder, load_encoder
     from papa.library.fidelity import Fidelity, fidelity
     from papa.library.lambdas import constant_heads, train_lambda, train_own_lambda
     from papa.library.measuring import Measurement, measure
@@ -50,10 +49,9 @@ _PLACES = {
     ),
     "papa.library.ablating": ("ablated",),
     "papa.library.constants": ("constants",),
-    "papa.library.decoder": ("Decoder", "load_decoder"),
     "papa.library.describing": ("describe",),
     "papa.library.effects": ("head_effects",),
-    "papa.library.encoder": ("TextEncoder", "load_encoder"),
+    "papa.library.encoder": ("Decoder", "TextEncoder", "load_decoder", "load_encoder"),
     "papa.library.fidelity": ("Fidelity", "fidelity"),
     "papa.library.lambdas": ("constant_heads", "train_lambda", "train_own_lambda"),
     "papa.library.measuring": ("Measurement", "measure"),

@@ -1,6 +1,10 @@
-"""How work reports how far it is, and how well a probe learns."""
+"""How work reports how far it is, and how well a probe learns; bars in terminals and notebooks."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 Progress = Callable[[int, int], None]
 """Called with (done, total), in units of the caller's choosing."""
@@ -15,3 +19,46 @@ def ignore_progress(done: int, total: int) -> None:
 
 def ignore_epoch(epoch: int, losses: Mapping[int, float]) -> None:
     """Tell nobody of losses."""
+
+
+@contextmanager
+def bar(description: str, shown: bool) -> Iterator[Progress]:
+    """A bar that calls inside the block report to; ``TQDM_DISABLE=1`` hides all of them."""
+    from tqdm.auto import tqdm
+
+    # An argument would win over the variable, so it is only given to hide.
+    with tqdm(desc=description, **({} if shown else {"disable": True})) as meter:
+
+        def report(done: int, total: int) -> None:
+            meter.total = total
+            meter.update(done - meter.n)
+
+        yield report
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A reporter of steps: a bar for each that runs."""
+
+    shown: bool
+
+    def running(self, name: str) -> AbstractContextManager[Progress]:
+        """A bar while the block runs."""
+        return bar(name, self.shown)
+
+    def waits(self, name: str) -> None:
+        """Another process computes the step."""
+        self._say(f"{name}: waits for another run that computes it")
+
+    def again(self, name: str, reason: str) -> None:
+        """Steps run once in this process."""
+
+    def damaged(self, name: str, reason: str) -> None:
+        """What the step had made is made again."""
+        self._say(f"{name}: {reason}: it is made again")
+
+    def _say(self, sentence: str) -> None:
+        from tqdm.auto import tqdm
+
+        if self.shown:
+            tqdm.write(sentence)

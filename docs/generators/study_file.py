@@ -43,7 +43,7 @@ from papa.spec import (
 )
 from papa.spec.messages import AS_THE_AUTHORS_RAN
 from papa.spec.orders import HEAD_ORDERS
-from papa.spec.task import METRICS_OF_KINDS, OWN_METRICS_OF_KINDS
+from papa.spec.task import KINDS
 
 EXAMPLES = Path(__file__).with_name("every_key.yaml")
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -311,9 +311,7 @@ def columns_page() -> str:
     lines += ["| Metric | A score is | Kinds of tasks |", "| --- | --- | --- |"]
     for metric, meaning in MEANINGS.items():
         kinds = _names(
-            kind
-            for kind, metrics in METRICS_OF_KINDS.items()
-            if metric in metrics or metric in OWN_METRICS_OF_KINDS[kind]
+            kind for kind, known in KINDS.items() if metric in (*known.metrics, *known.own_metrics)
         )
         lines.append(_row(f"`{metric}`", _prose(meaning), kinds))
     return "\n".join(lines)

@@ -18,8 +18,7 @@ from papa.attention.product import at_slots, constant_product
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
-from papa.spec.controls import CONTROLS
-from papa.spec.derived import DERIVED, Averages
+from papa.spec.kinds import CONTROLS, DERIVED, Averages
 from papa.storage.artifacts import Address, check_form, published, reading, verify
 
 FILE = "constants.safetensors"
@@ -166,7 +165,7 @@ class ConstantMatrices:
 def control(
     kind: ConstantsKind, layers: int, heads: int, slots: int, **parameters: int
 ) -> ConstantMatrices:
-    """Make a control of ``papa.spec.controls``, the same for every layer."""
+    """Make a control of ``papa.spec.kinds``, the same for every layer."""
     function = CONTROLS[kind]
     if "heads" in inspect.signature(function).parameters:
         parameters["heads"] = heads
@@ -181,7 +180,7 @@ def control(
 def derived(
     kind: ConstantsKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
 ) -> ConstantMatrices:
-    """Make what ``papa.spec.derived`` makes of an average; ``special`` are the slots of [CLS] and
+    """Make what ``papa.spec.kinds`` makes of an average; ``special`` are the slots of [CLS] and
     [SEP].
     """
     assert average.counts is not None

@@ -13,12 +13,9 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices, control, derived
 from papa.encoders.finite import sum_is_finite
 from papa.errors import ArtifactError, SpecError, meant
-from papa.library.decoder import Decoder
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Decoder, TextEncoder
 from papa.spec import ConstantsSpec
-from papa.spec.controls import CONTROLS
-from papa.spec.decoders import OF_DECODERS
-from papa.spec.derived import DERIVED, most_of, parameters_of
+from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS, most_of, parameters_of
 from papa.spec.values import OUTPUTS, REUSED
 
 Matrices: TypeAlias = Any

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from papa.corpora.treebank import LaidTrees, Tree, has_trees, lay_out, trees_of
 from papa.descriptions.table import chosen, described
 from papa.library.ablating import Heads
-from papa.library.bars import bar
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import LaidOut, Texts, is_tabular, laid_out, table_of
 from papa.library.steps import average_of, pairs_of
+from papa.progress import bar
 from papa.spec.orders import Head
 
 if TYPE_CHECKING:

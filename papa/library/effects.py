@@ -16,12 +16,12 @@ from torch import nn
 from papa.ablation.interface import attention_modules, head_count
 from papa.errors import DataError, NumbersError
 from papa.library.ablating import By, ablated, substitute_for
-from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.fidelity import answers, batches_of, compared
 from papa.library.inputs import LaidOut, Texts, laid_out
 from papa.library.steps import average, replaced
+from papa.progress import bar
 from papa.scores.fidelity import mean_over_examples
 from papa.scores.own import OwnScore
 from papa.spec.orders import Head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,13 +16,14 @@ from papa.ablation.substitutes import Mixed
 from papa.corpora.tokens import special_tokens_of
 from papa.errors import DataError, SpecError
 from papa.library.ablating import By, ablated, substitute_for
-from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.fidelity import batches_of, kl_divergence, of_batch
 from papa.library.tasks import LabelledData, Task, prepared
-from papa.probes.own import check_own, load_own, own_class
+from papa.probes.own_model import check_own, load_own, own_class
+from papa.progress import bar
 from papa.ranking import learned
+from papa.ranking.given import numbers_of
 from papa.ranking.own import train_lambda_of_own
 from papa.ranking.seeds import TrainedLambda
 from papa.spec.cells import constant_heads as first_heads
@@ -124,21 +125,15 @@ def constant_heads(lambdas: Lambdas, fraction: float) -> tuple[Head, ...]:
         raise SpecError(
             f"fraction is {fraction}, expected the share of heads that stay input-dependent: 0 to 1"
         )
-    lambdas = lambdas.mean if isinstance(lambdas, TrainedLambda) else lambdas
-    found = f"a {type(lambdas).__name__}"
-    with suppress(TypeError, ValueError):
-        numbers = (
-            lambdas.detach().cpu()
-            if isinstance(lambdas, Tensor)
-            else torch.tensor(np.array(lambdas, float))
-        )
-        if numbers.ndim == 2 and numbers.numel() and not numbers.isnan().any():
-            return first_heads(head_order("lambda", numbers, *numbers.shape), fraction)
-        found = (
-            "nan among them"
-            if numbers.ndim == 2 and numbers.numel()
-            else f"numbers of shape {list(numbers.shape)}"
-        )
+    numbers = numbers_of(lambdas)
+    if numbers is None:
+        found = f"a {type(lambdas).__name__}"
+    elif numbers.ndim != 2 or not numbers.size:
+        found = f"numbers of shape {list(numbers.shape)}"
+    elif np.isnan(numbers).any():
+        found = "nan among them"
+    else:
+        return first_heads(head_order("lambda", numbers, *numbers.shape), fraction)
     raise SpecError(
         f"lambdas: found {found}, expected λ of every head as train_lambda gives it, [layers, "
         "heads]"

@@ -13,12 +13,11 @@ import pandas
 
 from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
-from papa.library.bars import Bars
 from papa.library.constants import Constants, own_constants
-from papa.library.decoder import Decoder
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Decoder, TextEncoder
 from papa.library.tasks import LabelledData, Task, study_inputs
-from papa.probes.own import check_own
+from papa.probes.own_model import check_own
+from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers

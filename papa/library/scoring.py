@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from papa.errors import SpecError, nearest_first
-from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.tasks import LabelledData, Task, prepared
+from papa.progress import bar
 from papa.ranking.scores.asked import Asked, Scored
 from papa.ranking.scores.streamed import scores_by
 from papa.spec.methods import HEAD_SCORES, check_evaluations, no_score_of_own

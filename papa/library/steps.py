@@ -16,13 +16,13 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
 from papa.errors import SpecError
 from papa.library.ablating import Heads, heads_by_layer
-from papa.library.bars import bar
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.inputs import LaidOut, Texts, laid_out
 from papa.library.tasks import LabelledData, Task, prepared
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.training import SeedScore
+from papa.progress import bar
 from papa.spec.orders import Head
 
 

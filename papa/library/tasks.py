@@ -19,8 +19,7 @@ from papa.corpora.rows import rows_of
 from papa.corpora.sources import SPLITS
 from papa.corpora.table import SourceTable
 from papa.errors import DataError, SpecError, nearest_first
-from papa.library.decoder import Decoder
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Decoder, TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
 from papa.probes.own_probe import check_probe
 from papa.scores.own import OwnCode, OwnMetric, OwnScore
@@ -110,11 +109,7 @@ class Task:
 
     @property
     def code(self) -> OwnCode | None:
-        """The user's own.
-
-        Raises:
-            SpecError: it does not fit together.
-        """
+        """The user's own, where it fits together."""
         metric = self.metric if callable(self.metric) else None
         if self.score is not None and (self.head != "own" or metric or self.metric in _ASKED):
             raise SpecError(
@@ -132,8 +127,8 @@ class Task:
             check_probe(self.probe)
         if self.probe is not None and self.metric == "spearman":
             raise SpecError("probe: one of your own predicts classes, and spearman is of numbers")
-        given = (metric, self.probe, self.score)
-        return None if given == (None, None, None) else OwnCode(*given)
+        given = OwnCode(metric, self.probe, self.score)
+        return None if given == OwnCode() else given
 
     def named_metric(self, causal: bool) -> NamedMetric:
         """The metric, or, of code of the user's own, one that reads the same labels."""
@@ -252,16 +247,12 @@ def _named(name: str, task: Task | None) -> dict[str, Any]:
 
 
 def _tables(dataset: Mapping[str, Table], task: Task) -> dict[str, SourceTable]:
-    if not isinstance(dataset, Mapping) or any(split not in dataset for split in SPLITS):
-        found = (
-            ", ".join(map(str, dataset))
-            if isinstance(dataset, Mapping)
-            else f"a {type(dataset).__name__}"
-        )
+    mapping = isinstance(dataset, Mapping)
+    if not mapping or any(split not in dataset for split in SPLITS):
+        found = ", ".join(map(str, dataset)) if mapping else f"a {type(dataset).__name__}"
         raise DataError(
             f"expected data for training and for validation, found {found or 'nothing'}: give "
-            f"{{'train': …, 'validation': "
-            "…}, each a data set, a data frame or a mapping of columns"
+            "{'train': …, 'validation': …}, each a data set, a data frame or a mapping of columns"
         )
     tables: dict[str, SourceTable] = {}
     for split in SPLITS:
@@ -279,25 +270,25 @@ def _described(
     task: Task, tables: Mapping[str, SourceTable], folder: Path, causal: bool
 ) -> dict[str, Any]:
     """The task as a study's file has it; its rows lie in Parquet files, as a source's would."""
-    paths: dict[str, Path] = {split: folder / f"{split}.parquet" for split in SPLITS}
+    source = {"kind": "files"}
     for split, table in tables.items():
-        pa.parquet.write_table(
-            table.rows.select(list(dict.fromkeys(task.columns().values()))), paths[split]
-        )
-    probe = {"learning_rate": task.rate, "batch_size": task.batch_size, "epochs": task.epochs}
-    kept = {
-        name: getattr(task, name)
-        for name in ("name", "labels", "positive", "head")
-        if getattr(task, name) is not None
-    }
-    source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
-    # Nothing of a task in the registry that happens to have the same name.
+        source[split] = str(folder / f"{split}.parquet")
+        columns = list(dict.fromkeys(task.columns().values()))
+        pa.parquet.write_table(table.rows.select(columns), source[split])
     return {
-        **kept,
+        "name": task.name,
+        "labels": task.labels,
+        "positive": task.positive,
+        "head": task.head,
         "metric": task.named_metric(causal),
+        # Nothing of a task in the registry that happens to have the same name.
         "base": None,
         "kind": task.kind(causal),
         "columns": task.columns(),
-        "probe": probe,
+        "probe": {
+            "learning_rate": task.rate,
+            "batch_size": task.batch_size,
+            "epochs": task.epochs,
+        },
         "source": source,
     }

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +19,10 @@ from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import numbers_of
 from papa.errors import DataError
-from papa.probes.feature_sources import FeatureSource, StreamedFeatures, feature_bytes, stored
-from papa.probes.features import FeatureModel, check_disk
+from papa.probes.features import FeatureModel, check_disk, feature_bytes, features_of
 from papa.probes.joint import JointGradients, train_jointly
 from papa.probes.masked import MaskedProbe
 from papa.probes.own_probe import MakeModule, ModuleProbe, fit_estimators, is_estimator
@@ -65,19 +63,9 @@ def evaluate_cell(
     ``probe.encoder_dropout``, one pass per epoch serves every seed. Scores agree within float
     tolerance.
 
-    Args:
-        encoder: frozen, or its word embeddings alone; it is as before after the call.
-        seeds: a probe each; a seed's score does not depend on the seeds beside it.
-        probe: of ``build_probe`` for the same seeds, which is trained in place; None builds one.
-
-    Returns:
-        One score per seed, in the order of ``seeds``.
+    Each seed has a probe, whose score does not depend on the seeds beside it. A ``probe`` of
+    ``build_probe`` for the same seeds is trained in place; None builds one.
     """
-    if not seeds:
-        raise DataError(
-            f"task '{task.name}': expected at least one seed, found none: give seeds, such as [0, "
-            "1, 2]"
-        )
     score = scorer(task, corpus.label_names, code)
     train, validation = corpus.split("train"), corpus.split("validation")
     needed = [feature_bytes(encoder, split, features.dtype) for split in (train, validation)]
@@ -89,29 +77,26 @@ def evaluate_cell(
     extracted = (len(train) if keep_train else 0) + (len(validation) if fits else 0)
     total = extracted + task.probe.epochs * len(train) + len(validation)
 
-    batch_tokens = encoder.tokens_per_batch(execution.batch_tokens)
-
-    with ExitStack() as stack:
-
-        def source(split: TokenisedSplit, keep: bool, dropout: bool, before: int) -> FeatureSource:
-            if not keep:
-                # What is dropped depends on how rows fall into batches: no setting of speed may
-                # decide on that.
-                tokens = encoder.tokens_per_batch(None) if dropout else batch_tokens
-                return StreamedFeatures(split, encoder, tokens, features.dtype, dropout)
-            return stack.enter_context(
-                stored(
-                    encoder,
-                    split,
-                    scratch,
-                    batch_tokens=batch_tokens,
-                    dtype=features.dtype,
-                    progress=lambda done, _: progress(before + done, total),
-                )
-            )
-
-        train_source = source(train, keep_train, task.probe.encoder_dropout, 0)
-        validation_source = source(validation, fits, False, extracted - len(validation))
+    options: Any = {"batch_tokens": execution.batch_tokens, "dtype": features.dtype}
+    with (
+        features_of(
+            encoder,
+            train,
+            scratch,
+            kept=keep_train,
+            dropout=task.probe.encoder_dropout,
+            progress=lambda done, _: progress(done, total),
+            **options,
+        ) as train_source,
+        features_of(
+            encoder,
+            validation,
+            scratch,
+            kept=fits,
+            progress=lambda done, _: progress(extracted - len(validation) + done, total),
+            **options,
+        ) as validation_source,
+    ):
         own = loaded(code.probe) if code else None
         if is_estimator(own):
             return fit_estimators(own, train_source, validation_source, seeds, score)
@@ -136,9 +121,7 @@ def build_probe(
     seeds: Sequence[int],
     make: MakeModule | None = None,
 ) -> Probe:
-    """Return the untrained probe of a task: the user's own, by sequence, by token, or for masked
-    words.
-    """
+    """The untrained probe of a task: the user's own, by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width
     if corpus.kind == "mlm":
         return MaskedProbe(
@@ -178,23 +161,19 @@ def evaluate_trained_cell(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
-    """Train constants and probe together, once for each seed, and score them.
+    """Train constants, from ``start`` on, and a probe together, once for each seed, and score them.
 
     Nothing is frozen but the encoder, so there are no features to keep: every epoch runs the
     encoder. In use, rows are masked and divided by their absolute sum, since training may make
     entries negative.
-
-    Args:
-        start: the matrices, or outputs, that training starts from; outputs have a learning rate of
-            their own.
-        progress: called with training rows done and in all, over all seeds.
-
-    Returns:
-        One score per seed, in the order of ``seeds``.
     """
     score = scorer(task, corpus.label_names, code)
     scores = []
     rows = len(corpus.split("train")) * task.probe.epochs
+
+    def shown(before: int, done: int, _: int) -> None:
+        progress(before + done, len(seeds) * rows)
+
     for index, seed in enumerate(seeds):
         started = time.perf_counter()
         trained = nn.Parameter(start.values.to(encoder.device, copy=True))
@@ -204,6 +183,7 @@ def evaluate_trained_cell(
                 encoder, trained, probe, corpus, dropout=task.probe.encoder_dropout
             )
             train_jointly(
+                encoder,
                 gradients.of_parts,
                 gradients.trained,
                 corpus,
@@ -213,9 +193,7 @@ def evaluate_trained_cell(
                 rate=task.probe.learning_rate,
                 parameter_rate=OPTIMAL_RATE if isinstance(start, ConstantOutputs) else None,
                 seed=seed,
-                token_values=(encoder.layers + 1) * encoder.width,
-                on_gpu=encoder.device.type != "cpu",
-                progress=partial(_shifted, progress, index * rows, len(seeds) * rows),
+                progress=partial(shown, index * rows),
                 on_epoch=on_epoch,
             )
             tokens = encoder.tokens_per_batch(execution.batch_tokens)
@@ -225,10 +203,6 @@ def evaluate_trained_cell(
             SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
         )
     return scores
-
-
-def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
 
 
 @torch.inference_mode()
@@ -245,9 +219,7 @@ def _score(
             probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy()
         )
         labels.append(features.labels.cpu().numpy())
-        lengths.append(
-            features.lengths.numpy() if features.token_labels else np.ones(len(features), np.int64)
-        )
+        lengths.append(features.label_counts.numpy())
         rows.append(batch.rows.numpy())
     result = score(*map(np.concatenate, (predictions, labels, lengths)))
     # Batches go by length; examples of two cells are paired by their place in the split.

@@ -1,11 +1,16 @@
-"""Features of a frozen encoder, or of its word embeddings, in a memory-mapped file."""
+"""Features of a frozen encoder, or of its word embeddings: stored once for all epochs in a
+memory-mapped file, or streamed by windows.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
@@ -19,33 +24,16 @@ from papa.corpora.ragged import offsets_of, positions_in_spans
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import check_states, numbers_of
-from papa.errors import DataError, PapaError
-from papa.probes.packed import PackedFeatures, pack_features, pack_states, probed_tokens
+from papa.errors import PapaError
+from papa.probes.packed import (
+    PackedFeatures,
+    count_tokens,
+    pack_features,
+    pack_states,
+    probed_tokens,
+)
 from papa.progress import Progress, ignore_progress
 from papa.spec import Precision
-
-
-class WordEmbeddings:
-    """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is
-    one hidden state, whose width e some encoders (ALBERT, small ELECTRA) have smaller than d.
-    """
-
-    layers = 0
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
-        self.config = encoder.config
-        self.word_embeddings = encoder.word_embeddings
-        self.device = encoder.device
-        self.width = self.word_embeddings.shape[1]
-        self.tokens_per_batch = encoder.tokens_per_batch
-        self.precision = encoder.precision
-
-    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
-        """Return the embedding of each real token, input by input."""
-        states = [self.word_embeddings[batch.input_ids.to(self.device)].float()]
-        check_states(self.model, states, batch)
-        return states
 
 
 @runtime_checkable
@@ -74,8 +62,129 @@ class FeatureModel(Protocol):
         ...
 
 
-class DiskSpaceError(PapaError):
-    """The disk is too small for a cell's features."""
+class WordEmbeddings:
+    """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is
+    one hidden state, whose width e some encoders (ALBERT, small ELECTRA) have smaller than d.
+    """
+
+    layers = 0
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
+        self.config = encoder.config
+        self.word_embeddings = encoder.word_embeddings
+        self.device = encoder.device
+        self.width = self.word_embeddings.shape[1]
+        self.tokens_per_batch = encoder.tokens_per_batch
+        self.precision = encoder.precision
+
+    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
+        """Return the embedding of each real token, input by input."""
+        states = [self.word_embeddings[batch.input_ids.to(self.device)].float()]
+        check_states(self.model, states, batch)
+        return states
+
+
+@dataclass(frozen=True)
+class StoredFeatures:
+    """Features of the whole split, computed before and mapped from disk."""
+
+    split: TokenisedSplit
+    features: PackedFeatures
+    device: torch.device
+
+    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
+        """The whole split where it lies on the device, else a copy of the window there."""
+        if self.features.device.type == self.device.type:
+            # Nothing is copied: row numbers of the split are row numbers of its features.
+            return self.features, rows
+        return self.features.select(torch.from_numpy(rows)).to(self.device), np.arange(len(rows))
+
+
+@dataclass(frozen=True)
+class StreamedFeatures:
+    """Features that the encoder computes anew for every window: one pass per epoch serves all
+    seeds. With ``dropout`` the encoder's is active, as the authors' code runs it.
+    """
+
+    split: TokenisedSplit
+    encoder: FeatureModel
+    batch_tokens: int
+    dtype: Precision
+    dropout: bool = False
+
+    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
+        """The window's features, from one pass of the encoder."""
+        with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
+            features = compute_features(
+                self.encoder, self.split, rows, batch_tokens=self.batch_tokens, dtype=self.dtype
+            )
+        return features, np.arange(len(rows))
+
+
+@contextmanager
+def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
+    """Switch the encoder's dropout on inside the block; its modes and the random state come back
+    after it.
+    """
+    # Module by module, as nothing says that all are in the same mode.
+    modes: list[tuple[nn.Module, bool]] = [
+        (module, module.training) for module in encoder.model.modules()
+    ]
+    devices = [encoder.device] if encoder.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        # The whole model: attention reads its own flag, not only that of its dropout modules.
+        encoder.model.train()
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+
+FeatureSource = StoredFeatures | StreamedFeatures
+"""The features of a split, a window of rows at a time."""
+
+
+@contextmanager
+def features_of(
+    encoder: FeatureModel,
+    split: TokenisedSplit,
+    scratch: Path,
+    *,
+    kept: bool,
+    dropout: bool = False,
+    batch_tokens: int | None,
+    dtype: Precision,
+    progress: Progress = ignore_progress,
+) -> Iterator[FeatureSource]:
+    """Features of a split: kept in a file under ``scratch`` that is gone after the block, or
+    streamed.
+    """
+    # What is dropped depends on how rows fall into batches: no setting of speed may decide on that.
+    tokens = encoder.tokens_per_batch(None if dropout else batch_tokens)
+    if not kept:
+        yield StreamedFeatures(split, encoder, tokens, dtype, dropout)
+        return
+    with tempfile.TemporaryDirectory(prefix=".features-", dir=scratch) as folder:
+        path = Path(folder) / "values.bin"
+        features = extract_features(
+            encoder, split, path, batch_tokens=tokens, dtype=dtype, progress=progress
+        )
+        if encoder.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(encoder.device)
+            # Half is left to the probes and their minibatches.
+            if features.values.nbytes < free / 2:
+                features = features.to(encoder.device)
+        yield StoredFeatures(split, features, encoder.device)
+
+
+def feature_bytes(encoder: FeatureModel, split: TokenisedSplit, dtype: Precision) -> int:
+    """How many bytes a split's features take on disk."""
+    return (
+        count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
+    )
 
 
 def extract_features(
@@ -88,12 +197,10 @@ def extract_features(
     progress: Progress = ignore_progress,
 ) -> PackedFeatures:
     """Run the encoder, with whatever replacement is active on it, once over a split and keep what
-    the probe needs, on disk.
+    the probe sees in a file of bare numbers, [tokens, L+1, d].
 
-    Tasks with one label per row keep all real tokens, tasks with labels on tokens the labelled
-    ones. The file holds the bare numbers, [tokens, L+1, d]. It takes its full size at once, so a
-    full disk is known before the encoder runs, and each batch is written where it belongs: memory
-    holds one batch, and a few bytes per token of slots and labels.
+    It takes its full size at once, so a full disk is known before the encoder runs, and each batch
+    is written where it belongs: memory holds one batch, and a few bytes per token.
     """
     # Offsets are known before any number is: batches may come in any order.
     tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)
@@ -140,59 +247,6 @@ def compute_features(
     return pack_features(features, split, rows)
 
 
-def count_tokens(split: TokenisedSplit) -> int:
-    """Count the tokens of the split that a probe sees: the labelled ones, or all where rows have
-    the labels.
-    """
-    tokens = int(split.probed_lengths.sum())
-    if tokens == 0:
-        raise DataError(
-            f"the {split.name} split has no labelled token: check the task's text and label columns"
-        )
-    return tokens
-
-
-def reserved(path: Path, size: int) -> BinaryIO:
-    """Open a new file of ``size`` bytes to write, whose blocks are reserved at once where the file
-    system can.
-    """
-    check_disk(path.parent, size)
-    file = path.open("xb")
-    try:
-        _reserve(file.fileno(), size)
-    except OSError as error:
-        file.close()
-        path.unlink()
-        raise _too_small(path.parent, f"refused ({error.strerror})", size) from None
-    return file
-
-
-def check_disk(folder: Path, needed: int) -> None:
-    """Raise DiskSpaceError unless the disk under ``folder`` has ``needed`` bytes free."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise _too_small(folder, f"has {free / 1e9:.2f} GB free", needed)
-
-
-def _too_small(folder: Path, state: str, needed: int) -> DiskSpaceError:
-    return DiskSpaceError(
-        f"{folder} {state}, the features of one cell need {needed / 1e9:.2f} GB: free some space, "
-        "or set execution.features_budget_gb below that to run the encoder once an epoch"
-    )
-
-
-def _reserve(file: int, size: int) -> None:
-    try:
-        os.posix_fallocate(file, 0, size)
-    except AttributeError:
-        os.truncate(file, size)
-    except OSError as error:
-        # Some file systems cannot reserve; a full disk is another matter.
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-            raise
-        os.truncate(file, size)
-
-
 @torch.inference_mode()
 def _batches(
     encoder: FeatureModel,
@@ -213,3 +267,41 @@ def _batches(
             yield batch_rows, pack_states(token_states, kept).to(dtype)
         done += len(batch_rows)
         progress(done, len(rows))
+
+
+class DiskSpaceError(PapaError):
+    """The disk is too small for a cell's features."""
+
+
+def reserved(path: Path, size: int) -> BinaryIO:
+    """Open a new file of ``size`` bytes to write, whose blocks are reserved at once where the file
+    system can.
+    """
+    check_disk(path.parent, size)
+    file = path.open("xb")
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+    except AttributeError:
+        os.truncate(file.fileno(), size)
+    except OSError as error:
+        # Some file systems cannot reserve; a full disk is another matter.
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            file.close()
+            path.unlink()
+            raise _too_small(path.parent, f"refused ({error.strerror})", size) from None
+        os.truncate(file.fileno(), size)
+    return file
+
+
+def check_disk(folder: Path, needed: int) -> None:
+    """Raise DiskSpaceError unless the disk under ``folder`` has ``needed`` bytes free."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise _too_small(folder, f"has {free / 1e9:.2f} GB free", needed)
+
+
+def _too_small(folder: Path, state: str, needed: int) -> DiskSpaceError:
+    return DiskSpaceError(
+        f"{folder} {state}, the features of one cell need {needed / 1e9:.2f} GB: free some space, "
+        "or set execution.features_budget_gb below that to run the encoder once an epoch"
+    )

@@ -25,10 +25,9 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import numbers_of
 from papa.errors import SpecError
-from papa.probes.feature_sources import active_dropout
-from papa.probes.features import count_tokens
+from papa.probes.features import active_dropout
 from papa.probes.minibatches import Part, minibatches, part_tokens, parts_of, seed_of, window_rows
-from papa.probes.packed import live_features
+from papa.probes.packed import count_tokens, live_features
 from papa.probes.probes import Probe
 from papa.probes.training import adamw, clip_gradients
 from papa.progress import OnEpoch, Progress, ignore_epoch
@@ -63,15 +62,9 @@ Moments = Sequence[tuple[Tensor, Tensor]]
 
 
 class JointGradients:
-    """The gradient of a part of a minibatch, for the parameter and the probe at given values.
-
-    Args:
-        encoder: gradients pass through it and stay nowhere in it.
-        parameter: θ of the mix, or constant matrices.
-        block: inside it the parameter takes part in the encoder's attention.
-
-    Attributes:
-        trained: the parameter, then the probe's.
+    """The gradient of a part of a minibatch at given values of what is ``trained``: the parameter
+    (θ of a mix, or constants), which inside ``block`` takes part in the encoder's attention, then
+    the probe's.
     """
 
     def __init__(
@@ -118,6 +111,7 @@ class JointGradients:
 
 
 def train_jointly(
+    encoder: Encoder,
     of_parts: PartGradients,
     trained: Sequence[nn.Parameter],
     corpus: TokenisedCorpus,
@@ -128,8 +122,6 @@ def train_jointly(
     rate: float,
     parameter_rate: float | None = None,
     seed: int,
-    token_values: int,
-    on_gpu: bool,
     progress: Progress,
     on_epoch: OnEpoch = ignore_epoch,
     stop: Callable[[], bool] = lambda: False,
@@ -142,20 +134,14 @@ def train_jointly(
 
     Args:
         trained: as in ``JointGradients``; changed in place.
-        spec: rows in a minibatch, weight decay, largest gradient norm.
         epochs: passes over the rows, at most, with those before.
         parameter_rate: that of the encoder's parameter, where it is another.
-        token_values: (L+1)·d, which decides on the order as in ``train_probes``.
-        on_gpu: whether the gradients are computed on one; minibatches are cut into larger parts
-            there.
         stop: asked after every epoch whether to leave out the others.
         first: epochs that were trained before; ``trained`` is as they left it.
-        moments: what this function returned after them.
-
-    Returns:
-        The moments after the last epoch, to go on from.
+        moments: what this function returned after them, to go on from.
     """
     split = corpus.split("train")
+    token_values = (encoder.layers + 1) * encoder.width
     window = window_rows(len(split), count_tokens(split), token_values, spec.batch_size)
     parameter, *probe = trained
     own = {"params": [parameter], "lr": parameter_rate or rate}
@@ -165,7 +151,8 @@ def train_jointly(
     for tensor, (mean, square) in zip(trained, moments, strict=bool(moments)):
         steps = torch.tensor(float(taken), device=tensor.device)
         optimizer.state[tensor] = {"step": steps, "exp_avg": mean, "exp_avg_sq": square}
-    tokens, total, done = part_tokens(on_gpu), epochs * len(rows), first * len(rows)
+    tokens = part_tokens(encoder.device.type != "cpu")
+    total, done = epochs * len(rows), first * len(rows)
     for epoch in range(first, epochs):
         losses = list[float]()
         for step, positions in enumerate(
@@ -202,15 +189,8 @@ def joint_step(
     *,
     max_grad_norm: float,
 ) -> tuple[float, float]:
-    """Take one step on a minibatch.
-
-    Args:
-        trained: as in ``JointGradients``; changed in place, their gradients clipped together.
-        parts: of the minibatch; their gradients are added in this order.
-        max_grad_norm: what the gradient is scaled down to; 0 scales nothing.
-
-    Returns:
-        The loss, and the norm of its gradient before it was clipped.
+    """Take one step on a minibatch of parts, whose gradients are clipped together; gives the loss,
+    and the norm of its gradient before it was clipped.
     """
     of_minibatch = of_parts(Tensors(trained), parts)
     for index, parameter in enumerate(trained):

@@ -23,12 +23,8 @@ class MaskedProbe(Probe):
 
     Concat of the layers → Linear d → GELU → decoder on the encoder's own word embeddings, frozen, +
     a learned bias. Encoders whose word embeddings have another width e than d (ALBERT, small
-    ELECTRA) have one more Linear, d → e, before the decoder.
-
-    Args:
-        layers: L+1, the embeddings counted.
-        width: d.
-        word_embeddings: the encoder's, [vocabulary, e]; shared by all seeds and not trained.
+    ELECTRA) have one more Linear, d → e, before the decoder. ``layers`` is L+1, the embeddings
+    counted.
     """
 
     word_embeddings: Tensor
@@ -58,9 +54,7 @@ class MaskedProbe(Probe):
     def forward(
         self, tokens: Float[Tensor, "seeds n layers_width"]
     ) -> Float[Tensor, "seeds n width_e"]:
-        """Return what the decoder reads; the logits are its product with the word embeddings, plus
-        the bias.
-        """
+        """What the decoder reads."""
         return self.narrow(F.gelu(self.dense(tokens)))
 
     def losses(
@@ -75,7 +69,7 @@ class MaskedProbe(Probe):
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
-        """Return the natural log-probability that each masked token's true word receives."""
+        """The natural log-probability that each masked token's true word receives."""
         tokens, _ = features.tokens_of(rows)
         on_device = tokens.to(features.device)
         values = features.values[on_device].flatten(1).to(torch.float32)
@@ -94,11 +88,8 @@ def decoder_losses(
     bias: Float[Tensor, "seeds vocabulary"],
     labels: Int[Tensor, "seeds n"],
 ) -> Float[Tensor, " seeds"]:
-    """Return the mean cross-entropy of each seed over its tokens with labels (not -100), chunk by
-    chunk.
-
-    Gradients are computed in the same pass as the losses, so no more than 64 MiB of logits exist at
-    any time.
+    """The mean cross-entropy of each seed over its tokens with labels (not -100). Gradients are
+    computed in the same pass, chunk by chunk, so no more than 64 MiB of logits exist at any time.
     """
     return _DecoderLosses.apply(hidden, embeddings, bias, labels)
 
@@ -132,12 +123,8 @@ class _DecoderLosses(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, None]:
         hidden_gradient, bias_gradient = ctx.saved_tensors
         (of_losses,) = gradients
-        return (
-            hidden_gradient * of_losses[:, None, None],
-            None,
-            bias_gradient * of_losses[:, None],
-            None,
-        )
+        of_hidden, of_bias = of_losses[:, None, None], of_losses[:, None]
+        return hidden_gradient * of_hidden, None, bias_gradient * of_bias, None
 
 
 def _chunks(hidden: Tensor, vocabulary: int) -> Iterator[tuple[int, slice]]:

@@ -22,21 +22,19 @@ WINDOW_BYTES = 4 * 2**30
 
 
 def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.ndarray]:
-    """Return the windows of an epoch: disjoint sets of rows, int64 and ascending, that together
-    hold every row once.
-    """
+    """The windows of an epoch: disjoint sets of rows, ascending, that together hold every row."""
     shared = _generator(0, epoch, 0).permutation(rows)
     # Ascending within a window: its features are read from the disk in one direction.
     return [np.sort(shared[start : start + window]) for start in range(0, rows, window)]
 
 
 def window_order(members: np.ndarray, epoch: int, seed: int, index: int) -> np.ndarray:
-    """Return the rows of window number ``index`` in the order that ``seed`` sees them."""
+    """The rows of window number ``index`` in the order that ``seed`` sees them."""
     return _generator(1, epoch, index, seed).permutation(members)
 
 
 def epoch_order(rows: int, epoch: int, seed: int, window: int = WINDOW_ROWS) -> np.ndarray:
-    """Return every row once, in the order that ``seed`` sees in ``epoch``: int64 [rows]."""
+    """Every row once, in the order that ``seed`` sees in ``epoch``: int64 [rows]."""
     windows = epoch_windows(rows, epoch, window)
     ordered = [window_order(members, epoch, seed, index) for index, members in enumerate(windows)]
     return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.int64)
@@ -51,16 +49,16 @@ def minibatches(rows: int, epoch: int, seed: int, window: int, batch_size: int) 
 
 
 def seed_of(*entropy: int) -> int:
-    """Return a seed for a generator of PyTorch that follows from several numbers."""
+    """A seed for a generator of PyTorch that follows from several numbers."""
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
 
 
 def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
-    """Return how many rows a window has: 4,096, fewer where their features, (L+1)·d numbers for
-    each token that the probe sees, would exceed 4 GiB in float32.
+    """How many rows a window has: 4,096, fewer where their features, ``token_values`` = (L+1)·d for
+    each of the split's ``tokens`` that a probe sees, would exceed 4 GiB in float32.
 
-    A function of the corpus and the encoder alone, so that what only affects speed leaves the order
-    as it is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
+    It follows from corpus and encoder alone, so that what only affects speed leaves the order as it
+    is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
     """
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
     window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))
@@ -74,20 +72,17 @@ def _generator(*entropy: int) -> np.random.Generator:
 
 
 def part_tokens(on_gpu: bool) -> int:
-    """Return about how many real tokens a part has at most.
-
-    Small enough that several workers get something to do, large enough that one alone loses little:
-    on a CPU 5 % of the time for CoLA's minibatches of 32 rows (two parts each).
+    """About how many real tokens a part has at most: few enough that several workers get something
+    to do, enough that one alone loses little (5 % of the time on CoLA, two parts a minibatch).
     """
     return 4_096 if on_gpu else 256
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a minibatch, computed in one forward and backward pass.
+    """Some rows of a minibatch, shortest first, computed in one forward and backward pass.
 
     Attributes:
-        rows: their numbers, shortest first.
         tokens: real tokens of the rows: how much work they are.
         share: of the terms of the minibatch's mean loss, those of these rows; with it the parts'
             losses add up.
@@ -103,16 +98,11 @@ class Part:
 def parts_of(
     split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tuple[int, ...]
 ) -> list[Part]:
-    """Cut a minibatch into parts of like length and about equal tokens.
+    """Cut a minibatch into parts of like length and about equal ``tokens``, at most; those that
+    have a label are given, shortest rows first. With a part's place ``seed`` gives that of its
+    dropout.
 
-    Args:
-        tokens: real tokens in a part, about, at most.
-        seed: of the minibatch; with a part's place it gives the seed of its dropout.
-
-    Returns:
-        The parts that have a label, shortest rows first; none where the minibatch has no label at
-        all. An even number, unless one is enough or rows are few: two workers then have the same to
-        do.
+    Their number is even, unless one is enough or rows are few: two workers have the same to do.
     """
     index = split.index_of(minibatch)
     first, lengths = split.first_lengths[index], split.lengths[index]
@@ -135,7 +125,7 @@ def parts_of(
 
 
 def _loss_terms(split: TokenisedSplit, rows: np.ndarray) -> int:
-    """Return what a mean loss is taken over: rows, or their labelled tokens."""
+    """What a mean loss is taken over: rows, or their labelled tokens."""
     return (
         int(split.probed_lengths[split.index_of(rows)].sum())
         if split.label_per_token

@@ -19,12 +19,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from papa.errors import SpecError
-from papa.probes.feature_sources import FeatureSource
+from papa.probes.features import FeatureSource
 from papa.probes.minibatches import WINDOW_ROWS
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
 from papa.probes.training import SeedScore
-from papa.scores.metrics import Scored
+from papa.scores.own import Score
 
 MakeModule = Callable[[int, int], nn.Module]
 """From the width of inputs and the number of classes to a module: [n, inputs] to [n, classes]."""
@@ -36,11 +36,7 @@ def is_estimator(probe: Any) -> bool:
 
 
 def check_probe(probe: Any) -> None:
-    """Refuse what is no probe.
-
-    Raises:
-        SpecError: it is.
-    """
+    """Refuse what is no probe."""
     makes = callable(probe) and not isinstance(probe, nn.Module)
     if not (is_estimator(probe) or makes):
         raise SpecError(
@@ -67,12 +63,6 @@ def probe_inputs(
 class ModuleProbe(Probe):
     """A module for each seed, whose start is drawn with it; trained as PAPA's own probes are, with
     dropout where it has any.
-
-    Args:
-        make: makes one.
-        seeds: one module for each.
-        inputs: (L+1)·d.
-        labels: classes.
     """
 
     def __init__(self, make: MakeModule, seeds: Sequence[int], inputs: int, labels: int) -> None:
@@ -145,16 +135,10 @@ def fit_estimators(
     train: FeatureSource,
     validation: FeatureSource,
     seeds: Sequence[int],
-    score: Callable[[np.ndarray, np.ndarray, np.ndarray], Scored],
+    score: Score,
 ) -> list[SeedScore]:
     """Fit a copy of an estimator for each seed, its ``random_state`` where it has one, and score
     its predictions.
-
-    Args:
-        estimator: as it is before it is fitted; not changed.
-        train, validation: features.
-        seeds: a copy each.
-        score: of predictions, labels, and labels of each row.
     """
     sides = []
     for source in (train, validation):
@@ -164,9 +148,7 @@ def fit_estimators(
             features, numbers = source.window(np.arange(start, min(start + WINDOW_ROWS, count)))
             rows = torch.from_numpy(numbers)
             inputs, labels = (tensor.cpu().numpy() for tensor in probe_inputs(features, rows))
-            ones = np.ones(len(rows), int)
-            own = features.lengths[rows].numpy() if features.token_labels else ones
-            parts.append((inputs, labels, own))
+            parts.append((inputs, labels, features.label_counts[rows].numpy()))
         sides.append(tuple(map(np.concatenate, zip(*parts, strict=True))))
     (inputs, labels, _), (asked, true, lengths) = sides
     scores = []

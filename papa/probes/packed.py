@@ -17,6 +17,7 @@ from papa.corpora.batches import MicroBatch
 from papa.corpora.ragged import offsets_of, positions_in_spans
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
+from papa.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,18 @@ class PackedFeatures:
         """Tokens of each row, on the CPU."""
         return self.offsets.diff()
 
+    @property
+    def label_counts(self) -> Int[Tensor, " rows"]:
+        """Labels of each row, on the CPU."""
+        return self.lengths if self.token_labels else torch.ones(len(self), dtype=torch.int64)
+
     def to(self, device: torch.device) -> PackedFeatures:
-        """Return the same features on another device."""
+        """The same features on another device."""
         moved = {name: getattr(self, name).to(device) for name in ("values", "slot_ids", "labels")}
         return replace(self, **moved)
 
     def select(self, rows: Int[Tensor, " n"]) -> PackedFeatures:
-        """Return a copy of the given rows, in the given order."""
+        """A copy of the given rows, in the given order."""
         tokens, _ = self.tokens_of(rows)
         return replace(
             self,
@@ -72,8 +78,8 @@ class PackedFeatures:
     def tokens_of(
         self, rows: Int[Tensor, " n"]
     ) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
-        """Return the tokens of the given rows, repeats allowed, one after another, and for each the
-        position in ``rows`` that it came from; all on the CPU.
+        """The tokens of rows, repeats allowed, one after another, and for each the position in
+        ``rows`` that it came from; all on the CPU.
         """
         starts = self.offsets[rows]
         lengths = (self.offsets[rows + 1] - starts).numpy()
@@ -84,9 +90,7 @@ class PackedFeatures:
 def pack_states(
     token_states: Sequence[Float[Tensor, "tokens width"]], kept: Bool[np.ndarray, " tokens"] | None
 ) -> Float[Tensor, "kept layers width"]:
-    """Return the layers, embeddings first, of the kept tokens side by side, or of all; gradients
-    flow through.
-    """
+    """The layers of the kept tokens, or of all, side by side; gradients flow through."""
     mask = None if kept is None else torch.from_numpy(kept).to(token_states[0].device)
     # One layer at a time: the stack of all tokens is never made where few are wanted.
     return torch.stack([layer if mask is None else layer[mask] for layer in token_states], dim=1)
@@ -95,9 +99,7 @@ def pack_states(
 def probed_tokens(
     split: TokenisedSplit, rows: Int[np.ndarray, " rows"]
 ) -> Bool[np.ndarray, " tokens"] | None:
-    """Which of the rows' real tokens a probe sees: the labelled ones; None for all, where rows have
-    the labels.
-    """
+    """Which of the rows' real tokens a probe sees; None for all, where rows have the labels."""
     return split.labels_of(rows) != IGNORED if split.label_per_token else None
 
 
@@ -107,8 +109,8 @@ def pack_features(
     rows: Int[np.ndarray, " rows"],
     slot_ids: Int[np.ndarray, " tokens"] | None = None,
 ) -> PackedFeatures:
-    """Return the features with their slots and labels; row i of the result is ``rows[i]``.
-    ``values`` are of the tokens that a probe sees, ``slot_ids`` of all the rows' real tokens.
+    """The features with their slots and labels, row by row; ``values`` are of the tokens that a
+    probe sees, ``slot_ids`` of all the rows' real tokens.
     """
     if slot_ids is None:
         slot_ids = split.tokens(None if np.array_equal(rows, split.rows) else rows).slot_ids
@@ -129,9 +131,19 @@ def pack_features(
 def live_features(
     token_states: Sequence[Float[Tensor, "tokens width"]], split: TokenisedSplit, batch: MicroBatch
 ) -> PackedFeatures:
-    """Pack the tokens of a batch on the CPU that a probe sees, from all layers, embeddings first;
-    row i of the result is the batch's row i.
-    """
+    """What a probe sees of a batch on the CPU, row by row."""
     rows = batch.rows.numpy()
     values = pack_states(token_states, probed_tokens(split, rows))
     return pack_features(values, split, rows, batch.slot_ids.numpy())
+
+
+def count_tokens(split: TokenisedSplit) -> int:
+    """Count the tokens of the split that a probe sees: the labelled ones, or all where rows have
+    the labels.
+    """
+    tokens = int(split.probed_lengths.sum())
+    if tokens == 0:
+        raise DataError(
+            f"the {split.name} split has no labelled token: check the task's text and label columns"
+        )
+    return tokens

@@ -31,24 +31,22 @@ class Probe(nn.Module, ABC):
         rows: Int[Tensor, "seeds batch"],
         dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
-        """Return the mean loss of each seed on its own rows, numbered on the CPU; without seeds for
-        it no dropout is drawn.
+        """The mean loss of each seed on its own rows, numbered on the CPU; without seeds for it no
+        dropout is drawn.
         """
 
     @abstractmethod
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
-        """Return what every seed predicts for the rows: a value per row, or per token, in order."""
+        """What every seed predicts for the rows: a value per row, or per token, in order."""
 
 
 class SeedLinear(nn.Module):
-    """One linear map for each seed: weights N(0, 0.02), biases 0, both float32 and trained in
-    float32.
+    """One linear map for each seed: weights N(0, 0.02), biases 0, trained in float32.
 
-    Args:
-        dtype: what inputs and weights are rounded to before they are multiplied, and gradients
-            likewise; the products of half precision are summed in float32 and rounded once.
+    Inputs, weights and gradients are rounded to ``dtype`` before they are multiplied; products of
+    half precision are summed in float32 and rounded once.
     """
 
     def __init__(
@@ -74,7 +72,7 @@ class SeedLinear(nn.Module):
 
 
 def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
-    """Return one generator per seed: what a seed draws does not depend on the seeds beside it."""
+    """A generator for each: what a seed draws does not depend on the seeds beside it."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
@@ -93,13 +91,8 @@ class SequenceProbe(Probe):
 
     For each layer a learned weighted sum over slots, weights [L+1, S] that start at 1/S, real slots
     only → concat (L+1)·d → Linear d → tanh → Linear labels. With ``regression`` the one output is a
-    number.
-
-    Args:
-        layers: L+1, the embeddings counted.
-        labels: classes; 1 for regression.
-        regression: mean squared error on one output in place of cross-entropy.
-        dropout: share of the values between tanh and the last Linear that training drops.
+    number, trained by squared error. ``layers`` is L+1; ``dropout`` the share of the values between
+    tanh and the last Linear that training drops.
     """
 
     def __init__(
@@ -183,11 +176,8 @@ class SequenceProbe(Probe):
 
 
 class TokenProbe(Probe):
-    """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels.
-
-    Args:
-        layers: L+1, the embeddings counted.
-        dtype: of the products of the first Linear, where nearly all of the work is.
+    """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels;
+    ``dtype`` is of the products of the first Linear, where nearly all of the work is.
     """
 
     def __init__(
@@ -233,9 +223,8 @@ class TokenProbe(Probe):
 def tokens_by_seed(
     features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dtype: torch.dtype = torch.float32
 ) -> tuple[Float[Tensor, "seeds n layers_width"], Int[Tensor, "seeds n"]]:
-    """Return the tokens of each seed's rows in ``dtype``, and their labels.
-
-    Seeds with fewer tokens than the largest are filled with a repeated token whose label is -100.
+    """The tokens of each seed's rows in ``dtype``, and their labels; seeds with fewer tokens than
+    the largest are filled with a repeated token whose label is -100.
     """
     seeds, batch = rows.shape
     tokens, position = features.tokens_of(rows.flatten())

@@ -18,10 +18,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.errors import SpecError
-from papa.probes.feature_sources import FeatureSource
-from papa.probes.features import count_tokens
+from papa.probes.features import FeatureSource
 from papa.probes.minibatches import epoch_windows, seed_of, window_order, window_rows
-from papa.probes.packed import PackedFeatures
+from papa.probes.packed import PackedFeatures, count_tokens
 from papa.probes.probes import Probe
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.own import Score
@@ -61,18 +60,10 @@ def train_probes(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
-    """Train a probe for each seed with the optimiser of ``papa.probes.training``; score the last
-    epoch.
+    """Train a probe for each seed and score its last epoch.
 
     Seeds share features and steps, never gradients: the losses are summed, and each seed has
-    parameters of its own.
-
-    Args:
-        probe: built for ``seeds``, on the device of the features; changed in place.
-        score: of predictions, labels, and labels of each row.
-        token_values: (L+1)·d, which bounds the rows of a window.
-        progress: called with rows done and in all: epochs × training rows + validation rows.
-        on_epoch: called with each epoch's losses, means over its minibatches.
+    parameters of its own. ``token_values``, (L+1)·d, bound the rows of a window.
     """
     started = time.perf_counter()
     validation_rows = len(validation.split)
@@ -109,7 +100,7 @@ def fit_probes(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
-    """Train a probe for each seed, for all epochs; arguments are those of ``train_probes``."""
+    """Train a probe for each seed, for all epochs."""
     rows = len(train.split)
     total = spec.epochs * rows
     window = window_rows(rows, count_tokens(train.split), token_values, spec.batch_size)
@@ -180,15 +171,8 @@ def train_step(
     max_grad_norm: float,
     dropout_seeds: Sequence[int] | None = None,
 ) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
-    """Take one step of every seed on a minibatch of its own.
-
-    Args:
-        rows: row numbers on the CPU.
-        max_grad_norm: what each seed's gradient is scaled down to; 0 scales nothing.
-        dropout_seeds: one per seed; None drops nothing.
-
-    Returns:
-        Each seed's loss, and the norm of its gradient before it was clipped.
+    """Take one step of every seed on a minibatch of its own, its rows numbered on the CPU; gives
+    each seed's loss, and the norm of its gradient before it was clipped.
     """
     optimizer.zero_grad(set_to_none=True)
     losses = probe.losses(features, rows, dropout_seeds)
@@ -224,11 +208,7 @@ def _predict_window(
     )
     labelled = features.tokens_of(rows)[0] if features.token_labels else rows
     labels = features.labels[labelled.to(features.device)]
-    counts = (
-        features.lengths[rows]
-        if features.token_labels
-        else torch.ones(len(rows), dtype=torch.int64)
-    )
+    counts = features.label_counts[rows]
     return predictions.cpu().numpy(), labels.cpu().numpy(), counts.numpy()
 
 

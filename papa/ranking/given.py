@@ -40,6 +40,17 @@ def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> d
     return {"orders": names, "scores": scores}
 
 
+def numbers_of(given: Any) -> Float[np.ndarray, "..."] | None:
+    """The numbers of λ, a tensor, an array, lists or a data frame; None of anything else."""
+    if isinstance(given, TrainedLambda):
+        return given.mean
+    with suppress(TypeError, ValueError):
+        return np.array(
+            given.detach().cpu().double() if isinstance(given, Tensor) else given, np.float64
+        )
+    return None
+
+
 def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
     """A score for every head, the smallest of the first that becomes constant.
 
@@ -47,10 +58,8 @@ def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
         SpecError: it is no order of these heads.
     """
     every = [(layer, head) for layer in range(layers) for head in range(heads)]
-    found: Float[np.ndarray, "layers heads"] | None = None
-    if isinstance(order, TrainedLambda):
-        found = order.mean
-    elif isinstance(order, Sequence) and all(isinstance(head, tuple) for head in order):
+    found: Float[np.ndarray, "layers heads"] | None
+    if isinstance(order, Sequence) and all(isinstance(head, tuple) for head in order):
         odd = next(
             (head for at, head in enumerate(order) if head not in every or head in order[:at]), None
         )
@@ -65,11 +74,7 @@ def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
     else:
         if callable(order):
             order = [[order(layer, head) for head in range(heads)] for layer in range(layers)]
-        with suppress(TypeError, ValueError):
-            found = np.array(
-                order.detach().cpu().numpy() if isinstance(order, Tensor) else order,
-                dtype=np.float64,
-            )
+        found = numbers_of(order)
     if found is None or found.shape != (layers, heads) or not np.isfinite(found).all():
         what = (
             f"a {type(order).__name__}" if found is None else f"scores of shape {list(found.shape)}"

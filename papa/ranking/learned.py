@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from papa.attention.constants import ConstantMatrices
@@ -16,11 +18,65 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import JointGradients, PartGradients, train_jointly
+from papa.probes.joint import JointGradients, Moments, PartGradients, train_jointly
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.halfway import Halfway
 from papa.ranking.seeds import is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
+
+_FILE = "halfway.safetensors"
+
+
+@dataclass
+class Halfway:
+    """What training has behind it: λ after every epoch, the values of every trained tensor and
+    AdamW's moments of it; empty before the first epoch.
+    """
+
+    lambdas: list[Float[Tensor, "layers heads"]] = field(default_factory=list)
+    values: Sequence[Tensor] = ()
+    moments: Moments = ()
+
+    def restore(self, trained: Sequence[nn.Parameter]) -> None:
+        """Set what is trained to the values."""
+        if not self.lambdas:
+            return
+        with torch.no_grad():
+            for tensor, value in zip(trained, self.values, strict=True):
+                if tensor.shape != value.shape:
+                    raise ValueError(f"a value is {value.shape}, expected {tensor.shape}")
+                tensor.copy_(value)
+        self.moments = [
+            (mean.to(tensor.device), square.to(tensor.device))
+            for tensor, (mean, square) in zip(trained, self.moments, strict=True)
+        ]
+
+    def keep(self, trained: Sequence[nn.Parameter], moments: Moments) -> None:
+        """Take in what training left."""
+        self.values, self.moments = [tensor.detach() for tensor in trained], moments
+
+    def save(self, folder: Path) -> None:
+        """Write it into an artifact."""
+        means, squares = zip(*self.moments, strict=True)
+        named = {"value": self.values, "mean": means, "square": squares, "lambda": self.lambdas}
+        save_file(
+            {
+                f"{name} {number}": tensor.cpu().contiguous()
+                for name, tensors in named.items()
+                for number, tensor in enumerate(tensors)
+            },
+            folder / _FILE,
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> Halfway:
+        """Read what ``save`` wrote."""
+        found = load_file(folder / _FILE)
+
+        def of(name: str) -> list[Tensor]:
+            count = sum(key.startswith(f"{name} ") for key in found)
+            return [found[f"{name} {number}"] for number in range(count)]
+
+        return cls(of("lambda"), of("value"), list(zip(of("mean"), of("square"), strict=True)))
 
 
 def lambda_gradients(
@@ -67,12 +123,10 @@ def train_lambda(
         sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they
             were to be the last: an order by λ and how many of its first heads are constant.
         of_parts: computes the gradients of a minibatch's parts, on as many encoders as it likes,
-            each with ``lambda_gradients`` of the same arguments: λ is the same to the bit; None
-            finds them here.
-        progress: called with (rows done, rows) over all epochs.
+            each with ``lambda_gradients`` of the same arguments: λ is the same to the bit.
         halfway: where an earlier call stopped; this one goes on from there and leaves it where it
             stops. λ is the same to the bit in any number of calls.
-        until: the epoch after which to stop; None trains all.
+        until: the epoch after which to stop.
     """
     here = lambda_gradients(
         encoder=encoder, constants=constants, corpus=corpus, task=task, seed=seed
@@ -86,6 +140,7 @@ def train_lambda(
         return ranking.until_stable and is_stable(lambdas, sets)
 
     moments = train_jointly(
+        encoder,
         of_parts or here.of_parts,
         here.trained,
         corpus,
@@ -94,8 +149,6 @@ def train_lambda(
         epochs=until or ranking.epochs_on(task),
         rate=ranking.learning_rate or task.probe.learning_rate,
         seed=seed,
-        token_values=(encoder.layers + 1) * encoder.width,
-        on_gpu=encoder.device.type != "cpu",
         progress=progress,
         on_epoch=on_epoch,
         stop=after_epoch,

@@ -121,21 +121,18 @@ class Agreement:
     shared: Mapping[float, Shared]
 
 
-@dataclass(frozen=True, eq=False)
-class HeadScores:
-    """A score of every head by each of several seeds, by whose mean heads become constant; the
-    scores of one seed may have a standard error.
-    """
+class _BySeed:
+    """A score of every head by each of several seeds, by whose mean heads become constant."""
 
     by_seed: Float[np.ndarray, "seeds layers heads"]
     standard_error: Float[np.ndarray, "layers heads"] | None = None
 
-    @property
+    @cached_property
     def mean(self) -> Float[np.ndarray, "layers heads"]:
         """The mean over seeds."""
         return self.by_seed.mean(axis=0)
 
-    @property
+    @cached_property
     def interval(
         self,
     ) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
@@ -154,7 +151,15 @@ class HeadScores:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedLambda:
+class HeadScores(_BySeed):
+    """Scores by a method; those of one seed may have a standard error."""
+
+    by_seed: Float[np.ndarray, "seeds layers heads"]
+    standard_error: Float[np.ndarray, "layers heads"] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedLambda(_BySeed):
     """λ of every head, trained once with each of several seeds; heads become constant by its mean.
 
     Attributes:
@@ -164,21 +169,9 @@ class TrainedLambda:
     by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]]
 
     @cached_property
-    def by_seed(self) -> Float[np.ndarray, "seeds layers heads"]:
+    def by_seed(self) -> Float[np.ndarray, "seeds layers heads"]:  # type: ignore[override]
         """λ after the last epoch."""
         return np.stack([epochs[-1] for epochs in self.by_epoch.values()]).astype(np.float64)
-
-    @cached_property
-    def mean(self) -> Float[np.ndarray, "layers heads"]:
-        """The mean over seeds."""
-        return self.by_seed.mean(axis=0)
-
-    @cached_property
-    def interval(
-        self,
-    ) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
-        """Both ends of each head's 95 % interval (Student t over seeds); nan for one seed."""
-        return HeadScores(self.by_seed).interval
 
     @property
     def told(self) -> Bool[np.ndarray, "layers heads"]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -12,32 +13,88 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
-from papa.ablation.substitutes import ByPosition
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
-from papa.corpora.rows import sampled_rows
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.packed import live_features
 from papa.probes.probes import Probe
-from papa.ranking.loss_value import Loss, Losses, LossValue
-from papa.ranking.own_loss import OwnLoss, in_batches
-from papa.ranking.scores.asked import Asked
-from papa.ranking.scores.frozen import frozen_probe, own_loss
-from papa.spec.methods import VALUED_ROWS
+from papa.ranking.own import OwnLoss, in_batches
 from papa.spec.orders import Head
+
+Value = Callable[[Set[Head]], float]
+"""v: from the heads that stay input-dependent."""
+Loss = tuple[float, int]
+"""The sum of losses, and how many there are."""
+
+
+class Losses(ABC):
+    """Losses on some rows, a batch at a time; ``sizes`` says how much work each batch is."""
+
+    heads: list[Head]
+    sizes: list[int]
+
+    @abstractmethod
+    def loss(self, own: Set[Head], number: int) -> Loss:
+        """Those of batch ``number`` while all heads outside of ``own`` are constant."""
+
+
+class Paused(Exception):
+    """A method asks for more values than a call computes; ``values`` are those it was given."""
+
+    def __init__(self, values: tuple[float, ...]) -> None:
+        self.values = values
+
+
+class LossValue:
+    """v(S) is the negative mean loss on some rows.
+
+    Args:
+        of_batches: of S and the batches' numbers and sizes, the losses of each batch, by any
+            worker; None computes them here.
+        values: what the same method was given before, in its order: it is given that again.
+        most: values to compute before ``Paused``.
+    """
+
+    def __init__(
+        self,
+        losses: Losses,
+        of_batches: Callable[[Set[Head], Sequence[int], Sequence[int]], list[Loss]] | None = None,
+        values: Sequence[float] = (),
+        most: int | None = None,
+    ) -> None:
+        self.heads, self._sizes, self.evaluations = losses.heads, losses.sizes, 0
+        self._of_batches = of_batches or (
+            lambda own, numbers, _: [losses.loss(own, number) for number in numbers]
+        )
+        self._values = [*values]
+        self._end = None if most is None else len(values) + most
+        self._last: Set[Head] | None = None
+
+    def __call__(self, own: Set[Head]) -> float:
+        """v of the heads that stay input-dependent."""
+        if own != self._last:
+            if self.evaluations == len(self._values):
+                self._values.append(self._computed(own))
+            self.evaluations, self._last = self.evaluations + 1, own
+        return self._values[self.evaluations - 1]
+
+    def _computed(self, own: Set[Head]) -> float:
+        if len(self._values) == self._end:
+            raise Paused(tuple(self._values))
+        total, terms = 0.0, 0
+        # In the batches' order, whoever computed them: floating-point sums depend on it.
+        for loss, count in self._of_batches(own, range(len(self._sizes)), self._sizes):
+            total, terms = total + loss, terms + count
+        return -total / terms
 
 
 @contextmanager
 def resumed(encoder: Encoder, first: int, outputs: list[Any]) -> Iterator[None]:
     """Inside the block, of one pass, layers below ``first`` give what ``outputs`` has and compute
-    nothing; the others put there what they give.
-
-    Args:
-        first: the lowest layer that computes; 0 computes all.
-        outputs: of every layer, from a pass over the same batch in which the layers below ``first``
-            had the same heads constant; changed in place.
+    nothing; the others put there what they give. The outputs are of a pass over the same batch in
+    which the layers below had the same heads constant.
     """
 
     def forward(own: Any, *arguments: Any, **options: Any) -> Any:
@@ -71,22 +128,12 @@ def _layers(encoder: Encoder) -> list[nn.Module]:
     return [holders[attention] for attention in encoder.family.attentions(encoder.model)]
 
 
-Value = Callable[[Set[Head]], float]
-"""v: from the heads that stay input-dependent."""
-
-
 class FrozenLosses(Losses):
-    """The losses of a frozen probe.
+    """The losses of a frozen probe, trained on the encoder as it is; ``layers`` counts those that
+    were computed so far, of all batches.
 
     A pass begins at the lowest layer in which S differs from that of the batch's pass before: the
     states below it are the same. So states are held, (L+1)·d numbers a token.
-
-    Args:
-        probe: trained on the encoder as it is.
-        resume: whether passes begin above what is known.
-
-    Attributes:
-        layers: computed so far, of all batches.
     """
 
     def __init__(
@@ -141,22 +188,3 @@ class OwnLosses(Losses):
             shares[head] = 1.0
         summed, lengths = self._loss(self._batches[number], shares.to(self._loss.model.device))
         return float(summed), int(lengths.sum())
-
-
-def losses_of(asked: Asked) -> Losses:
-    """The losses on a sample of training rows: of a probe, trained first unless it is given, or of
-    the model's own head.
-    """
-    split = asked.corpus.split("train")
-    rows = sampled_rows(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
-    if asked.task.head == "own":
-        loss = own_loss(asked, ByPosition(asked.constants.matrices))
-        return OwnLosses(loss, rows, (asked.encoder.layers, asked.encoder.heads))
-    return FrozenLosses(asked.encoder, asked.constants, split, rows, frozen_probe(asked))
-
-
-def frozen_value(asked: Asked) -> LossValue:
-    """v by ``losses_of``. A method asks for the same sets in the same order each time, as workers
-    may share it in several calls.
-    """
-    return asked.value or LossValue(losses_of(asked))

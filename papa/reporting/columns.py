@@ -128,7 +128,7 @@ class OneScore(Protocol):
 
 @runtime_checkable
 class Scores(Protocol):
-    """What a finished probing found: see ``papa.probes.cell.CellScores``."""
+    """What a finished probing found: see ``papa.study.probe.ProbeScores``."""
 
     @property
     def scores(self) -> Sequence[OneScore]: ...

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from papa.spec.derived import parameters_of
+from papa.spec.kinds import parameters_of
 from papa.spec.task import TaskSpec
 from papa.spec.values import OPTIMAL, ConstantsKind, Frozen, Positive, constants_kinds, listed
 

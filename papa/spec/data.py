@@ -1,11 +1,11 @@
-"""Where the rows of a task come from, and which of their columns hold what."""
+"""What a study reads: encoders, the rows of tasks, scores of heads, code."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from papa.spec.values import Frozen
 
@@ -71,3 +71,47 @@ class Columns(Frozen):
     """The column with lists of words."""
     label: ColumnName | None = None
     """The column with the labels: names or numbers; for words a list in each row."""
+
+
+class EncoderSpec(Frozen):
+    """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """A name on the hub, a folder (relative to the study's file),
+    or ``embedded/all-MiniLM-L6-v2``.
+    """
+    revision: str | None = None
+    """A branch, tag or commit on the hub; None takes the main branch."""
+
+
+class HeadScores(Frozen):
+    """Somebody's scores of all heads; the smallest become constant first. An order ``scores:FILE``
+    reads them.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    """What orders call them after ``scores:``."""
+    values: Annotated[
+        tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...], Field(min_length=1)
+    ]
+    """A list for each layer, with a number for each head."""
+
+    @field_validator("values")
+    @classmethod
+    def _one_for_every_head(
+        cls, values: tuple[tuple[float, ...], ...]
+    ) -> tuple[tuple[float, ...], ...]:
+        if not values[0] or any(len(row) != len(values[0]) for row in values):
+            raise ValueError(
+                "layers have scores of different numbers of heads: give one for every head"
+            )
+        return values
+
+
+class CodeSpec(Frozen):
+    """A file of the user's own code, as the command line gave it."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """What stands before the colon in ``module:name``: the file's name without .py."""
+    sha256: str
+    """Of its text, by which what it computes is known."""

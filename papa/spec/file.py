@@ -15,12 +15,10 @@ from pydantic import ValidationError
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import PapaError, Problem, SpecError, in_one_line, meant, shortened, shown
 from papa.spec import StudySpec, listed
-from papa.spec.code import module_of
 from papa.spec.document import read_yaml, text_of
 from papa.spec.head_scores import load_scores
-from papa.spec.malformed import MalformedError
-from papa.spec.messages import AS_THE_AUTHORS_RAN, sentence
-from papa.spec.orders import scores_in
+from papa.spec.messages import AS_THE_AUTHORS_RAN, MalformedError, sentence
+from papa.spec.orders import module_of, scores_in
 from papa.spec.task import OWN_RATE
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"

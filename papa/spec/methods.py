@@ -21,8 +21,8 @@ class ScoringMethod:
 
     Attributes:
         label: its name in messages, tables and figures.
-        module: what computes it: its ``score`` takes and gives what
-            ``papa.ranking.scores.asked`` says; of a streamed one, its ``of_rows`` what
+        function: ``module:name`` of what computes it: it takes and gives what
+            ``papa.ranking.scores.asked`` says; of a streamed one, what
             ``papa.ranking.scores.streamed`` says.
         nothing: the score of a head that is as good constant; nan where none is known.
         own_head: which tasks of a model's own head it scores heads of: all; those with a loss of
@@ -40,7 +40,7 @@ class ScoringMethod:
     """
 
     label: str
-    module: str
+    function: str
     nothing: float = math.nan
     own_head: Literal["all", "with a loss", "none"] = "all"
     label_free: bool = False
@@ -67,7 +67,9 @@ def greedy_step(heads: int, evaluations: int) -> int:
 
 
 def _streamed(name: str, label: str) -> ScoringMethod:
-    return ScoringMethod(label, f"papa.ranking.scores.{name}", label_free=True, streamed=True)
+    return ScoringMethod(
+        label, f"papa.ranking.scores.streamed:{name}", label_free=True, streamed=True
+    )
 
 
 HEAD_SCORES: dict[str, ScoringMethod] = {
@@ -77,7 +79,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "output_distance": _streamed("output_distance", "distance of outputs to constant"),
     "gradient": ScoringMethod(
         "gradient",
-        "papa.ranking.scores.gradient",
+        "papa.ranking.scores.gradient:gradient",
         own_head="with a loss",
         frozen_probe=True,
         passes=3,
@@ -85,7 +87,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": ScoringMethod(
         "Shapley values",
-        "papa.ranking.scores.shapley",
+        "papa.ranking.scores.sets:shapley",
         frozen_probe=True,
         reads=("evaluations",),
         nothing=0.0,
@@ -93,7 +95,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     ),
     "greedy": ScoringMethod(
         "the steps of a greedy order",
-        "papa.ranking.scores.greedy",
+        "papa.ranking.scores.sets:greedy",
         frozen_probe=True,
         reads=("evaluations",),
         evaluations=lambda heads, budget: greedy_evaluations(heads, greedy_step(heads, budget)),
@@ -101,17 +103,20 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     # All heads, and each alone constant.
     "effect": ScoringMethod(
         "effect",
-        "papa.ranking.scores.effect",
+        "papa.ranking.scores.sets:effect",
         frozen_probe=True,
         nothing=0.0,
         evaluations=lambda heads, budget: heads + 1,
     ),
     "gates": ScoringMethod(
-        "L0 gates", "papa.ranking.scores.gates", own_head="none", reads=("epochs", "learning_rate")
+        "L0 gates",
+        "papa.ranking.scores.gates:gates",
+        own_head="none",
+        reads=("epochs", "learning_rate"),
     ),
     "self_lambda": ScoringMethod(
         "λ that keeps hidden states",
-        "papa.ranking.scores.self_lambda",
+        "papa.ranking.scores.self_lambda:self_lambda",
         label_free=True,
         reads=("epochs", "learning_rate"),
     ),

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from papa.spec.code import module_of
 from papa.spec.methods import HEAD_SCORES
 
 if TYPE_CHECKING:  # specifications and plans need orders and no torch
@@ -67,6 +67,15 @@ HEAD_ORDERS: dict[str, HeadOrder] = {
 
 
 SCORES, REVERSED = "scores", "reversed:"
+_CODE = re.compile(r"(?!(?:scores|reversed):)([A-Za-z_]\w*):[A-Za-z_]\w*", re.ASCII)
+
+
+def module_of(name: object) -> str | None:
+    """Of ``module:name``, code of the user's own in a file that the command line gives with
+    ``--code``: the file, without ``.py``; None where a name is of no code.
+    """
+    found = _CODE.fullmatch(name) if isinstance(name, str) else None
+    return found[1] if found else None
 
 
 def order_named(order: str) -> HeadOrder:

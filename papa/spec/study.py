@@ -7,7 +7,6 @@ key.
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,12 +18,11 @@ from pydantic import (
 )
 
 from papa.errors import shown
-from papa.spec.code import module_of
 from papa.spec.constants import ConstantsSpec
-from papa.spec.decoders import OF_DECODERS
-from papa.spec.derived import most_of
+from papa.spec.data import CodeSpec, EncoderSpec, HeadScores
+from papa.spec.kinds import OF_DECODERS, most_of
 from papa.spec.methods import HEAD_SCORES, no_score_of_own
-from papa.spec.orders import drawn_from, scored_by, scores_in
+from papa.spec.orders import drawn_from, module_of, scored_by, scores_in
 from papa.spec.task import TaskSpec
 from papa.spec.values import (
     OUTPUTS,
@@ -40,50 +38,6 @@ from papa.spec.values import (
     Seed,
     no_repeats,
 )
-
-
-class EncoderSpec(Frozen):
-    """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
-
-    name: Annotated[str, Field(min_length=1)]
-    """A name on the hub, a folder (relative to the study's file),
-    or ``embedded/all-MiniLM-L6-v2``.
-    """
-    revision: str | None = None
-    """A branch, tag or commit on the hub; None takes the main branch."""
-
-
-class HeadScores(Frozen):
-    """Somebody's scores of all heads; the smallest become constant first. An order ``scores:FILE``
-    reads them.
-    """
-
-    name: Annotated[str, Field(min_length=1)]
-    """What orders call them after ``scores:``."""
-    values: Annotated[
-        tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...], Field(min_length=1)
-    ]
-    """A list for each layer, with a number for each head."""
-
-    @field_validator("values")
-    @classmethod
-    def _one_for_every_head(
-        cls, values: tuple[tuple[float, ...], ...]
-    ) -> tuple[tuple[float, ...], ...]:
-        if not values[0] or any(len(row) != len(values[0]) for row in values):
-            raise ValueError(
-                "layers have scores of different numbers of heads: give one for every head"
-            )
-        return values
-
-
-class CodeSpec(Frozen):
-    """A file of the user's own code, as the command line gave it."""
-
-    name: Annotated[str, Field(min_length=1)]
-    """What stands before the colon in ``module:name``: the file's name without .py."""
-    sha256: str
-    """Of its text, by which what it computes is known."""
 
 
 class LayoutSpec(Frozen):
@@ -249,85 +203,66 @@ class StudySpec(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _decoders_have_no_probe(self) -> StudySpec:
-        decoded = [task.name for task in self.tasks if task.kind == "causal"]
-        if decoded and any(constants.kind == "next" for constants in self.constants):
-            raise ValueError(
-                f"constants: next ones look ahead, and task {decoded[0]} is a decoder's: take "
-                "previous"
-            )
-        outputs = [
-            constants.kind
-            for constants in self.constants
-            if constants.kind in (*OUTPUTS, "mean_qk")
-        ]
-        if decoded and outputs:
-            raise ValueError(
-                f"constants: {outputs[0]} is an encoder's, and task {decoded[0]} is a decoder's: "
-                "take relative, or use papa.ablated"
-            )
-        by_slot = [
-            constants
-            for constants in self.constants
-            if constants.kind not in ("relative", REUSED, *OF_DECODERS)
-        ]
+    def _parts_fit_together(self) -> StudySpec:
         for task in self.tasks:
-            if by_slot and task.most_slots > task.slots:
+            if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "own"):
                 raise ValueError(
-                    f"constants: {by_slot[0].label} is read by slot, and task {task.name} has "
-                    f"{task.slots} slots and validation_slots {task.validation_slots}: take "
-                    "relative or streaming, or as many slots"
+                    "layout: with segment_ids: stay a pair is not what the model's own head is "
+                    "given"
                 )
-        scored = next(
-            (method for method in map(scored_by, self.orders) if method in HEAD_SCORES), None
-        )
-        if decoded and scored:
-            raise ValueError(
-                f"orders: {scored} is not computed of decoders, and task {decoded[0]} is one's: "
-                "take lambda, first_to_last or random, or give scores:FILE"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _parameters_fit_the_slots(self) -> StudySpec:
-        for task, constants in product(self.tasks, self.constants):
-            most = most_of(task.slots)
-            for name, value in constants.parameters.items():
-                if value > most.get(name, value):
-                    raise ValueError(
-                        f"constants: {name} of kind '{constants.kind}' is {value}, and task "
-                        f"{task.name} has {task.slots} slots: take {most[name]} or less"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _own_heads_are_not_trained(self) -> StudySpec:
-        own = [task.name for task in self.tasks if task.head == "own"]
-        trained = [constants.kind for constants in self.constants if constants.is_trained]
-        probed = [task.name for task in self.tasks if task.own_probe]
-        if probed and trained:
-            raise ValueError(
-                f"constants: {trained[0]} ones are trained with PAPA's own probe, and task "
-                f"{probed[0]} has own_probe"
-            )
-        if own and trained:
-            raise ValueError(
-                f"constants: {trained[0]} ones are trained with a probe, and task {own[0]} has "
-                "head: own"
-            )
-        methods = [method for method in map(scored_by, self.orders) if method in HEAD_SCORES]
-        for task, method in product(self.tasks, methods):
-            reason = no_score_of_own(method, task.name, with_itself=task.with_itself)
-            if task.head == "own" and reason:
-                raise ValueError(f"orders: {reason}")
-        if self.layout.segment_ids == "stay" and any(
-            task.kind == "pair" for task in self.tasks if task.head == "own"
-        ):
-            raise ValueError(
-                "layout: with segment_ids: stay a pair is not what the model's own head is given"
-            )
+            for constants in self.constants:
+                if reason := _against_constants(task, constants):
+                    raise ValueError(f"constants: {reason}")
+            for order in self.orders:
+                if reason := _against_order(task, order):
+                    raise ValueError(f"orders: {reason}")
         return self
 
     _listed_once = field_validator(
         "encoders", "tasks", "constants", "orders", "scores", "code", "fractions", "seeds"
     )(no_repeats)
+
+
+def _against_constants(task: TaskSpec, constants: ConstantsSpec) -> str | None:
+    """Why constants cannot be measured on a task, if so."""
+    kind, name, causal = constants.kind, task.name, task.kind == "causal"
+    if causal and kind == "next":
+        return f"next ones look ahead, and task {name} is a decoder's: take previous"
+    if causal and kind in (*OUTPUTS, "mean_qk"):
+        return (
+            f"{kind} is an encoder's, and task {name} is a decoder's: take relative, or use "
+            "papa.ablated"
+        )
+    if task.most_slots > task.slots and kind not in ("relative", REUSED, *OF_DECODERS):
+        return (
+            f"{constants.label} is read by slot, and task {name} has {task.slots} slots and "
+            f"validation_slots {task.validation_slots}: take relative or streaming, or as many "
+            "slots"
+        )
+    if constants.is_trained and task.own_probe:
+        return f"{kind} ones are trained with PAPA's own probe, and task {name} has own_probe"
+    if constants.is_trained and task.head == "own":
+        return f"{kind} ones are trained with a probe, and task {name} has head: own"
+    most = most_of(task.slots)
+    for parameter, value in constants.parameters.items():
+        if value > most.get(parameter, value):
+            return (
+                f"{parameter} of kind '{kind}' is {value}, and task {name} has {task.slots} slots: "
+                f"take {most[parameter]} or less"
+            )
+    return None
+
+
+def _against_order(task: TaskSpec, order: Order) -> str | None:
+    """Why heads cannot be ordered so for a task, if so."""
+    method = scored_by(order)
+    if method not in HEAD_SCORES:
+        return None
+    if task.kind == "causal":
+        return (
+            f"{method} is not computed of decoders, and task {task.name} is one's: take lambda, "
+            "first_to_last or random, or give scores:FILE"
+        )
+    if task.head == "own":
+        return no_score_of_own(method, task.name, with_itself=task.with_itself)
+    return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from papa.errors import joined, shown
-from papa.spec.code import module_of
 from papa.spec.data import Columns, Source
+from papa.spec.orders import module_of
 from papa.spec.values import Frozen, Name, Positive, Rate, Seed, listed, refuse_unknown
 
 TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
@@ -38,30 +38,33 @@ def _named(metric: object) -> object:
 
 
 Metric = Annotated[str, BeforeValidator(_named)]
-METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
-    "text": ("accuracy", "matthews", "f1", "spearman"),
-    "pair": ("accuracy", "matthews", "f1", "spearman"),
-    "similarity": ("cosine_spearman",),
-    "words": ("entity_f1", "token_f1", "bare_entity_f1", "accuracy"),
-    "mlm": ("negative_log_perplexity",),
-    "causal": ("negative_log_perplexity",),
-}
-"""What a probe on a task of each kind may be scored by."""
 EMBEDDING_METRICS: tuple[Metric, ...] = ("nearest_10", "nearest_1", "similarities", "cosine")
 """What a sentence encoder keeps of its own embeddings."""
 RANKED: tuple[Metric, ...] = ("spearman", "cosine_spearman")
 """Rank correlations, which are no functions of sums over examples."""
 UNLABELLED_METRICS: tuple[Metric, ...] = ("agreement", *EMBEDDING_METRICS)
 """Scores of a model against its own original answers, for ``head: own``."""
-OWN_METRICS_OF_KINDS: dict[TaskKind, tuple[Metric, ...]] = {
-    "text": UNLABELLED_METRICS,
-    "pair": ("agreement",),
-    "similarity": (),
-    "words": ("agreement",),
-    "mlm": ("agreement",),
-    "causal": ("agreement",),
+
+
+class Kind(NamedTuple):
+    """The columns that a kind of tasks reads, and what it may be scored by: a probe, and besides a
+    model's own head.
+    """
+
+    columns: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+    own_metrics: tuple[Metric, ...] = ("agreement",)
+
+
+_OF_TEXTS: tuple[Metric, ...] = ("accuracy", "matthews", "f1", "spearman")
+KINDS: dict[TaskKind, Kind] = {
+    "text": Kind(("text", "label"), _OF_TEXTS, UNLABELLED_METRICS),
+    "pair": Kind(("text", "text_pair", "label"), _OF_TEXTS),
+    "similarity": Kind(("text", "text_pair", "label"), ("cosine_spearman",), ()),
+    "words": Kind(("words", "label"), ("entity_f1", "token_f1", "bare_entity_f1", "accuracy")),
+    "mlm": Kind(("text",), ("negative_log_perplexity",)),
+    "causal": Kind(("text",), ("negative_log_perplexity",)),
 }
-"""What else a model's own head on a task of each kind may be scored by."""
 _OF_CLASSES: tuple[TaskKind, ...] = ("text", "pair", "words")
 """The kinds that metrics and probes of the user's own are for."""
 OWN_RATE = 0.02
@@ -166,14 +169,7 @@ class TaskSpec(Frozen):
 
     @model_validator(mode="after")
     def _columns_fit_the_kind(self) -> TaskSpec:
-        needed = {
-            "text": ("text", "label"),
-            "pair": ("text", "text_pair", "label"),
-            "similarity": ("text", "text_pair", "label"),
-            "words": ("words", "label"),
-            "mlm": ("text",),
-            "causal": ("text",),
-        }[self.kind]
+        kind = KINDS[self.kind]
         if self.kind == "causal":
             self._is_for_a_decoder()
         elif self.validation_slots is not None:
@@ -183,7 +179,7 @@ class TaskSpec(Frozen):
         unlabelled = self.metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
         missing = [
             name
-            for name in needed
+            for name in kind.columns
             if getattr(self.columns, name) is None and not (unlabelled and name == "label")
         ]
         if missing:
@@ -193,9 +189,9 @@ class TaskSpec(Frozen):
                 "a task of kind 'similarity' is answered by a sentence encoder's own embeddings: "
                 "set head: own"
             )
-        metrics = METRICS_OF_KINDS[self.kind]
+        metrics = kind.metrics
         if self.head == "own":
-            metrics += OWN_METRICS_OF_KINDS[self.kind]
+            metrics += kind.own_metrics
         elif self.metric in UNLABELLED_METRICS:
             raise ValueError(f"metric: {self.metric} compares a model with itself: set head: own")
         if self.metric not in metrics and not (is_own(self.metric) and self.kind in _OF_CLASSES):
@@ -214,10 +210,9 @@ class TaskSpec(Frozen):
             and self.labels is not None
             and self.positive not in self.labels
         ):
-            known = joined(self.labels)
             raise ValueError(
                 f"positive is {shown(self.positive)}, and no class has that name: use one of "
-                f"{known}"
+                f"{joined(self.labels)}"
             )
         return self
 

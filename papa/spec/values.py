@@ -9,9 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticKnownError
 
 from papa.errors import shown
-from papa.spec.controls import CONTROLS
-from papa.spec.decoders import OF_DECODERS
-from papa.spec.derived import DERIVED
+from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import HEAD_ORDERS, REVERSED, scores_in
 

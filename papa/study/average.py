@@ -112,8 +112,8 @@ class Average(OnText):
 
     def _of_decoder(self, shard: TokenisedSplit, progress: Progress) -> AttentionSums:
         from papa.corpora.tokens import special_tokens_for
-        from papa.probes.decoder import average_by_position
-        from papa.probes.own import load_own, own_class
+        from papa.probes.own import average_by_position
+        from papa.probes.own_model import load_own, own_class
 
         task = self.corpus.task
         model = load_own(self.encoder, own_class(task, self.encoder))

@@ -16,8 +16,7 @@ from papa.errors import SpecError, in_one_line
 from papa.scores.named import Named, not_given
 from papa.scores.own import OwnCode
 from papa.spec import CodeSpec, HeadScores, StudySpec, TaskSpec
-from papa.spec.code import module_of
-from papa.spec.orders import scores_in
+from papa.spec.orders import module_of, scores_in
 
 
 def read_code(files: Sequence[Path]) -> dict[str, str]:

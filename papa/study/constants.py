@@ -36,7 +36,7 @@ DISTANCES = "distances.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class Controls(WorkerStep):
-    """One of ``papa.spec.controls``, for every head of an encoder."""
+    """One of ``papa.spec.kinds``, for every head of an encoder."""
 
     stage: ClassVar[str] = "controls"
     version: ClassVar[int] = 1
@@ -65,7 +65,7 @@ class Controls(WorkerStep):
 
 @dataclass(frozen=True, eq=False)
 class Derived(WorkerStep):
-    """One of ``papa.spec.derived``, of every head's average."""
+    """One of ``papa.spec.kinds``, of every head's average."""
 
     stage: ClassVar[str] = "derived"
     version: ClassVar[int] = 1
@@ -216,8 +216,8 @@ class Distances(OnText, WorkerStep):
         from safetensors.torch import save_file
 
         from papa.corpora.tokens import special_tokens_for
-        from papa.probes.decoder import average_by_distance
-        from papa.probes.own import load_own, own_class
+        from papa.probes.own import average_by_distance
+        from papa.probes.own_model import load_own, own_class
 
         task = self.corpus.task
         found = average_by_distance(

@@ -28,7 +28,7 @@ from papa.errors import (
 )
 from papa.scores.own import OwnCode
 from papa.spec import ConstantsSpec, EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
-from papa.spec.decoders import OF_DECODERS
+from papa.spec.kinds import OF_DECODERS
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import scored_by
 from papa.study.code import code_of, read_code, with_code, with_orders

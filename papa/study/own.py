@@ -52,7 +52,8 @@ class Answers(WithConstantHeads):
         from papa.ablation.substitutes import ByPosition, OutputsBySlot
         from papa.corpora.tokens import special_tokens_for
         from papa.probes.cell import unseen_by
-        from papa.probes.own import class_names, load_own, own_answers, own_class
+        from papa.probes.own import own_answers
+        from papa.probes.own_model import class_names, load_own, own_class
 
         reference = (encoder and encoder.reference) or self.encoder
         device, heads = str(encoder.device) if encoder else "cpu", self.heads(context.found)
@@ -91,7 +92,8 @@ class Answers(WithConstantHeads):
 
     def _score(self, corpus: TokenisedCorpus, own: Sequence[str]) -> BatchScore | None:
         """A score of the user's own of a batch, with labels as the model's head counts them."""
-        from papa.probes.own import class_ids, score_of_batch
+        from papa.probes.own import score_of_batch
+        from papa.probes.own_model import class_ids
 
         if not (self.code and self.code.score):
             return None

@@ -160,13 +160,15 @@ class Probe(WithConstantHeads, ScoringStep):
         from safetensors.numpy import save_file
 
         from papa.probes.cell import score_cell
+        from papa.scores.metrics import positive_name
 
+        corpus, heads = open_corpus(context.found[self.corpus]), sorted(self.heads(context.found))
         with context.scratch() as scratch:
-            cell = score_cell(
+            scores, unseen_share = score_cell(
                 encoder,
                 self.read(self.constants, context) if self.constants else None,
-                self.heads(context.found),
-                open_corpus(context.found[self.corpus]),
+                heads,
+                corpus,
                 self.task,
                 self.seeds,
                 trained=self.trained,
@@ -178,18 +180,18 @@ class Probe(WithConstantHeads, ScoringStep):
                 on_epoch=context.on_epoch,
             )
         found = ProbeScores(
-            scores=ScoredSeed.of(cell.scores),
-            positive=cell.positive,
-            unseen_share=cell.unseen_share,
-            constant_heads=cell.constant_heads,
-            heads=cell.heads,
+            scores=ScoredSeed.of(scores),
+            positive=positive_name(self.task, corpus.label_names),
+            unseen_share=unseen_share,
+            constant_heads=tuple(heads),
+            heads=encoder.layers * encoder.heads,
             seconds=context.seconds,
             device=str(encoder.device),
         )
         with context.published() as folder:
             found.save(folder)
             save_file(
-                {"examples": np.stack([score.examples for score in cell.scores])}, folder / EXAMPLES
+                {"examples": np.stack([score.examples for score in scores])}, folder / EXAMPLES
             )
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from papa.encoders.encoder import Encoder
     from papa.probes.joint import JointGradients, PartGradient, Tensors
     from papa.probes.minibatches import Part
-    from papa.ranking.halfway import Halfway
+    from papa.ranking.learned import Halfway
     from papa.ranking.seeds import TrainedLambda
 
 LAMBDA = "lambda.safetensors"
@@ -180,7 +180,7 @@ class Rank(OnText, WorkerStep):
 
     def halfway(self, store: Store) -> tuple[Halfway, list[dict[str, float]]]:
         """Where an unfinished training stopped, and the work of each call up to there."""
-        from papa.ranking.halfway import Halfway
+        from papa.ranking.learned import Halfway
 
         for epochs in range(self.epochs - 1, 0, -1):
             address = self.after(epochs, store)
@@ -208,7 +208,7 @@ class Rank(OnText, WorkerStep):
         context: Context,
     ) -> Float[Tensor, "epochs layers heads"]:
         from papa.corpora.tokens import special_tokens_for
-        from papa.probes.own import load_own, own_class
+        from papa.probes.own_model import load_own, own_class
         from papa.ranking.own import train_lambda_of_own
 
         reference = (encoder and encoder.reference) or self.encoder

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
     from papa.probes.probes import Probe
-    from papa.ranking.loss_value import Losses
     from papa.ranking.scores.asked import Asked
     from papa.ranking.seeds import HeadScores, TrainedLambda
+    from papa.ranking.value import Losses
 
 WEIGHTS = "probe.safetensors"
 VALUES, ERROR = "scores.safetensors", "{} ± 1"
@@ -57,7 +57,7 @@ class FrozenProbe(OnText, WorkerStep):
     def compute(self, encoder: Encoder, context: Context) -> None:
         from safetensors.torch import save_file
 
-        from papa.ranking.scores.frozen import trained_probe
+        from papa.ranking.scores.asked import trained_probe
 
         with context.scratch() as scratch:
             probe = trained_probe(
@@ -164,8 +164,8 @@ class ScoreHeads(WorkerStep):
         import numpy as np
         from safetensors.numpy import save_file
 
-        from papa.ranking.loss_value import LossValue, Paused
         from papa.ranking.scores.streamed import scores_by
+        from papa.ranking.value import LossValue, Paused
 
         with context.scratch() as scratch, ExitStack() as shared:
             asked = self.asked(
@@ -199,7 +199,7 @@ class ScoreHeads(WorkerStep):
 
     def losses(self, *, encoder: Encoder, store: Store) -> Losses:
         """What values sets of heads on one worker of a group, which opens the inputs itself."""
-        from papa.ranking.value import losses_of
+        from papa.ranking.scores.asked import losses_of
 
         execution, scratch = ExecutionSpec(), store.scratch
         return losses_of(

@@ -11,8 +11,7 @@ from typing import TypeVar
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, partial_counts
-from papa.spec.decoders import OF_DECODERS
-from papa.spec.derived import DERIVED
+from papa.spec.kinds import DERIVED, OF_DECODERS
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import is_label_free, needs_lambda, scored_by, without_name
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED

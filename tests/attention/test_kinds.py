@@ -20,7 +20,7 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
 from papa.spec.cells import constant_heads
-from papa.spec.controls import CONTROLS
+from papa.spec.kinds import CONTROLS
 from papa.spec.orders import HEAD_ORDERS, head_order
 from tests.encoders.inputs import Inputs
 from tests.plain import plainly, with_constants

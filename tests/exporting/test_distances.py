@@ -23,7 +23,7 @@ from papa.exporting import InputLayout, export_encoder
 from papa.exporting.distances import average_by_distance
 from papa.exporting.placement import ordinary_inputs
 from papa.library.ablating import substitute_for
-from papa.probes.own import load_own
+from papa.probes.own_model import load_own
 from tests.exporting.conftest import FIRST, SLOTS, Case
 
 TOLERANCE = 1e-5

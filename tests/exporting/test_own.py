@@ -20,7 +20,8 @@ from papa.corpora.tokens import special_tokens_of
 from papa.encoders.reference import load_tokenizer, resolve_encoder
 from papa.exporting import ExportedEncoder, export_encoder
 from papa.exporting.classifier import CLASSES, OwnClassifier, OwnHead
-from papa.probes.own import load_own, own_answers
+from papa.probes.own import own_answers
+from papa.probes.own_model import load_own
 from papa.spec import EncoderSpec
 from tests.encoders.models import RANGE
 from tests.exporting.conftest import Case

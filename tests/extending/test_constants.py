@@ -1,4 +1,4 @@
-"""A kind of constants is one entry of a table: papa/spec/controls.py, derived.py or values.py."""
+"""A kind of constants is one entry of a table: papa/spec/kinds.py or values.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from papa.attention.constants import ConstantMatrices, control
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import replaced
 from papa.errors import SpecError
-from papa.spec.controls import CONTROLS
-from papa.spec.derived import DERIVED
 from papa.spec.file import resolve_study
+from papa.spec.kinds import CONTROLS, DERIVED
 from papa.spec.values import OUTPUTS
 from papa.study.constants import Controls, Derived, Outputs
 from papa.study.here import run_here

@@ -1,4 +1,4 @@
-"""A method that scores heads is a file of its own and one entry of papa/spec/methods.py."""
+"""A method that scores heads is a function and one entry of papa/spec/methods.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def test_an_entry_of_the_methods_is_a_head_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        HEAD_SCORES, "values", ScoringMethod("norm of values", __name__, label_free=True, passes=0)
+        HEAD_SCORES,
+        "values",
+        ScoringMethod("norm of values", f"{__name__}:score", label_free=True, passes=0),
     )
     document = {**SMALL, "orders": ["values", "reversed:values"], "fractions": [0.5]}
     study = resolve_study(document, folder=tmp_path, origin="test")

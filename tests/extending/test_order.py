@@ -1,12 +1,26 @@
-"""A head order is one entry of papa/spec/orders.py."""
+"""A head order is one entry of papa/spec/orders.py; one of one's own is a file of scores that a
+study names.
+"""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
-from papa.errors import SpecError
+import numpy as np
+import pytest
+import yaml
+
+from papa.errors import CheckError, SpecError
 from papa.reporting.wording import order_label
-from papa.spec.orders import HEAD_ORDERS, HeadOrder
+from papa.spec import StudySpec
+from papa.spec.file import load_study, resolve_study
+from papa.spec.head_scores import scores_as_tsv
+from papa.spec.orders import HEAD_ORDERS, Head, HeadOrder, head_order
+from papa.study.aggregate import specification
+from papa.study.inputs import check_inputs
+from papa.study.steps import StudySteps, study_steps
+from tests.flows.conftest import SMALL
 from tests.study.test_steps import steps_of
 
 
@@ -32,3 +46,88 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     )
     assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"
+
+
+SCORES = np.random.default_rng(0).random((6, 12))
+ASCENDING: list[Head] = [(int(place) // 12, int(place) % 12) for place in SCORES.ravel().argsort()]
+
+
+def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
+    """A study beside its file of scores."""
+    folder.mkdir(exist_ok=True)
+    (folder / "heads.tsv").write_text(scores_as_tsv(scores))
+    (folder / "study.yaml").write_text(
+        yaml.safe_dump({**SMALL, "orders": orders, "fractions": [1, 0.5]})
+    )
+    return load_study(folder / "study.yaml")
+
+
+def heads_by_order(steps: StudySteps) -> dict[str, tuple[Head, ...]]:
+    return {
+        cell.order: step.heads({}) for cell, (step,) in steps.cells.items() if cell.fraction == 0.5
+    }
+
+
+def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
+    orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
+    study = written(tmp_path, orders)
+    steps = study_steps(check_inputs(study))
+    found = heads_by_order(steps)
+    assert found["scores:heads.tsv"] == tuple(ASCENDING[:36])
+    assert found["reversed:scores:heads.tsv"] == tuple(ASCENDING[:-37:-1])
+    assert found["reversed:last_to_first"] == tuple(
+        head_order("last_to_first", None, 6, 12)[:-37:-1]
+    )
+    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
+    assert [order_label(one) for one in orders[:2]] == [
+        "scores of heads.tsv",
+        "scores of heads.tsv, reversed",
+    ]
+
+
+def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) -> None:
+    study = written(tmp_path / "one", ["scores:heads.tsv"])
+    renamed = resolve_study(
+        {
+            **SMALL,
+            "orders": ["scores:mine"],
+            "fractions": [1, 0.5],
+            "scores": [{"name": "mine", "values": SCORES.tolist()}],
+        },
+        folder=tmp_path,
+        origin="test",
+    )
+    other = written(tmp_path / "two", ["scores:heads.tsv"], -SCORES)
+
+    def keys(study: StudySpec) -> set[str]:
+        return {
+            step.key
+            for probes in study_steps(check_inputs(study)).cells.values()
+            for step in probes
+        }
+
+    assert keys(study) == keys(renamed) != keys(other)
+    (tmp_path / "one" / "heads.tsv").unlink()
+    stored = resolve_study(yaml.safe_load(specification(study)), folder=tmp_path, origin="stored")
+    assert stored == study, "a stored study needs no file"
+
+
+def test_lambda_from_its_end_has_one_name(tmp_path: Path) -> None:
+    assert written(tmp_path, ["reversed:lambda"]).orders == ("lambda_reversed",)
+    with pytest.raises(SpecError, match="listed twice"):
+        written(tmp_path, ["reversed:lambda", "lambda_reversed"])
+
+
+def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckError, match=r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
+    ):
+        check_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8]))
+    for order, sentence in {
+        "scores:nowhere.tsv": "'orders': .*nowhere.tsv cannot be read as head scores",
+        "scores:study.yaml": "study.yaml: line 1 holds",
+        "scores:": "orders: there are no scores ''",
+        "reversed:sideways": "'orders.0' is 'reversed:sideways': use 'lambda'",
+    }.items():
+        with pytest.raises(SpecError, match=sentence):
+            written(tmp_path, [order])

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import papa
 from flows.cli import app
-from papa.library.bars import Bars
+from papa.progress import Bars
 from papa.spec.file import load_study
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs

@@ -11,7 +11,7 @@ from transformers import AutoModel
 
 import papa
 from papa.encoders.reference import embedded_folder
-from papa.library.bars import Bars
+from papa.progress import Bars
 from papa.spec.file import resolve_study
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs

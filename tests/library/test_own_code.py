@@ -188,16 +188,22 @@ def right(outputs: Any, batch: Mapping[str, Any]) -> torch.Tensor:
     return (outputs.logits.argmax(1) == batch["labels"]).float()
 
 
-def test_a_score_of_outputs_is_that_of_fidelity(tmp_path: Path) -> None:
+@pytest.fixture
+def classifier(tmp_path: Path) -> tuple[BertForSequenceClassification, papa.TextEncoder, Reviews]:
+    """A model with a head of its own, which has the classes in the other order than the task."""
     torch.manual_seed(0)
     labels = {"id2label": dict(enumerate(NAMES[::-1])), "label2id": {NAMES[1]: 0, NAMES[0]: 1}}
     shape = {**SHAPE, "initializer_range": 0.35}
     model = BertForSequenceClassification(BertConfig(**shape, **labels)).eval()
-    folder = saved(model, tmp_path / "model")
-    encoder = papa.load_encoder(folder, slots=16, device="cpu")
-    data = {
-        split: pandas.DataFrame(rows(48, seed)) for split, seed in (("train", 1), ("validation", 2))
-    }
+    encoder = papa.load_encoder(saved(model, tmp_path / "model"), slots=16, device="cpu")
+    data = {"train": pandas.DataFrame(rows(48, 1)), "validation": pandas.DataFrame(rows(48, 2))}
+    return model, encoder, data
+
+
+def test_a_score_of_outputs_is_that_of_fidelity(
+    classifier: tuple[BertForSequenceClassification, papa.TextEncoder, Reviews],
+) -> None:
+    model, encoder, data = classifier
     own = papa.Task(head="own", score=right)
     found = papa.measure(encoder, data, own, **FEW)
     named = papa.measure(encoder, data, papa.Task(head="own"), **FEW)
@@ -219,13 +225,10 @@ def test_a_score_of_outputs_is_that_of_fidelity(tmp_path: Path) -> None:
         papa.measure(encoder, data, odd, **FEW)
 
 
-def test_a_metric_sees_the_tasks_classes_whatever_the_head_numbers_them(tmp_path: Path) -> None:
-    """The head has the classes in the other order than the task."""
-    torch.manual_seed(0)
-    labels = {"id2label": dict(enumerate(NAMES[::-1])), "label2id": {NAMES[1]: 0, NAMES[0]: 1}}
-    model = BertForSequenceClassification(BertConfig(**SHAPE, **labels)).eval()
-    encoder = papa.load_encoder(saved(model, tmp_path / "model"), slots=16, device="cpu")
-    data = {"train": pandas.DataFrame(rows(48, 1)), "validation": pandas.DataFrame(rows(48, 2))}
+def test_a_metric_sees_the_tasks_classes_whatever_the_head_numbers_them(
+    classifier: tuple[BertForSequenceClassification, papa.TextEncoder, Reviews],
+) -> None:
+    _, encoder, data = classifier
     seen: list[np.ndarray] = []
 
     def first_class(true: np.ndarray, predicted: np.ndarray) -> float:

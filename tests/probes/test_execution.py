@@ -1,5 +1,5 @@
 """No execution setting changes results: every one is changed by itself, or named with what tests it
-instead.
+instead; and the same run twice gives the same bits, on one machine with one number of threads.
 
 All other fields of a specification are in keys: tests/tasks/test_keys.py.
 """
@@ -7,18 +7,21 @@ All other fields of a specification are in keys: tests/tasks/test_keys.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from papa.attention.average import AttentionSums, average_split
 from papa.corpora import load_corpus, tokenise_corpus
-from papa.encoders.encoder import Encoder
+from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.probes.cell import CellScores, score_cell
+from papa.probes.cell import score_cell
+from papa.probes.training import SeedScore
 from papa.ranking.learned import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head, head_order
@@ -29,7 +32,26 @@ ELSEWHERE = {
     "ray_address": "where the workers are",
     "device": "docs/limits.md says what depends on it",
 }
-Run = Callable[..., tuple[list[Head], CellScores]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """An average, λ after its epoch, the order of heads by it, and the scores with half of them
+    constant.
+    """
+
+    matrices: torch.Tensor
+    lambdas: torch.Tensor
+    heads: list[Head]
+    score: SeedScore
+    unseen_share: float | None
+
+    @property
+    def examples(self) -> np.ndarray:
+        return self.score.examples
+
+
+Run = Callable[..., Found]
 
 
 def test_every_execution_setting_is_named() -> None:
@@ -38,17 +60,25 @@ def test_every_execution_setting_is_named() -> None:
 
 @pytest.fixture(scope="module")
 def run(
-    encoder: Encoder,
     reference: EncoderReference,
     tasks: dict[str, TaskSpec],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Run:
-    """Tokenise, average, rank and score: the order of heads, and the scores with half of them
-    constant.
-    """
+    """Load, tokenise, average, rank and score."""
 
-    def found(dropout: bool, seed: int = 0, **execution: Any) -> tuple[list[Head], CellScores]:
-        task, settings = tasks["wikitext"], ExecutionSpec(**execution)
+    def found(
+        dropout: bool = False,
+        *,
+        seed: int = 0,
+        ranking_seed: int = 0,
+        trained: bool = False,
+        **execution: Any,
+    ) -> Found:
+        encoder, task, settings = (
+            load_encoder(reference),
+            tasks["wikitext"],
+            ExecutionSpec(**execution),
+        )
         probe = task.probe.model_copy(update={"encoder_dropout": dropout})
         task = task.model_copy(update={"probe": probe})
         folder: Path = tmp_path_factory.mktemp("run")
@@ -67,16 +97,16 @@ def run(
         assert (len(shards) > 1) == (settings.shard_rows < len(train))
         constants = reduce(_merged, shards).average()
         ranking = RankingSpec(learning_rate=0.1, epochs=1)
-        lambdas = train_lambda(encoder, constants, corpus, task, ranking)[-1]
+        lambdas = train_lambda(encoder, constants, corpus, task, ranking, seed=ranking_seed)[-1]
         heads = list(head_order("lambda", lambdas, encoder.layers, encoder.heads))
-        scores = score_cell(
+        (score,), unseen_share = score_cell(
             *(encoder, constants, heads[: len(heads) // 2], corpus, task, (seed,)),
-            trained=False,
+            trained=trained,
             features=FeaturesSpec(),
             execution=settings,
             scratch=folder,
         )
-        return heads, scores
+        return Found(constants.matrices, lambdas, heads, score, unseen_share)
 
     return found
 
@@ -86,18 +116,29 @@ def _merged(sums: AttentionSums, more: AttentionSums) -> AttentionSums:
     return sums
 
 
-def examples(found: CellScores) -> np.ndarray:
-    return found.scores[0].examples
-
-
 @pytest.mark.parametrize("dropout", [False, True])
 def test_results_stay_what_they_are(run: Run, dropout: bool) -> None:
     """To the rounding of sums in float32, which another seed exceeds."""
-    heads, scores = run(dropout)
+    first = run(dropout)
     for name, value in CHANGED.items():
-        others, found = run(dropout, **{name: value})
-        assert others == heads, name
-        assert found.unseen_share == scores.unseen_share, name
-        np.testing.assert_allclose(examples(found), examples(scores), atol=1e-3, err_msg=name)
-    _, other = run(dropout, seed=1)
-    assert np.abs(examples(other) - examples(scores)).max() > 0.01
+        found = run(dropout, **{name: value})
+        assert found.heads == first.heads, name
+        assert found.unseen_share == first.unseen_share, name
+        np.testing.assert_allclose(found.examples, first.examples, atol=1e-3, err_msg=name)
+    assert np.abs(run(dropout, seed=1).examples - first.examples).max() > 0.01
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_same_run_twice_gives_the_same_bits(run: Run, trained: bool) -> None:
+    """Negative log-perplexity is a mean of logarithms, which shows what a count of right answers
+    would round away.
+    """
+    once, again = run(trained=trained), run(trained=trained)
+    assert torch.equal(once.matrices, again.matrices)
+    assert torch.equal(once.lambdas, again.lambdas)
+    assert once.score.score == again.score.score
+    assert np.array_equal(once.examples, again.examples)
+    other = run(trained=trained, seed=1, ranking_seed=1)
+    assert torch.equal(once.matrices, other.matrices), "no seed has a part in averages"
+    assert not torch.equal(once.lambdas, other.lambdas)
+    assert not np.array_equal(once.examples, other.examples)

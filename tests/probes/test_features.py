@@ -1,10 +1,12 @@
-"""Extracted features against the encoder run on one padded input at a time."""
+"""Extracted features against the encoder run on one padded input at a time, and packed ones by
+hand.
+"""
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batch
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError
-from papa.probes import features as module
-from papa.probes.features import DiskSpaceError, compute_features, count_tokens, extract_features
+from papa.probes.features import DiskSpaceError, compute_features, extract_features
+from papa.probes.packed import PackedFeatures, count_tokens, pack_states
 
 TASKS = ["cola", "rte", "wnut17", "wikitext"]
 
@@ -25,13 +27,19 @@ def extracted(encoder: Encoder, corpus: TokenisedCorpus, path: Path, **options: 
     return extract_features(encoder, corpus.split("train"), path, **{**settings, **options})
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("task", "batch_tokens"), [*((task, 512) for task in TASKS), ("cola", 64), ("cola", 2048)]
+)
 def test_features_are_those_of_each_input_alone(
-    task: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
+    task: str,
+    batch_tokens: int,
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tmp_path: Path,
 ) -> None:
     corpus = corpora[task]
     split = corpus.split("train")
-    features = extracted(encoder, corpus, tmp_path / "values.bin")
+    features = extracted(encoder, corpus, tmp_path / "values.bin", batch_tokens=batch_tokens)
     assert len(features.values) == count_tokens(split) == int(features.offsets[-1])
     for row in range(0, len(split), 7):
         batch = micro_batch(split, [row])
@@ -88,66 +96,16 @@ def test_bfloat16_takes_half_the_disk(
     torch.testing.assert_close(half.values.float(), full.values, atol=1e-2, rtol=1e-2)
 
 
-def test_the_file_holds_the_bare_numbers(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
-) -> None:
-    features = extracted(encoder, corpora["cola"], tmp_path / "values.bin")
-    on_disk = np.memmap(
-        tmp_path / "values.bin", dtype=np.float32, mode="r", shape=tuple(features.values.shape)
-    )
-    assert np.array_equal(on_disk, features.values.numpy())
-
-
-def test_batch_tokens_do_not_change_features(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
-) -> None:
-    small = extracted(encoder, corpora["cola"], tmp_path / "small.bin", batch_tokens=64)
-    large = extracted(encoder, corpora["cola"], tmp_path / "large.bin", batch_tokens=2048)
-    torch.testing.assert_close(small.values, large.values, atol=2e-5, rtol=1e-5)
-
-
-def test_progress_ends_at_all_rows(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
-) -> None:
-    told: list[tuple[int, int]] = []
-    extracted(
-        encoder, corpora["cola"], tmp_path / "v.bin", progress=lambda *both: told.append(both)
-    )
-    assert told[-1] == (64, 64)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
-
-
-class Usage(NamedTuple):
-    total: int
-    used: int
-    free: int
-
-
-def test_a_full_disk_is_said_before_the_encoder_runs(
-    encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9 - 10**6, 10**6))
-    monkeypatch.setattr(encoder, "token_states", lambda _: pytest.fail("the encoder ran"))
-    with pytest.raises(
-        DiskSpaceError, match=r"has 0\.00 GB free, the features of one cell need 0\.01 GB"
-    ):
-        extracted(encoder, corpora["rte"], tmp_path / "values.bin")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_disk_that_fills_while_the_file_is_reserved(
     encoder: Encoder,
     corpora: dict[str, TokenisedCorpus],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(file: int, size: int) -> None:
+    def full(file: int, start: int, size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_reserve", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(
         DiskSpaceError, match=r"refused \(No space left on device\), the features of one cell"
     ):
@@ -162,3 +120,49 @@ def test_a_split_without_labelled_tokens_is_an_error(
     monkeypatch.setitem(split.__dict__, "labels", np.full_like(split.labels, -100))
     with pytest.raises(DataError, match="the train split has no labelled token"):
         count_tokens(split)
+
+
+def three_rows(token_labels: bool) -> PackedFeatures:
+    """Rows of 2, 0 and 3 tokens."""
+    return PackedFeatures(
+        values=torch.arange(5.0)[:, None, None].expand(5, 2, 3).clone(),
+        offsets=torch.tensor([0, 2, 2, 5]),
+        slot_ids=torch.tensor([0, 1, 0, 4, 5]),
+        labels=torch.arange(10, 15) if token_labels else torch.arange(10, 13),
+        token_labels=token_labels,
+    )
+
+
+def test_tokens_are_found_in_the_order_of_rows() -> None:
+    tokens, positions = three_rows(True).tokens_of(torch.tensor([2, 1, 0, 2]))
+    assert tokens.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
+    assert positions.tolist() == [0, 0, 0, 2, 2, 3, 3, 3]
+    tokens, positions = three_rows(True).tokens_of(torch.tensor([1, 1]))
+    assert tokens.tolist() == positions.tolist() == []
+
+
+def test_selected_rows_keep_their_tokens_and_labels() -> None:
+    chosen = torch.tensor([2, 1])
+    by_token = three_rows(True).select(chosen)
+    assert by_token.offsets.tolist() == [0, 3, 3]
+    assert by_token.values[:, 0, 0].tolist() == [2, 3, 4]
+    assert by_token.slot_ids.tolist() == [0, 4, 5]
+    assert by_token.labels.tolist() == [12, 13, 14]
+    assert three_rows(False).select(chosen).labels.tolist() == [12, 11]
+
+
+def test_gradients_flow_through_a_packed_batch(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
+) -> None:
+    corpus = corpora["cola"]
+    batch = micro_batch(corpus.split("train"), [3, 5])
+    token_states = [layer.requires_grad_() for layer in encoder.token_states(batch)]
+    count = int(batch.attention_mask.sum())
+    kept = torch.arange(count) % 3 > 0
+    packed = pack_states(token_states, kept.numpy())
+    assert packed.shape == (int(kept.sum()), encoder.layers + 1, encoder.width)
+    assert pack_states(token_states, None).shape == (count, encoder.layers + 1, encoder.width)
+    packed.sum().backward()
+    for layer in token_states:
+        assert layer.grad is not None
+        assert torch.equal(layer.grad[..., 0], kept.float())

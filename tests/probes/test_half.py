@@ -19,8 +19,7 @@ from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import has_bfloat16
 from papa.encoders.reference import EncoderReference
 from papa.probes.evaluate import build_probe, evaluate_cell
-from papa.probes.feature_sources import feature_bytes
-from papa.probes.features import WordEmbeddings, compute_features
+from papa.probes.features import WordEmbeddings, compute_features, feature_bytes
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import SeedLinear, SequenceProbe, TokenProbe, generators_of
 from papa.probes.training import adamw, train_step

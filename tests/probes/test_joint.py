@@ -126,6 +126,7 @@ def test_probes_on_tokens_train_with_lambda(
     before = [parameter.detach().clone() for parameter in gradients.trained]
     told: list[tuple[int, int]] = []
     train_jointly(
+        gradients._encoder,
         gradients.of_parts,
         gradients.trained,
         corpus,
@@ -134,8 +135,6 @@ def test_probes_on_tokens_train_with_lambda(
         epochs=1,
         rate=1e-3,
         seed=0,
-        token_values=7 * 384,
-        on_gpu=False,
         progress=lambda done, of: told.append((done, of)) or ignore_progress(done, of),
     )
     assert told == [(8, 16), (16, 16)]

@@ -57,6 +57,7 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
     with replaced(encoder, ConstantMatrices(matrices, start.seen, "trained"), HEADS[:18]):
         gradients = JointGradients(encoder, matrices, probe, corpus, dropout=False)
         train_jointly(
+            encoder,
             gradients.of_parts,
             gradients.trained,
             corpus,
@@ -65,8 +66,6 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
             epochs=1,
             rate=1e-2,
             seed=0,
-            token_values=7 * 384,
-            on_gpu=False,
             progress=ignore_progress,
         )
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()

@@ -66,7 +66,7 @@ def test_the_unseen_share_is_of_validation_rows_each_once(
     task = tasks["cola"].model_copy(update={"probe": probe})
 
     def share(execution: ExecutionSpec, seen: torch.Tensor = constants.seen) -> float | None:
-        found = score_cell(
+        _, found = score_cell(
             encoder,
             replace(constants, seen=seen),
             [(0, 3), (1, 5)],
@@ -78,7 +78,7 @@ def test_the_unseen_share_is_of_validation_rows_each_once(
             execution=execution,
             scratch=tmp_path / "scratch",
         )
-        return found.unseen_share
+        return found
 
     expected = counted(over, cola)
     assert 0.001 < expected < 0.999

@@ -9,7 +9,7 @@ import pytest
 from captum.attr import ShapleyValues, ShapleyValueSampling
 from torch import Tensor, ones
 
-from papa.ranking.scores.shapley import shapley_values
+from papa.ranking.scores.sets import shapley_values
 from papa.ranking.value import Value
 from tests.ranking.test_games import HEADS, drawn_game
 

@@ -11,8 +11,8 @@ import torch
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batch
 from papa.probes.packed import live_features
-from papa.ranking.scores.effect import score
-from papa.ranking.scores.frozen import frozen_probe
+from papa.ranking.scores.asked import frozen_probe
+from papa.ranking.scores.sets import effect
 from papa.spec import RankingSpec
 from tests.ranking.planted import Planted, asked_of, silenced
 
@@ -29,7 +29,7 @@ def test_an_effect_is_what_the_loss_gains_with_the_head_constant(
         ranking=RankingSpec(rows=ROWS),
         progress=lambda *both: told.append(both),
     )
-    found, probe = score(asked), frozen_probe(asked)
+    found, probe = effect(asked), frozen_probe(asked)
     assert (found.evaluations, told) == (7, [(done, 6) for done in range(1, 7)])
     assert np.unravel_index(found.values.argmax(), found.values.shape) == one_head.head
     assert found.values[one_head.head] > 0.5
@@ -52,5 +52,5 @@ def test_an_effect_is_what_the_loss_gains_with_the_head_constant(
         assert found.values[head] == pytest.approx(loss(head) - loss(), abs=1e-4)
 
     with silenced(one_head):
-        without = score(asked).values
+        without = effect(asked).values
     assert abs(without[one_head.head]) < 0.01

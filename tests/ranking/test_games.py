@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from papa.errors import SpecError
-from papa.ranking.scores.greedy import greedy_places
-from papa.ranking.scores.shapley import shapley_values
+from papa.ranking.scores.sets import greedy_places, shapley_values
 from papa.ranking.value import Value
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import Head

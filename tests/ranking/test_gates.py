@@ -20,8 +20,8 @@ from papa.ranking.scores.gates import (
     COST,
     GateGradients,
     drawn_gates,
+    gates,
     open_probability,
-    score,
 )
 from tests.ranking.planted import Planted, asked_of, silenced
 
@@ -90,7 +90,7 @@ def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Aske
 
 def test_a_planted_heads_gate_stays_open(asked: Asked, one_head: Planted) -> None:
     told: list[tuple[int, int]] = []
-    found = score(replace(asked, progress=lambda *both: told.append(both)))
+    found = gates(replace(asked, progress=lambda *both: told.append(both)))
     assert found.evaluations == 12
     assert told[-1] == (6 * 192, 6 * 192)
     assert np.unravel_index(found.values.argmax(), found.values.shape) == one_head.head
@@ -98,5 +98,5 @@ def test_a_planted_heads_gate_stays_open(asked: Asked, one_head: Planted) -> Non
     assert planted > 0.8
     assert max(others) < planted - 0.1
     with silenced(one_head):
-        without = score(asked).values
+        without = gates(asked).values
     assert without[one_head.head] < planted - 0.1

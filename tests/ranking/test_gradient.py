@@ -13,9 +13,8 @@ from papa.corpora.batches import micro_batch
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
 from papa.probes.packed import live_features
-from papa.ranking.scores.asked import Asked
-from papa.ranking.scores.frozen import frozen_probe
-from papa.ranking.scores.gradient import score
+from papa.ranking.scores.asked import Asked, frozen_probe
+from papa.ranking.scores.gradient import gradient
 from papa.spec import RankingSpec
 
 HEADS = [(0, 0), (0, 7), (1, 4)]
@@ -36,7 +35,7 @@ def test_it_is_the_mean_size_of_finite_differences(
     asked: Asked, reference: EncoderReference
 ) -> None:
     asked = replace(asked, ranking=RankingSpec(rows=6))
-    found, probe = score(asked), frozen_probe(asked)
+    found, probe = gradient(asked), frozen_probe(asked)
     split, step = asked.corpus.split("train"), 0.03
 
     def losses(encoder: Encoder) -> np.ndarray:
@@ -65,5 +64,5 @@ def test_a_planted_head_becomes_constant_last(
     others = {
         (layer, head): 0.05 for layer in range(2) for head in range(12) if (layer, head) != planted
     }
-    found = score(replace(asked, encoder=scaled(reference, others)))
+    found = gradient(replace(asked, encoder=scaled(reference, others)))
     assert np.unravel_index(found.values.argmax(), found.values.shape) == planted

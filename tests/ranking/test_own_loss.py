@@ -12,10 +12,10 @@ from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.corpora.tokens import special_tokens_for
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import load_tokenizer, resolve_encoder
-from papa.probes.own import load_own, own_answers, own_class
-from papa.ranking.scores import gradient
-from papa.ranking.scores.asked import Asked
-from papa.ranking.value import frozen_value
+from papa.probes.own import own_answers
+from papa.probes.own_model import load_own, own_class
+from papa.ranking.scores.asked import Asked, frozen_value
+from papa.ranking.scores.gradient import gradient
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec.orders import Head
 from tests.ranking.planted import Planted, asked_of, planted_encoder, planted_task, with_classifier
@@ -67,7 +67,7 @@ def test_a_set_is_worth_what_the_answers_say(asked: Asked) -> None:
 
 
 def test_gradients_are_finite_differences(asked: Asked) -> None:
-    found, step = gradient.score(asked), 0.02
+    found, step = gradient(asked), 0.02
     reference, width = asked.encoder.reference, asked.encoder.head_width
     assert reference is not None
     model = load_own(reference, own_class(asked.task, reference))

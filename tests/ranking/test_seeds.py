@@ -1,14 +1,26 @@
-"""What several seeds tell of λ and of the head order that it gives."""
+"""What several seeds tell of λ and of the head order that it gives, what an epoch changed in it,
+and how alike two orders are.
+"""
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import kendalltau
 
-from papa.ranking.seeds import Agreement, TrainedLambda, stability
+from papa.ranking.seeds import (
+    Agreement,
+    Stability,
+    TrainedLambda,
+    is_stable,
+    kendall_tau,
+    kept_in_common,
+    stability,
+)
 from papa.reporting.certainty import agreement_table, certainty, stability_table
 from papa.scores.intervals import interval
 
@@ -157,3 +169,70 @@ def test_rows_of_a_report_show_what_chance_gives() -> None:
 def test_float32_of_one_seed_orders_as_it_is() -> None:
     values = np.random.default_rng(0).random((1, LAYERS * HEADS)).astype(np.float32)
     assert (trained(values).mean.ravel() == values[0]).all()
+
+
+FIRST = torch.tensor([[0.1, 0.2], [0.3, 0.4]])
+SWAPPED = torch.tensor([[0.1, 0.3], [0.2, 0.4]])
+
+
+def test_the_last_two_epochs_are_compared() -> None:
+    found = stability(torch.stack([FIRST.flip(0, 1), FIRST, SWAPPED]), (1.0, 0.75, 0.5, 0.25, 0.0))
+    assert found.epochs == 3
+    # Of six pairs of heads one changed places.
+    assert found.kendall_tau == pytest.approx(4 / 6)
+    assert found.kept == {0.75: 1.0, 0.5: 0.5, 0.25: 1.0}
+
+
+def test_numpy_gives_the_same() -> None:
+    lambdas = torch.stack([FIRST, SWAPPED])
+    assert stability(lambdas.numpy(), (0.5,)) == stability(lambdas, (0.5,))
+
+
+def test_one_epoch_has_nothing_to_be_compared_with() -> None:
+    assert stability(FIRST[None], (0.5,)) == Stability(1, None, {})
+
+
+def test_reversed_orders_are_as_unlike_as_can_be() -> None:
+    tau = stability(torch.stack([FIRST, 1 - FIRST]), ()).kendall_tau
+    assert tau is not None
+    assert math.isclose(tau, -1)
+
+
+def test_training_has_settled_when_every_set_stays() -> None:
+    assert is_stable([FIRST, SWAPPED], [("lambda", 1), ("lambda", 3), ("lambda_reversed", 1)])
+    assert not is_stable([FIRST, SWAPPED], [("lambda", 1), ("lambda", 2)])
+    assert not is_stable([FIRST, SWAPPED], [("lambda_reversed", 2)])
+    assert not is_stable([FIRST], [("lambda", 1)])
+
+
+def test_an_order_that_has_not_moved_is_not_stable() -> None:
+    start = torch.full((2, 2), 0.5)
+    near = start + 1e-3 * FIRST
+    for lambdas in ([start, start], [near, near]):
+        assert not is_stable(lambdas, [("lambda", 2)])
+    assert is_stable([start + 0.1 * FIRST] * 2, [("lambda", 2)])
+
+
+FOUR = [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_tau_counts_pairs_that_stand_alike() -> None:
+    assert kendall_tau(FOUR, FOUR) == 1
+    assert kendall_tau(FOUR, FOUR[::-1]) == -1
+    # One of six pairs is turned: (5 - 1) / 6.
+    assert kendall_tau(FOUR, [FOUR[1], FOUR[0], *FOUR[2:]]) == pytest.approx(4 / 6)
+    numbers = np.random.default_rng(0)
+    first, other = ([FOUR[place] for place in numbers.permutation(4)] for _ in range(2))
+    alike = [
+        (first.index(one) - first.index(two)) * (other.index(one) - other.index(two)) > 0
+        for one, two in combinations(FOUR, 2)
+    ]
+    assert kendall_tau(first, other) == pytest.approx(2 * np.mean(alike) - 1)
+
+
+def test_heads_kept_are_those_that_stay_input_dependent() -> None:
+    other = [FOUR[2], FOUR[0], FOUR[1], FOUR[3]]
+    assert kept_in_common(FOUR, other, 1) == pytest.approx(2 / 3)
+    assert kept_in_common(FOUR, other, 2) == 1 / 2
+    assert kept_in_common(FOUR, other, 3) == 1
+    assert kept_in_common(FOUR, FOUR[::-1], 3) == 0

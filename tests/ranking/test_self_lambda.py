@@ -13,9 +13,9 @@ from papa.attention.mixing import mixed_by
 from papa.corpora.batches import micro_batch
 from papa.probes.joint import Tensors
 from papa.probes.minibatches import parts_of
-from papa.ranking.scores import gradient
 from papa.ranking.scores.asked import Asked
-from papa.ranking.scores.self_lambda import PENALTY, SelfGradients, score
+from papa.ranking.scores.gradient import gradient
+from papa.ranking.scores.self_lambda import PENALTY, SelfGradients, self_lambda
 from papa.spec import RankingSpec
 from tests.ranking.planted import Planted, asked_of, silenced
 
@@ -60,12 +60,12 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
 
 def test_the_head_that_moves_states_most_keeps_most(asked: Asked, one_head: Planted) -> None:
     told: list[tuple[int, int]] = []
-    found = score(replace(asked, progress=lambda *both: told.append(both)))
+    found = self_lambda(replace(asked, progress=lambda *both: told.append(both)))
     assert told[-1] == (6 * 192, 6 * 192)
     assert np.unravel_index(found.values.argmax(), found.values.shape) == one_head.head
-    np.testing.assert_array_equal(score(asked).values, found.values)
+    np.testing.assert_array_equal(self_lambda(asked).values, found.values)
     with silenced(one_head):
-        without = score(asked).values
+        without = self_lambda(asked).values
     assert without[one_head.head] < found.values[one_head.head] - 0.05
 
 
@@ -74,6 +74,6 @@ def test_no_label_is_read(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None
         raise AssertionError
 
     monkeypatch.setattr(type(asked.corpus.split("train")), "labels_of", refuse)
-    score(replace(asked, ranking=RankingSpec(rows=16, epochs=1)))
+    self_lambda(replace(asked, ranking=RankingSpec(rows=16, epochs=1)))
     with pytest.raises(AssertionError):
-        gradient.score(asked)
+        gradient(asked)

@@ -13,16 +13,21 @@ from papa.corpora.batches import micro_batches
 from papa.descriptions.seen import seen_in
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
-from papa.ranking.scores import confidence, distance, output_distance, variance
 from papa.ranking.scores.asked import Asked
-from papa.ranking.scores.streamed import streamed
+from papa.ranking.scores.streamed import (
+    confidence,
+    distance,
+    output_distance,
+    streamed,
+    variance,
+)
 from papa.spec import RankingSpec
 
 METHODS = {
-    "confidence": confidence.of_rows,
-    "variance": variance.of_rows,
-    "distance": distance.of_rows,
-    "output_distance": output_distance.of_rows,
+    "confidence": confidence,
+    "variance": variance,
+    "distance": distance,
+    "output_distance": output_distance,
 }
 ROWS, SEPARATOR = 24, 102
 

@@ -14,11 +14,9 @@ import torch
 
 from papa.attention.replacement import replaced
 from papa.probes.probes import Probe
-from papa.ranking.loss_value import Loss, LossValue
-from papa.ranking.scores.frozen import frozen_probe
-from papa.ranking.scores.greedy import greedy_places
-from papa.ranking.scores.shapley import shapley_values
-from papa.ranking.value import FrozenLosses, resumed
+from papa.ranking.scores.asked import frozen_probe
+from papa.ranking.scores.sets import greedy_places, shapley_values
+from papa.ranking.value import FrozenLosses, Loss, LossValue, resumed
 from papa.spec import ExecutionSpec, RankingSpec
 from papa.spec.orders import Head
 from papa.study.costs import Size, averaging_flops, scoring_flops

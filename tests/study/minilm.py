@@ -8,8 +8,7 @@ from typing import Any
 
 from papa.corpora import fingerprint
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
-from papa.library.bars import Bars
-from papa.progress import ignore_progress
+from papa.progress import Bars, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec
 from papa.spec.file import resolve_study
 from papa.study.here import ThisProcess

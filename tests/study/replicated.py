@@ -16,8 +16,8 @@ from papa.probes.joint import Tensors
 from papa.probes.minibatches import Part
 from papa.progress import Progress
 from papa.ranking.learned import train_lambda
-from papa.ranking.loss_value import LossValue
 from papa.ranking.scores.streamed import scores_by
+from papa.ranking.value import LossValue
 from papa.spec import ExecutionSpec
 from papa.study.rank import Rank
 from papa.study.score_heads import ScoreHeads

@@ -34,7 +34,7 @@ from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder, resolve_encoder
 from papa.errors import EncoderError, PapaError, SpecError
 from papa.exporting import measuring
-from papa.probes.own import check_own
+from papa.probes.own_model import check_own
 from papa.reporting.answers import answers
 from papa.reporting.summary import summarise
 from papa.spec import EncoderSpec, TaskSpec

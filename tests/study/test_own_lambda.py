@@ -20,7 +20,7 @@ import papa
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.reference import load_tokenizer
-from papa.probes.own import load_own, own_class
+from papa.probes.own_model import load_own, own_class
 from papa.ranking.own import train_lambda_of_own
 from papa.reporting.certainty import trained_on
 from papa.spec.file import resolve_study

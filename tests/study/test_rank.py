@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from papa.progress import ignore_progress
-from papa.ranking.halfway import Halfway
+from papa.ranking.learned import Halfway
 from papa.spec import RankingSpec
 from papa.storage.artifacts import read_metadata, remove
 from papa.study.constants import Controls

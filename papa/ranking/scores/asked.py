@@ -1,21 +1,37 @@
-"""What a method that scores heads is asked, and what it answers."""
+"""What a method that scores heads is asked, by what it reads labels, and what it answers.
+
+Labels are read by a probe that is trained on the encoder as it is and then frozen, or by the
+model's own head.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
+from torch import nn
 
+from papa.ablation.substitutes import ByPosition, Substitute
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import sampled_rows
+from papa.corpora.tokens import special_tokens_for
 from papa.encoders.encoder import Encoder
+from papa.encoders.reference import load_tokenizer
+from papa.probes.evaluate import build_probe
+from papa.probes.features import check_disk, feature_bytes, features_of
+from papa.probes.joint import PartGradients, train_jointly
+from papa.probes.own_model import load_own, own_class
 from papa.probes.probes import Probe
+from papa.probes.training import fit_probes
 from papa.progress import Progress, ignore_progress
-from papa.ranking.loss_value import LossValue
+from papa.ranking.own import OwnLoss
+from papa.ranking.value import FrozenLosses, Losses, LossValue, OwnLosses
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
+from papa.spec.methods import VALUED_ROWS
 
 
 @dataclass(frozen=True)
@@ -70,3 +86,107 @@ class Scored:
     values: Float[np.ndarray, "layers heads"]
     standard_error: Float[np.ndarray, "layers heads"] | None
     evaluations: int
+
+
+def frozen_probe(asked: Asked) -> Probe:
+    """The probe that ``asked`` gives, else one that is trained now."""
+    return asked.probe or trained_probe(
+        asked.encoder,
+        asked.corpus,
+        asked.task,
+        asked.seed,
+        scratch=asked.scratch,
+        execution=asked.execution,
+    )
+
+
+def trained_probe(
+    encoder: Encoder,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    seed: int,
+    *,
+    scratch: Path,
+    execution: ExecutionSpec,
+    progress: Progress = ignore_progress,
+) -> Probe:
+    """The task's probe of a seed, trained on all training rows as that of a cell without constant
+    heads is.
+    """
+    split, spec = corpus.split("train"), task.probe
+    probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
+    needed = feature_bytes(encoder, split, "float32")
+    kept = needed <= execution.features_budget_gb * 1e9 and not spec.encoder_dropout
+    scratch.mkdir(parents=True, exist_ok=True)
+    if kept:
+        check_disk(scratch, needed)
+    with features_of(
+        encoder,
+        split,
+        scratch,
+        kept=kept,
+        dropout=spec.encoder_dropout,
+        batch_tokens=None,
+        dtype="float32",
+    ) as source:
+        fit_probes(
+            probe,
+            source,
+            seeds=[seed],
+            spec=spec,
+            token_values=(encoder.layers + 1) * encoder.width,
+            progress=progress,
+        )
+    return probe.requires_grad_(False)
+
+
+def own_loss(asked: Asked, substitute: Substitute) -> OwnLoss:
+    """The loss of what the model's own head answers on the training text, with a substitute as far
+    as heads' attention is not their own.
+    """
+    reference, task = asked.encoder.reference, asked.task
+    assert reference is not None, "an own head is read from files"
+    model = load_own(reference, own_class(task, reference), str(asked.encoder.device))
+    special_tokens = special_tokens_for(task.kind, load_tokenizer(reference))
+    return OwnLoss.on_training_text(
+        model.requires_grad_(False), substitute, asked.corpus, special_tokens, task
+    )
+
+
+def losses_of(asked: Asked) -> Losses:
+    """The losses on a sample of training rows: of a probe, trained first unless it is given, or of
+    the model's own head.
+    """
+    split = asked.corpus.split("train")
+    rows = sampled_rows(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
+    if asked.task.head == "own":
+        loss = own_loss(asked, ByPosition(asked.constants.matrices))
+        return OwnLosses(loss, rows, (asked.encoder.layers, asked.encoder.heads))
+    return FrozenLosses(asked.encoder, asked.constants, split, rows, frozen_probe(asked))
+
+
+def frozen_value(asked: Asked) -> LossValue:
+    """v by ``losses_of``. A method asks for the same sets in the same order each time, as workers
+    may share it in several calls.
+    """
+    return asked.value or LossValue(losses_of(asked))
+
+
+def train_for_epochs(
+    asked: Asked, of_parts: PartGradients, trained: Sequence[nn.Parameter], rate: float
+) -> int:
+    """Train by gradients of parts, for as many epochs as λ is; gives their number."""
+    epochs = asked.ranking.epochs_on(asked.task)
+    train_jointly(
+        asked.encoder,
+        of_parts,
+        trained,
+        asked.corpus,
+        spec=asked.task.probe,
+        rows=asked.rows,
+        epochs=epochs,
+        rate=asked.ranking.learning_rate or rate,
+        seed=asked.seed,
+        progress=asked.progress,
+    )
+    return epochs

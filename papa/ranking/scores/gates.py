@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from papa.attention.mixing import mixed_by
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import JointGradients, PartGradient, Tensors, train_jointly
+from papa.probes.joint import JointGradients, PartGradient, Tensors
 from papa.probes.minibatches import Part, seed_of
-from papa.ranking.scores.asked import Asked, Scored
+from papa.ranking.scores.asked import Asked, Scored, train_for_epochs
 
 TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 """β, γ and ζ of the hard concrete distribution: a draw is stretched from (0, 1) to (γ, ζ), and what
@@ -71,22 +71,11 @@ class GateGradients(JointGradients):
         return loss + cost.item(), Tensors([of_location + of_cost, *others])
 
 
-def score(asked: Asked) -> Scored:
+def gates(asked: Asked) -> Scored:
     """The probability that each head's gate is open, after as many epochs as λ is trained for."""
-    gradients, task, encoder = GateGradients(asked), asked.task, asked.encoder
-    epochs = asked.ranking.epochs_on(task)
-    train_jointly(
-        gradients.of_parts,
-        gradients.trained,
-        asked.corpus,
-        spec=task.probe,
-        rows=asked.rows,
-        epochs=epochs,
-        rate=asked.ranking.learning_rate or task.probe.learning_rate,
-        seed=asked.seed,
-        token_values=(encoder.layers + 1) * encoder.width,
-        on_gpu=encoder.device.type != "cpu",
-        progress=asked.progress,
+    gradients = GateGradients(asked)
+    epochs = train_for_epochs(
+        asked, gradients.of_parts, gradients.trained, asked.task.probe.learning_rate
     )
     values = open_probability(gradients.location.detach()).cpu().numpy()
     return Scored(values, None, 2 * epochs)

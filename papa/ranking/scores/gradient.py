@@ -15,9 +15,8 @@ from papa.corpora.batches import MicroBatch, micro_batches
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.finite import numbers_of
 from papa.probes.packed import live_features
-from papa.ranking.own_loss import in_batches
-from papa.ranking.scores.asked import Asked, Scored
-from papa.ranking.scores.frozen import frozen_probe, own_loss
+from papa.ranking.own import in_batches
+from papa.ranking.scores.asked import Asked, Scored, frozen_probe, own_loss
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Gated:
         return own.product(value) * self.gates[:, :, None, None]
 
 
-def score(asked: Asked) -> Scored:
+def gradient(asked: Asked) -> Scored:
     """E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the loss of
     the probe on one input, the mean over its labels.
 
@@ -58,8 +57,8 @@ def _own_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch heads"]
         size = encoder.layers, len(rows), encoder.heads
         gates = torch.ones(size, device=loss.model.device, requires_grad=True)
         summed, lengths = loss(rows, gates)
-        (gradient,) = torch.autograd.grad(summed, gates)
-        yield gradient.abs() / lengths.to(gradient).clamp(min=1)[None, :, None]
+        (of_gates,) = torch.autograd.grad(summed, gates)
+        yield of_gates.abs() / lengths.to(of_gates).clamp(min=1)[None, :, None]
 
 
 def _probes_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch heads"]]:
@@ -75,9 +74,6 @@ def _probes_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch head
             states = encoder.token_states(batch)
         features = live_features(states, split, batch)
         summed = probe.losses(features, torch.arange(len(features))[None]) * len(features.labels)
-        (gradient,) = torch.autograd.grad(summed.sum(), gates)
+        (of_gates,) = torch.autograd.grad(summed.sum(), gates)
         # An input without a label of its tokens has no loss.
-        labels = (
-            features.lengths.clamp(min=1) if features.token_labels else torch.ones(len(batch.rows))
-        )
-        yield gradient.abs().cpu() / labels[None, :, None]
+        yield of_gates.abs().cpu() / features.label_counts.clamp(min=1)[None, :, None]

@@ -9,9 +9,9 @@ from torch import nn
 
 from papa.attention.mixing import mixed
 from papa.corpora.batches import micro_batch
-from papa.probes.joint import PartGradient, Tensors, train_jointly
+from papa.probes.joint import PartGradient, Tensors
 from papa.probes.minibatches import Part
-from papa.ranking.scores.asked import Asked, Scored
+from papa.ranking.scores.asked import Asked, Scored, train_for_epochs
 from papa.spec.task import OWN_RATE
 
 PENALTY = 0.05
@@ -48,25 +48,12 @@ class SelfGradients:
         return loss.item(), Tensors(torch.autograd.grad(loss, [self.theta]))
 
 
-def score(asked: Asked) -> Scored:
+def self_lambda(asked: Asked) -> Scored:
     """λ of every head after as many epochs as λ is trained for with a probe.
 
     After DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute. θ is trained
     alone, at ``OWN_RATE`` where ``ranking.learning_rate`` names none.
     """
-    gradients, encoder = SelfGradients(asked), asked.encoder
-    epochs = asked.ranking.epochs_on(asked.task)
-    train_jointly(
-        gradients.of_parts,
-        [gradients.theta],
-        asked.corpus,
-        spec=asked.task.probe,
-        rows=asked.rows,
-        epochs=epochs,
-        rate=asked.ranking.learning_rate or OWN_RATE,
-        seed=asked.seed,
-        token_values=(encoder.layers + 1) * encoder.width,
-        on_gpu=encoder.device.type != "cpu",
-        progress=asked.progress,
-    )
+    gradients = SelfGradients(asked)
+    epochs = train_for_epochs(asked, gradients.of_parts, [gradients.theta], OWN_RATE)
     return Scored(gradients.theta.detach().sigmoid().cpu().numpy(), None, 3 * epochs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 
 import numpy as np
 import torch
@@ -42,8 +42,49 @@ class Rows:
     ends: Bool[Tensor, "batch m"]
 
 
-OfRows = Callable[[Rows], tuple[Float[Tensor, "batch heads m"], Bool[Tensor, "batch m"]]]
-"""From rows to a number for each of them, and which of them count."""
+OfEach = tuple[Float[Tensor, "batch heads m"], Bool[Tensor, "batch m"]]
+"""A number for each row, and which of them count."""
+OfRows = Callable[[Rows], OfEach]
+
+
+def confidence(rows: Rows) -> OfEach:
+    """The largest weight of each row (Voita et al., 2019, Section 4): separators are no real
+    tokens, and neither they nor what looks at them counts.
+    """
+    looked_at = rows.attention.masked_fill(rows.ends[:, None, None, :], 0)
+    return looked_at.amax(-1), rows.real & ~rows.ends
+
+
+def variance(rows: Rows) -> OfEach:
+    """-Σ_j A_ij (μ_i - j)² with μ_i = Σ_j j A_ij (Kim et al., Findings of ACL 2021): 0 for a head
+    that looks at one token, less for one that looks far around. j counts the tokens of the input.
+    """
+    places = (rows.real.cumsum(-1) - 1).to(rows.attention)[:, None, None]
+    mean = (rows.attention * places).sum(-1, keepdim=True)
+    return -(rows.attention * (mean - places).square()).sum(-1), rows.real
+
+
+def distance(rows: Rows) -> OfEach:
+    """The Jensen-Shannon divergence of each row of A from that of C, in nats: 0 to log 2."""
+    own, constant = rows.attention.double(), rows.constant.double()
+    middle = (own + constant) / 2
+    apart = [torch.xlogy(rows, rows) - torch.xlogy(rows, middle) for rows in (own, constant)]
+    return torch.stack(apart).sum((0, -1)) / 2, rows.real
+
+
+def output_distance(rows: Rows) -> OfEach:
+    """‖(A - C)·V·W_O‖ over ‖A·V·W_O‖, norms over an input's tokens and the width: 0 for a head that
+    is constant already, and for one that puts out nothing. An input has one number, in its first
+    row.
+    """
+    own, apart = (
+        torch.where(rows.real[:, None, :, None], mixed @ rows.value @ rows.output_map, 0)
+        for mixed in (rows.attention, rows.attention - rows.constant)
+    )
+    norm = own.norm(dim=(-1, -2))
+    relative = torch.where(norm > 0, apart.norm(dim=(-1, -2)) / norm, 0)
+    first = rows.real & (rows.real.cumsum(-1) == 1)
+    return relative[..., None].expand(own.shape[:-1]), first
 
 
 @dataclass
@@ -116,7 +157,7 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
 
 def scores_by(methods: Sequence[str], asked: Asked) -> dict[str, Scored]:
     """What methods of ``HEAD_SCORES`` answer: one, or streamed ones together."""
-    modules = {name: import_module(HEAD_SCORES[name].module) for name in methods}
+    functions = {name: resolve_name(HEAD_SCORES[name].function) for name in methods}
     if HEAD_SCORES[methods[0]].streamed:
-        return streamed(asked, {name: module.of_rows for name, module in modules.items()})
-    return {name: module.score(asked) for name, module in modules.items()}
+        return streamed(asked, functions)
+    return {name: score(asked) for name, score in functions.items()}
