@@ -37,17 +37,9 @@ def score_cell(
     scratch: Path,
     **options: Any,
 ) -> tuple[list[SeedScore], float | None]:
-    """Train and score the task's probe for every seed while ``heads`` are constant; ``options`` are
+    """The scores of the task's probe for every seed while ``heads`` are constant (or of the layer
+    before, by ``papa.spec.values.REUSED``), and the unseen share of an average; ``options`` are
     those of ``evaluate_cell``.
-
-    Args:
-        constants: C, or constant outputs; ``papa.spec.values.REUSED``; None where no head is
-            constant.
-        trained: whether they are trained with the probe, from ``constants`` on.
-
-    Returns:
-        The scores, and of the entries of C that validation rows read, the share that the average
-        never saw; None without replacement, of constant outputs, and where C was trained.
     """
     block: AbstractContextManager[Any] = nullcontext()
     if constants is not None and heads:

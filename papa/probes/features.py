@@ -229,18 +229,13 @@ def compute_features(
     *,
     batch_tokens: int,
     dtype: Precision,
-    progress: Progress = ignore_progress,
 ) -> PackedFeatures:
-    """Return the features of some rows, which ascend, in the memory of the encoder's device; row i
-    of the result is ``rows[i]``.
-    """
+    """The features of some rows, which ascend, in the memory of the encoder's device."""
     lengths = split.probed_lengths[split.index_of(rows)]
     offsets = offsets_of(lengths)
     shape = (int(offsets[-1]), encoder.layers + 1, encoder.width)
     features = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
-    for batch_rows, values in _batches(
-        encoder, split, rows, features.dtype, batch_tokens, progress
-    ):
+    for batch_rows, values in _batches(encoder, split, rows, features.dtype, batch_tokens):
         index = np.searchsorted(rows, batch_rows)
         tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
         features.index_copy_(0, tokens.to(encoder.device), values)
@@ -254,7 +249,7 @@ def _batches(
     rows: Int[np.ndarray, " rows"],
     dtype: torch.dtype,
     batch_tokens: int,
-    progress: Progress,
+    progress: Progress = ignore_progress,
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Float[Tensor, "kept layers width"]]]:
     """Run the encoder over the rows; yields each batch's rows and what a probe sees of them."""
     done = 0
@@ -274,9 +269,7 @@ class DiskSpaceError(PapaError):
 
 
 def reserved(path: Path, size: int) -> BinaryIO:
-    """Open a new file of ``size`` bytes to write, whose blocks are reserved at once where the file
-    system can.
-    """
+    """A new file to write, whose blocks are reserved at once where the file system can."""
     check_disk(path.parent, size)
     file = path.open("xb")
     try:

@@ -46,7 +46,8 @@ def numbers_of(given: Any) -> Float[np.ndarray, "..."] | None:
         return given.mean
     with suppress(TypeError, ValueError):
         return np.array(
-            given.detach().cpu().double() if isinstance(given, Tensor) else given, np.float64
+            given.detach().cpu().double().numpy() if isinstance(given, Tensor) else given,
+            np.float64,
         )
     return None
 

@@ -48,7 +48,7 @@ class Paused(Exception):
 
 
 class LossValue:
-    """v(S) is the negative mean loss on some rows.
+    """v(S) is the negative mean loss on some rows, the heads of S input-dependent.
 
     Args:
         of_batches: of S and the batches' numbers and sizes, the losses of each batch, by any

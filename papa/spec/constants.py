@@ -54,18 +54,14 @@ class ConstantsSpec(Frozen):
         }
 
     @model_validator(mode="after")
-    def _no_other_parameters(self) -> ConstantsSpec:
-        for name in ("window", "rank", "largest", "sinks", "recent"):
-            if getattr(self, name) is not None and name not in self.parameters:
+    def _nothing_of_other_kinds(self) -> ConstantsSpec:
+        own = (*self.parameters, *(("corpus", "rows") if self.kind == "average" else ()))
+        for name in ("window", "rank", "largest", "sinks", "recent", "corpus", "rows"):
+            if getattr(self, name) is not None and name not in own:
                 kinds = [kind for kind in constants_kinds() if name in parameters_of(kind)]
-                raise ValueError(f"{name} belongs to kind '{listed(kinds)}', not '{self.kind}'")
-        return self
-
-    @model_validator(mode="after")
-    def _text_only_for_average(self) -> ConstantsSpec:
-        for name in ("corpus", "rows"):
-            if getattr(self, name) is not None and self.kind != "average":
-                raise ValueError(f"{name} belongs to kind 'average', not '{self.kind}'")
+                raise ValueError(
+                    f"{name} belongs to kind '{listed(kinds or ['average'])}', not '{self.kind}'"
+                )
         return self
 
     @property

@@ -79,8 +79,7 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side;
     what the study says itself still wins. The specification holds the switches, not the key.
     """
-    refuse_credentials(document, origin)
-    _refuse_half_characters(document, origin)
+    _check_texts(document, origin)
     resolved = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
@@ -118,16 +117,15 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     raise MalformedError([Problem(origin, SpecError(fault)) for fault in faults.values()], resolved)
 
 
-def refuse_credentials(document: Mapping[Any, Any], origin: str) -> None:
-    """Refuse a study that names a password or key, as studies are stored, logged and shown."""
-    path = next((path for path, text in texts_in(document) if holds_credentials(text)), None)
-    if path is not None:
-        raise SpecError(f"{origin}: '{path}' holds a user, password, key or token: {WHERE_INSTEAD}")
-
-
-def _refuse_half_characters(document: Mapping[Any, Any], origin: str) -> None:
-    """Refuse what JSON and YAML can escape and no file can hold: one half of a surrogate pair."""
+def _check_texts(document: Mapping[Any, Any], origin: str) -> None:
+    """Refuse a study that names a password or key, as studies are stored, logged and shown; and
+    what YAML can escape and no file can hold: one half of a surrogate pair.
+    """
     for path, text in texts_in(document):
+        if holds_credentials(text):
+            raise SpecError(
+                f"{origin}: '{path}' holds a user, password, key or token: {WHERE_INSTEAD}"
+            )
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise SpecError(
                 f"{origin}: '{shortened(path)}' holds {shown(text)}, half a character: correct it"
