@@ -1,4 +1,6 @@
-"""Gradients of heads, against finite differences of the loss and on planted heads."""
+"""Gradients of heads, against finite differences of the loss and on planted heads; scores by labels
+follow the head itself.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from papa.encoders.reference import EncoderReference
 from papa.probes.packed import live_features
 from papa.ranking.scores.asked import Asked, frozen_probe
 from papa.ranking.scores.gradient import gradient
+from papa.ranking.scores.sets import effect, greedy, shapley
 from papa.spec import RankingSpec
 
 HEADS = [(0, 0), (0, 7), (1, 4)]
@@ -66,3 +69,23 @@ def test_a_planted_head_becomes_constant_last(
     }
     found = gradient(replace(asked, encoder=scaled(reference, others)))
     assert np.unravel_index(found.values.argmax(), found.values.shape) == planted
+
+
+METHODS = {"gradient": gradient, "shapley": shapley, "effect": effect, "greedy": greedy}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_score_falls_where_its_head_is_silenced(
+    method: str, asked: Asked, reference: EncoderReference
+) -> None:
+    """What the head with the largest score puts out goes nowhere; no other score falls as far."""
+    asked = replace(asked, ranking=RankingSpec(rows=16, evaluations=100))
+    before = METHODS[method](asked).values
+    layer, head = divmod(int(before.argmax()), before.shape[1])
+    silenced = scaled(reference, {(layer, head): 0.0})
+    after = METHODS[method](replace(asked, encoder=silenced)).values
+    fall = before - after
+    assert fall.argmax() == before.argmax()
+    assert fall.max() > 1.5 * np.sort(np.abs(fall), axis=None)[-2]
+    if method != "greedy":
+        assert abs(after[layer, head]) < 0.1 * before.max(), "a place alone is never nothing"
