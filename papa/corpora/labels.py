@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from papa.errors import DataError, in_one_line, joined, shortened, shown
 
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+"""As one writes it, of 64 bits."""
 _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
 
 
@@ -51,7 +53,7 @@ def to_classes(
     columns = (train, validation)
     texts = [pc.unique(side.values).to_pylist() for side in columns if is_text(side.values.type)]
     as_text = any(
-        found and not (set(found) - set(declared or ()) and all(map(_is_integer, found)))
+        found and not (set(found) - set(declared or ()) and all(map(_INTEGER.fullmatch, found)))
         for found in texts
     )
     sides = [_plain(side, as_text) for side in columns]
@@ -200,11 +202,6 @@ def _unknown(
 
 def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_integer(value: str) -> bool:
-    """Whether it is an integer as one writes it, of 64 bits."""
-    return re.fullmatch(r"0|-?[1-9][0-9]{0,17}", value) is not None
 
 
 def _is_number(value: str) -> bool:

@@ -238,18 +238,15 @@ def _parquet(path: Path) -> pa.Table:
 
 
 def _text(path: Path) -> pa.Table:
+    schema = pa.schema([("text", pa.large_string())])
     try:
-        return memory_mapped(_batches_of_lines(path), pa.schema([("text", pa.large_string())]))
+        with path.open(encoding="utf-8-sig") as file:
+            lines = filter(None, map(str.strip, file))
+            blocks = iter(lambda: list(islice(lines, _BATCH_ROWS)), [])
+            return memory_mapped((pa.record_batch([block], schema) for block in blocks), schema)
     except UnicodeDecodeError:
         _lines(path)  # Says where.
         raise
-
-
-def _batches_of_lines(path: Path) -> Iterator[pa.RecordBatch]:
-    with path.open(encoding="utf-8-sig") as file:
-        lines = filter(None, map(str.strip, file))
-        while batch := list(islice(lines, _BATCH_ROWS)):
-            yield pa.record_batch({"text": pa.array(batch, pa.large_string())})
 
 
 def _conll(path: Path) -> pa.Table:

@@ -158,7 +158,13 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     notes: dict[str, Any] = {}
     words, sides = [], []
     for name, source in (("train", train), ("validation", validation)):
-        row_words = _word_lists(source, columns.words)
+        row_words = _lists(source, columns.words)
+        if not is_text(row_words.type.value_type):
+            raise DataError(
+                f"{source.origin}: column '{columns.words}' holds {shortened(row_words.type)}, not "
+                "lists of words: set the task's columns to fit it"
+            )
+        row_words = row_words.cast(pa.large_list(pa.large_string()))
         row_tags = _lists(source, columns.label)
         counts = pc.list_value_length(row_words).to_numpy()
         tag_counts = pc.list_value_length(row_tags).to_numpy()
@@ -213,16 +219,6 @@ def _lists(source: SourceTable, name: str) -> pa.Array:
             "it"
         )
     return column
-
-
-def _word_lists(source: SourceTable, name: str) -> pa.Array:
-    column = _lists(source, name)
-    if not is_text(column.type.value_type):
-        raise DataError(
-            f"{source.origin}: column '{name}' holds {shortened(column.type)}, not lists of words: "
-            "set the task's columns to fit it"
-        )
-    return column.cast(pa.large_list(pa.large_string()))
 
 
 def _check_sizes(

@@ -91,7 +91,13 @@ def memory_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Ta
     """The batches of one schema as one table, checked: as it is where there is one batch, else
     mapped from a file without a name, whose space is free again when nothing uses the table.
     """
-    checked = _checked(batches)
+
+    def checking() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            batch.validate(full=True)
+            yield batch
+
+    checked = checking()
     first = list(islice(checked, 2))
     if len(first) < 2:
         return pa.Table.from_batches(first, schema)
@@ -101,12 +107,6 @@ def memory_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Ta
             for batch in chain(first, checked):
                 writer.write_batch(batch)
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-
-
-def _checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        batch.validate(full=True)
-        yield batch
 
 
 def take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:

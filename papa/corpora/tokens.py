@@ -231,9 +231,9 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
     pair = tokenizer("one", "two")
     ids, sides = pair["input_ids"], pair.sequence_ids(0)
-    first, second = _extent(sides, 0), _extent(sides, 1)
-    between = ids[first[1] : second[0]]
-    framed = ids[: first[0]] == [cls] and ids[second[1] :] == [sep] and set(between) == {sep}
+    first, second = (np.flatnonzero([side == text for side in sides]) for text in (0, 1))
+    between = ids[first[-1] + 1 : second[0]]
+    framed = ids[: first[0]] == [cls] and ids[second[-1] + 1 :] == [sep] and {*between} == {sep}
     if not framed or len(between) > 2:
         shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
         raise EncoderError(
@@ -251,16 +251,11 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
         unknown=None if unknown is None else int(unknown),
         mask=None if mask is None else int(mask),
         between=len(between),
-        segments=(types[first[0]], types[first[1]], types[second[0]]),
+        segments=(types[first[0]], types[first[-1] + 1], types[second[0]]),
         prefix=_prefix(tokenizer),
         reserved=frozenset(ends | (set(tokenizer.all_special_ids) - {unknown})),
         vocabulary=len(tokenizer),
     )
-
-
-def _extent(sides: list[int | None], side: int) -> tuple[int, int]:
-    positions = [position for position, value in enumerate(sides) if value == side]
-    return positions[0], positions[-1] + 1
 
 
 def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:

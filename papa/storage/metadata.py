@@ -81,7 +81,11 @@ def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
         )
     try:
         document = json.loads(data)
-        fault = _fault(document) or _unsigned(document)
+        fault = _fault(document)
+        if fault is None and _OWN not in document:
+            fault = f"no '{_OWN}': it is of an older PAPA"
+        elif fault is None and not is_signed(document):
+            fault = f"'{_OWN}' is not that of what it says"
     except (ValueError, RecursionError):
         fault = "not JSON"
     if fault:
@@ -155,12 +159,6 @@ def _fault(document: object) -> str | None:
     if document.get("digest") != sha256_of_json(files):
         return "'digest' is not that of 'files'"
     return None
-
-
-def _unsigned(document: Mapping[str, Any]) -> str | None:
-    if _OWN not in document:
-        return f"no '{_OWN}': it is of an older PAPA"
-    return None if is_signed(document) else f"'{_OWN}' is not that of what it says"
 
 
 def is_plain(name: str) -> bool:

@@ -124,15 +124,13 @@ class RemoteStore(ArtifactStore):
                 [str(scratch / name) for name in names],
                 [f"{root}/{digest}/{name}" for name in names],
             )
-            if not put_new(files, f"{root}/{METADATA}", metadata_bytes(metadata)):
-                self._withdraw(digest)
-
-    def _withdraw(self, digest: str) -> None:
-        """Remove this writer's data, unless they are what the winner put, too."""
-        winner = self.read(METADATA)
-        if winner is not None and parse_metadata(winner, self.address)["digest"] != digest:
-            with self._opened() as (files, root), suppress(FileNotFoundError):
-                files.rm(f"{root}/{digest}", recursive=True)
+            if put_new(files, f"{root}/{METADATA}", metadata_bytes(metadata)):
+                return
+            winner = read(files, f"{root}/{METADATA}")
+            # Its data may be the same.
+            if winner is not None and parse_metadata(winner, self.address)["digest"] != digest:
+                with suppress(FileNotFoundError):
+                    files.rm(f"{root}/{digest}", recursive=True)
 
     def inspect(self) -> dict[str, Any]:
         """The metadata alone; data are checked when they are fetched."""
