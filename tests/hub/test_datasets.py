@@ -112,6 +112,28 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     assert split_of(glue(revision=commit), "train").read().rows.num_rows == ROWS
 
 
+def test_a_commit_is_its_own_fingerprint() -> None:
+    assert commit_of(glue(name="no/such", revision="0123456789" * 4)) == "0123456789" * 4
+
+
+def test_a_folder_takes_a_repositorys_place(on_hub: Hub, tmp_path: Path) -> None:
+    folder = tmp_path / "glue"
+    write_glue(folder, only=("mnli",))
+    source = glue(name=str(folder), config="mnli", validation="validation_mismatched")
+    table = split_of(source, source.validation).read()
+    assert table.rows.num_rows == ROWS
+    assert table.class_names == {"label": ("entailment", "neutral", "contradiction")}
+    assert "validation_mismatched" in table.origin
+    with pytest.raises(DataError, match=r"no split 'dev' \(found: .*\): set source\.train and"):
+        split_of(source, "dev")
+    before = fingerprint(source)
+    assert fingerprint(source) == before
+    assert fingerprint(source.model_copy(update={"validation": "dev"})) != before
+    (folder / "README.md").write_text("changed")
+    assert fingerprint(source) != before
+    assert not on_hub.requests
+
+
 @pytest.mark.parametrize("how", ["gone", "offline"])
 @pytest.mark.parametrize("name", ["cola", "ner", "ud_pos"])
 def test_what_was_read_once_is_read_without_the_hub(
