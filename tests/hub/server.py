@@ -131,6 +131,10 @@ class Handler(BaseHTTPRequestHandler):
         parts = [unquote(part) for part in address.path.strip("/").split("/")]
         if self.to_storage:
             return self._file(self._stored(parts))
+        if parts == ["api", "whoami-v2"]:  # ``papa doctor`` asks.
+            if self._token() == TOKEN:
+                return self._json({"type": "user", "name": "reader"})
+            return self._error(401, "", "Invalid username or password.")
         if parts[0] == "api" and parts[1:2] in (["models"], ["datasets"]):
             return self._about("models" if parts[1] == "models" else "datasets", parts[2:])
         kind: Kind = "datasets" if parts[0] == "datasets" else "models"
