@@ -132,7 +132,7 @@ class ShownPart:
     def data_sets(self) -> list[DatasetInput]:
         """What the encoder is trained, scored, ranked and averaged on."""
         part, ranking = self.part, self.study.ranking
-        task, content = part.task, part.probes[0].corpus.fingerprint
+        task, content = part.task, part.corpus.fingerprint
         found = [_data_set(use, task, content) for use in ("train", "validation")]
         seeds = {seed: None for by_seed in part.rankings.values() for seed in by_seed}
         found += [_data_set("ranking", task, content, ranking.rows, seed) for seed in seeds]

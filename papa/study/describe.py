@@ -138,7 +138,7 @@ def describe_study(
         of: dict[str, object] = {"encoder": part.encoder_label, "task": part.task.name}
         if heads is not None:
             of |= {"order": stored.inputs.study.orders[0], "fraction": fraction}
-        corpus = stored.found[part.probes[0].corpus]
+        corpus = stored.found[part.corpus]
         for name, frame in _described(part, average, corpus, wanted, limit, laid, heads).items():
             source = needed.name if needed and name in OF_TREES else "validation rows"
             frame.attrs[TEXTS] = [of | {"source": source} | frame.attrs[TEXTS][0]]

@@ -19,6 +19,7 @@ from papa.study.own import Own
 from papa.study.probe import Probe, ScoredSeed, read_examples, read_scores
 from papa.study.score_heads import Ranking, ScoreHeads
 from papa.study.step import Step, in_threads
+from papa.study.tokenise import Tokenise
 
 if TYPE_CHECKING:
     from papa.reporting.cache import CachedCell
@@ -60,6 +61,11 @@ class StudyPart:
     def average(self) -> Step | None:
         """What averages over the task's own text, where a cell uses it."""
         return self.constants.get("average")
+
+    @property
+    def corpus(self) -> Tokenise:
+        """The task's text."""
+        return self.probes[0].corpus
 
     @property
     def probes(self) -> list[Probe | Own]:

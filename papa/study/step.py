@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
@@ -21,6 +21,10 @@ from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.cache import scratch_folder
 from papa.study.store import Store, cache_key
 from papa.workers.group import WorkerGroup
+
+if TYPE_CHECKING:
+    from papa.study.here import ThisProcess
+    from papa.workers import WorkerPool
 
 _ASKED_AT_ONCE = 16
 
@@ -303,30 +307,6 @@ class Reporter(Protocol):
         """What the step ``name`` had made is damaged; it is made again."""
 
 
-@runtime_checkable
-class Workers(Protocol):
-    """What computes the calls of steps: ``papa.workers.WorkerPool``, or ``papa.study.here``."""
-
-    @property
-    def size(self) -> int:
-        """How many calls it computes at a time."""
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether encoders run on GPUs."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no more calls."""
-
-    @property
-    def run(self) -> Callable[..., Any]:
-        """Call a function and return its result: ``WorkerPool.run``."""
-
-    def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
-        """Call a function of each value, as many at a time as it computes; yields after each."""
-
-
 EpochOfStep = Callable[[str, int, Mapping[int, float]], None]
 """Called with a step's name and what ``papa.progress.OnEpoch`` is called with."""
 
@@ -336,7 +316,7 @@ class Session:
     """What the steps of a run share; no step reads another's data through it."""
 
     store: Store
-    pool: Workers
+    pool: WorkerPool | ThisProcess
     execution: ExecutionSpec
     reporter: Reporter
     on_epoch: EpochOfStep = lambda *_: None

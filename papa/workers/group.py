@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from papa.encoders.reference import EncoderReference
@@ -71,39 +72,26 @@ class Replicas:
     ) -> list[Any]:
         """``method(shared, part)`` of each part, spread over replicas by size; results in order."""
         self._add_helpers()
-        workers = spread(sizes, len(self._helpers) + 1)
-        pending = self._submit(method, shared, parts, workers)
+        workers, own = spread(sizes, len(self._helpers) + 1), getattr(self.own, method)
+        pending = {}
+        if any(workers):
+            import ray
+
+            # Handed over once, not with each part.
+            stored, helpers = ray.put(shared), dict(enumerate(self._helpers, 1))
+            pending = {
+                number: (helpers[worker], helpers[worker].call_replica.remote(method, stored, part))
+                for number, (part, worker) in enumerate(zip(parts, workers, strict=True))
+                if worker
+            }
         results = {
-            number: self._compute(method, shared, part)
-            for number, (part, worker) in enumerate(zip(parts, workers, strict=True))
-            if worker == 0
+            number: own(shared, part) for number, part in enumerate(parts) if number not in pending
         }
         for number, (helper, answer) in pending.items():
-            results[number] = self._result(helper, answer, method, shared, parts[number])
+            results[number] = self._result(helper, answer, partial(own, shared, parts[number]))
         return [results[number] for number in range(len(parts))]
 
-    def _submit(
-        self, method: str, shared: Any, parts: Sequence[Any], workers: Sequence[int]
-    ) -> dict[int, tuple[Any, Any]]:
-        """Send helpers their parts: part → the helper, and the reference to its answer."""
-        if not any(workers):
-            return {}
-        import ray
-
-        # Handed over once, not with each part.
-        stored = ray.put(shared)
-        helpers = {
-            number: self._helpers[worker - 1] for number, worker in enumerate(workers) if worker
-        }
-        return {
-            number: (helper, helper.call_replica.remote(method, stored, parts[number]))
-            for number, helper in helpers.items()
-        }
-
-    def _compute(self, method: str, shared: Any, part: Any) -> Any:
-        return getattr(self.own, method)(shared, part)
-
-    def _result(self, helper: Any, answer: Any, method: str, shared: Any, part: Any) -> Any:
+    def _result(self, helper: Any, answer: Any, alone: Callable[[], Any]) -> Any:
         """What a helper answers; where it is lost, its part is done here, and it is left out."""
         import ray
 
@@ -117,7 +105,7 @@ class Replicas:
             if not isinstance(error.cause, NoReplica):
                 raise
         self._helpers = [other for other in self._helpers if other is not helper]
-        return self._compute(method, shared, part)
+        return alone()
 
     def _add_helpers(self) -> None:
         """Count in the helpers whose replica is made by now."""

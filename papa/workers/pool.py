@@ -259,7 +259,8 @@ class WorkerPool:
                 "workers: give at most as many --workers, or add nodes"
             )
         actor = ray.remote(Worker)
-        share = _share(gpus, self._size)
+        # Nothing without any GPU, as such a request would wait for ever.
+        share = 1 / math.ceil(self._size / gpus) if gpus else 0
         names = [f"papa-worker-{number}" for number in range(self._size)]
         workers = [
             actor.options(name=name, num_cpus=1, num_gpus=share, max_restarts=-1).remote(
@@ -283,13 +284,6 @@ class WorkerPool:
             self._marker = self._folder / f".driver.{uuid.uuid4().hex}"
             self._marker.touch()
         return Machine.of_driver(self._marker)
-
-
-def _share(gpus: int, workers: int) -> float:
-    """GPUs a worker asks for; nothing without any, as such a request would wait for ever."""
-    if not gpus:
-        return 0
-    return 1 if gpus >= workers else 1 / math.ceil(workers / gpus)
 
 
 def _hear(on_epoch: OnEpoch | None, epochs: Epochs, heard: Epochs) -> None:

@@ -185,21 +185,16 @@ def join(address: str) -> Any:
 
 def reach(address: str) -> None:
     """Make sure that somebody listens at the address of a cluster."""
-    host, port = _parts(address)
-    try:
-        socket.create_connection((host, port), _ANSWER_SECONDS).close()
-    except OSError as error:
-        raise ClusterError(
-            f"no Ray cluster answers at {address} ({error.strerror or error}): check the address "
-            "and that the head runs, or leave --ray-address out to use this machine"
-        ) from None
-
-
-def _parts(address: str) -> tuple[str, int]:
     host, _, port = address.removeprefix(_CLIENT).rpartition(":")
     if not host or not port.isdecimal():
         raise ClusterError(
             f"'{address}' is no address of a Ray cluster: give host:port on one of its nodes, or "
             f"{_CLIENT}host:10001"
         )
-    return host.strip("[]"), int(port)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address} ({error.strerror or error}): check the address "
+            "and that the head runs, or leave --ray-address out to use this machine"
+        ) from None
