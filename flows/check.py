@@ -33,7 +33,7 @@ from papa.errors import (
     missing_from,
     problems_of,
 )
-from papa.scores.named import loaded
+from papa.scores.own import loaded
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
 from papa.spec.messages import MalformedError

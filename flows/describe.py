@@ -85,9 +85,9 @@ def describe(
 
 
 def _print(console: Console, frames: dict[str, pd.DataFrame]) -> None:
-    from papa.descriptions.told import told
+    from papa.reporting.described import described_tables
 
-    for section in told(frames):
+    for section in described_tables(frames):
         table = Table(*section.headings, title=section.heading, caption=section.note)
         for row in section.rows:
             table.add_row(*row)

@@ -170,7 +170,7 @@ def _certainty(stored: StoredStudy, part: StudyPart) -> str:
 
 def _reason(stored: StoredStudy, cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> str:
     """Why nothing can be told of any drop; "" where something can."""
-    from papa.reporting.verdicts import reason_sentence
+    from papa.reporting.tables import reason_sentence
 
     original = next((cell for cell in cells if cell.fraction == 1), None)
     if original is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from papa.corpora.preview import Preview
 from papa.errors import SpecError
 from papa.spec import HubSource
 from papa.spec.file import registry
+from papa.storage.atomic import write_atomically
 from papa.study.inputs import StudyInputs, named_texts
 
 if TYPE_CHECKING:
@@ -79,9 +81,9 @@ def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -
 def compare_studies(results: Mapping[str, DataFrame], to: Path | None, console: Console) -> None:
     """Print the table of some studies' results; write it, with its figure, to a folder."""
     # What draws is here; the other commands need none of it.
-    from papa.reporting.comparison import compared, write_comparison
-    from papa.reporting.tables import contrast_table, score_tables, summary_table
-    from papa.reporting.verdicts import marks
+    from papa.reporting.figures.scores import scores_figure
+    from papa.reporting.summary import compared
+    from papa.reporting.tables import contrast_table, marks, score_tables, summary_table
 
     comparison = compared(results)
     if console.is_terminal:
@@ -95,7 +97,9 @@ def compare_studies(results: Mapping[str, DataFrame], to: Path | None, console: 
     if to is None:
         return
     try:
-        write_comparison(to, comparison)
+        to.mkdir(parents=True, exist_ok=True)
+        write_atomically(to / "compare.csv", comparison.to_csv(index=False))
+        replace(scores_figure(comparison), name="compare").write(to)
     except OSError as error:
         raise SpecError(
             f"{to} cannot be written ({error.strerror}): give another folder with --to"

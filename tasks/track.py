@@ -174,7 +174,7 @@ class StudyRuns:
         of its runs.
         """
         from papa.reporting.summary import read_summary
-        from papa.reporting.verdicts import verdict
+        from papa.reporting.tables import verdict
 
         results, shown, done = found[self.track.results].folder, self.track.shown, 0
         verify(results)
@@ -276,7 +276,7 @@ class StudyRuns:
 
     def _log_summary(self, shown: ShownPart, rows: DataFrame, tags: Mapping[str, str]) -> None:
         """On the parent run: the scores at its ends, the baselines, and a table."""
-        from papa.reporting.written import markdown_table
+        from papa.reporting.wording import markdown_table
 
         run, metric = self.runs.get(shown.entry), shown.part.task.metric
         values = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,7 +10,7 @@ from papa.descriptions.means import Means
 from papa.descriptions.seen import Seen
 
 
-class Mixing:
+class Mixing(Means):
     """A row for each layer (Kobayashi et al., 2021, Section 3).
 
     ``mixing`` is m / (m + k), where m is the norm of what all heads bring a token from other
@@ -20,9 +19,6 @@ class Mixing:
     normalisation that follows: it divides both by the σ of the whole, which leaves the ratio as it
     is. It is null where layers normalise before attention. All are means over tokens.
     """
-
-    def __init__(self) -> None:
-        self.means = Means()
 
     def see(self, seen: Seen) -> None:
         of_itself = seen.attention.diagonal(dim1=-2, dim2=-1)[..., None] * seen.value
@@ -39,10 +35,7 @@ class Mixing:
             if weights is None
             else _ratio(behind_norm(others, weights), behind_norm(kept, weights))
         )
-        self.means.add(seen.of, len(seen.separators), sums)
-
-    def frame(self) -> pd.DataFrame:
-        return self.means.frame()
+        self.add(seen.of, len(seen.separators), sums)
 
 
 def behind_norm(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,7 +10,7 @@ from papa.descriptions.means import Means
 from papa.descriptions.seen import Seen
 
 
-class Norms:
+class Norms(Means):
     """A row for each head (Kobayashi et al., 2020, Section 3).
 
     Token j brings ‖α_ij v_j W_O‖ to token i. ``separator_norm`` is the share of this that comes
@@ -19,9 +18,6 @@ class Norms:
     token brings itself; ``added`` the norm of all that the head adds to a token, behind the output
     map. All are means over tokens.
     """
-
-    def __init__(self) -> None:
-        self.means = Means()
 
     def see(self, seen: Seen) -> None:
         shares = seen.attention * _norms(seen.value, seen.output_maps)[:, :, None]
@@ -31,10 +27,7 @@ class Norms:
             "own_norm": shares.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
             "added": _norms(seen.output, seen.output_maps).sum(dim=-1),
         }
-        self.means.add(seen.of, len(seen.separators), sums)
-
-    def frame(self) -> pd.DataFrame:
-        return self.means.frame()
+        self.add(seen.of, len(seen.separators), sums)
 
 
 def _norms(

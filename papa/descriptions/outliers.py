@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
@@ -10,7 +9,7 @@ from papa.descriptions.means import Means
 from papa.descriptions.seen import Seen
 
 
-class Outliers:
+class Outliers(Means):
     """A row for each layer's hidden states, 0 being the embeddings (Bondarenko et al., 2023,
     Section 5).
 
@@ -19,18 +18,12 @@ class Outliers:
     without their model have no states of their own.
     """
 
-    def __init__(self) -> None:
-        self.means = Means()
-
     def see(self, seen: Seen) -> None:
         if seen.of == "constant":
             return
         numbers = seen.states.double().flatten(1)
         sums = {"kurtosis": kurtosis(numbers), "largest": numbers.abs().amax(dim=1)}
-        self.means.add(seen.of, 1, sums)
-
-    def frame(self) -> pd.DataFrame:
-        return self.means.frame()
+        self.add(seen.of, 1, sums)
 
 
 def kurtosis(numbers: Float[Tensor, "states numbers"]) -> Float[Tensor, " states"]:

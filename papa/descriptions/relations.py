@@ -31,9 +31,9 @@ class Relations(ABC):
     """
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, str, int], np.ndarray] = {}
+        self.found: dict[tuple[str, str, int], np.ndarray | int] = defaultdict(int)
         self.words: dict[tuple[str, int], int] = defaultdict(int)
-        self.by_position: dict[tuple[str, int], np.ndarray] = {}
+        self.by_position: dict[tuple[str, int], np.ndarray | int] = defaultdict(int)
         self.sentences = 0
         self.last: tuple[Tensor, np.ndarray] | None = None
 
@@ -51,36 +51,27 @@ class Relations(ABC):
         assert seen.tree is not None
         # Where all heads are constant, they were judged as C: trees take long.
         if self.last is None or seen.of != "replaced" or not self.last[0].equal(seen.attention):
-            self.last = seen.attention, self._judged(seen, seen.tree)
-        found = self.last[1]
-        if seen.of == "input-dependent":
-            self.sentences += 1
-            self._count_positions(seen.tree)
+            weights = of_words(seen)
+            both = torch.stack([weights, weights.transpose(-1, -2)])
+            judged = [self.judge(own.flatten(0, 1).numpy(), seen.tree) for own in both]
+            self.last = seen.attention, np.reshape(judged, (*both.shape[:3], -1))
+        first = seen.of == "input-dependent"
+        self.sentences += first
+        half, found, guessed = self.sentences % 2, self.last[1], self.positions(seen.tree)
         for relation, at in _places(seen.tree):
-            key = (seen.of, relation, self.sentences % 2)
-            self.found[key] = self.found.get(key, 0) + found[..., at].sum(axis=-1)
-
-    def _judged(self, seen: Seen, tree: Tree) -> Bool[np.ndarray, "directions layers heads words"]:
-        weights = of_words(seen)
-        both = torch.stack([weights, weights.transpose(-1, -2)])
-        judged = [self.judge(own.flatten(0, 1).numpy(), tree) for own in both]
-        return np.reshape(judged, (*both.shape[:3], -1))
-
-    def _count_positions(self, tree: Tree) -> None:
-        guessed = self.positions(tree)
-        for relation, at in _places(tree):
-            key = (relation, self.sentences % 2)
-            self.words[key] += len(at)
-            self.by_position[key] = self.by_position.get(key, 0) + guessed[:, at].sum(axis=-1)
+            self.found[seen.of, relation, half] += found[..., at].sum(axis=-1)
+            if first:
+                self.words[relation, half] += len(at)
+                self.by_position[relation, half] += guessed[:, at].sum(axis=-1)
 
     def frame(self) -> pd.DataFrame:
         parts = []
         for relation in dict.fromkeys(name for name, _ in self.words):
             words = [self.words[relation, half] for half in (0, 1)]
-            guessed = [np.asarray(self.by_position.get((relation, half), [0])) for half in (0, 1)]
+            guessed = [np.asarray(self.by_position[relation, half]) for half in (0, 1)]
             baseline = picked(guessed, words) / sum(words)
             for of in ATTENTIONS:
-                halves = [self.found.get((of, relation, half), 0) for half in (0, 1)]
+                halves = [self.found[of, relation, half] for half in (0, 1)]
                 correct = np.asarray(halves[0] + halves[1])
                 in_half = np.broadcast_to(halves[1], correct.shape)
                 direction, layer, head = (axis.ravel() for axis in np.indices(correct.shape))

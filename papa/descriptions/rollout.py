@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -14,7 +13,7 @@ PART = "input-dependent part"
 """Of what A has above C: max(A - C, 0), beside the residual connection."""
 
 
-class Rollout:
+class Rollout(Means):
     """A row for each layer (Abnar & Zuidema, 2020).
 
     Of what a token's state holds after a layer: ``own`` is the share that comes from the token
@@ -23,7 +22,7 @@ class Rollout:
     """
 
     def __init__(self) -> None:
-        self.means = Means()
+        super().__init__()
         self.last: tuple[Tensor, Tensor] | None = None
 
     def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "measured rows n"]:
@@ -56,10 +55,7 @@ class Rollout:
             "from_separators": shares[..., separators].sum(dim=(-1, -2)),
             "as_input_dependent": torch.minimum(shares, reference).sum(dim=(-1, -2)),
         }
-        self.means.add(of, shares.shape[1], sums)
-
-    def frame(self) -> pd.DataFrame:
-        return self.means.frame()
+        self.add(of, shares.shape[1], sums)
 
 
 def step_by_step(attention: Float[Tensor, "layers heads n n"]) -> Float[Tensor, "layers n n"]:

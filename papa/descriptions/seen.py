@@ -39,12 +39,10 @@ class Seen:
         of: "input-dependent" is A; "constant" is C with rows normalised, on the values of the
             model as it is; "replaced" is, in the model after replacement, C of constant heads and
             the attention of the others.
-        attention: of every head.
-        value: V of every head.
+        value: V.
         states: the L+1 hidden states; with "constant" those of the model as it is.
-        separators: which tokens are separators.
-        output_maps: W_O of every head.
-        tree: the gold tree, where texts have some; None else.
+        output_maps: W_O.
+        tree: the gold tree, where texts have some.
         words: the number of each token's word in it, -1 for special tokens; None else.
         norm_weights: γ of each layer's normalisation after attention; None where there is none.
     """
@@ -75,11 +73,8 @@ class Description(Protocol):
 
 @dataclass
 class _Kept:
-    """The rule of one layer that keeps the attention and V of one text.
-
-    Attributes:
-        attention: C; the rows of heads that stay input-dependent become theirs.
-        own: these heads.
+    """The rule of one layer that keeps the attention and V of one text: C, of which the rows of
+    heads that stay input-dependent (``own``) become theirs.
     """
 
     attention: Float[Tensor, "heads n n"]

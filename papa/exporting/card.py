@@ -18,10 +18,15 @@ from papa.exporting.gains import (
     shape_label,
     timing_label,
 )
-from papa.reporting.tables import caption, score_tables
-from papa.reporting.verdicts import marks
-from papa.reporting.wording import metric_label, order_label, percent_label, score_label
-from papa.reporting.written import markdown_table, markdown_text
+from papa.reporting.tables import caption, marks, score_tables
+from papa.reporting.wording import (
+    markdown_table,
+    markdown_text,
+    metric_label,
+    order_label,
+    percent_label,
+    score_label,
+)
 from papa.spec.values import OUTPUTS
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.probes.training import SeedScore, train_probes
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
-from papa.scores.named import loaded
-from papa.scores.own import OwnCode, Score, scorer
+from papa.scores.own import OwnCode, Score, loaded, scorer
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.spec.values import OPTIMAL_RATE

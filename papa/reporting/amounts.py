@@ -7,9 +7,16 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.figures.chart import Chart, layer, on_page, records, told
-from papa.reporting.wording import axis_label, metric_label, percent_label, score_label, varying
-from papa.reporting.written import HEADINGS, WrittenTable
+from papa.reporting.figures.chart import Chart, layer, on_page, records, told, told_all
+from papa.reporting.wording import (
+    HEADINGS,
+    WrittenTable,
+    mean_label,
+    metric_label,
+    names_of,
+    percent_label,
+    varying,
+)
 from papa.spec import StudySpec
 
 _NOTE = (
@@ -17,7 +24,7 @@ _NOTE = (
     "± 95 % interval over seeds and examples, and the share of the entries that validation rows "
     "read and the average never saw. A smaller sample is part of a larger one."
 )
-_AXES = ("encoder", "task", "order")
+_AXES = ["encoder", "task", "order"]
 _DRAWN = ["encoder", "rows", "mean", "low", "high", "unseen_share"]
 
 
@@ -28,9 +35,6 @@ def amounts(
     corpora: Mapping[str, Mapping[str, Any]],
 ) -> pandas.DataFrame | None:
     """The cells of averages over some rows, and of that over all rows where the study has it.
-
-    Args:
-        corpora: metadata of the tokenised corpora, by task: how many training rows there are.
 
     Returns:
         Rows of the summary at the lowest fraction, with ``rows`` and ``unseen_share``, fewest rows
@@ -54,21 +58,13 @@ def amounts(
 def amounts_table(found: pandas.DataFrame) -> WrittenTable:
     """A row for every average, by encoder and task."""
     axes = varying(found, _AXES)
-    return WrittenTable(
-        "Averages over little text",
-        [*(HEADINGS[axis] for axis in axes), "Rows", "Score", "Entries never seen"],
-        [
-            [
-                *(axis_label(axis, row[axis]) for axis in axes),
-                f"{row['rows']:,.0f}",
-                score_label(row["mean"], row["low"], row["high"]),
-                percent_label(row["unseen_share"]),
-            ]
-            for _, line in found.groupby(list(_AXES), sort=False)
-            for row in line.to_dict("records")
-        ],
-        _NOTE,
-    )
+    rows = []
+    for _, line in found.groupby(_AXES, sort=False):
+        for row in line.to_dict("records"):
+            unseen = percent_label(row["unseen_share"])
+            rows.append([*names_of(row, axes), f"{row['rows']:,.0f}", mean_label(row), unseen])
+    headings = [*(HEADINGS[axis] for axis in axes), "Rows", "Score", "Entries never seen"]
+    return WrittenTable("Averages over little text", headings, rows, _NOTE)
 
 
 def amount_charts(found: pandas.DataFrame) -> tuple[Chart, ...]:
@@ -97,14 +93,8 @@ def _chart(task: str, rows: pandas.DataFrame) -> Chart:
     colour = {"field": "encoder", "type": "nominal", "sort": None}
     legend = {"title": None, "orient": "bottom"} if rows["encoder"].nunique() > 1 else None
     mean = {"y": {"field": "mean", **score}}
-    tooltip = [
-        told("encoder"),
-        told("rows"),
-        told("mean", "score", ".4f"),
-        told("low", "from", ".4f"),
-        told("high", "to", ".4f"),
-        told("unseen", "entries never seen"),
-    ]
+    ends = told_all({"mean": "score", "low": "from", "high": "to"}, ".4f")
+    tooltip = [told("encoder"), told("rows"), *ends, told("unseen", "entries never seen")]
     interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}}
     unseen = {**mean, "text": {"field": "unseen"}, "color": None}
     specification = {

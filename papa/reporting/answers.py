@@ -7,16 +7,22 @@ from typing import Any
 import pandas
 
 from papa.reporting.summary import distinct_results
-from papa.reporting.verdicts import averageable, baselines_label, reason_sentence
+from papa.reporting.tables import baselines_label, reason_sentence
 from papa.reporting.wording import (
+    METRICS,
     heads_label,
     joined,
     lost_label,
+    mean_label,
     metric_label,
     order_label,
     percent_label,
-    score_label,
 )
+from papa.spec.task import UNLABELLED_METRICS
+
+_NEAR_ZERO = 0.1
+"""A drop relative to a smaller original score swings with noise and is left out of averages."""
+_PAIR = ["encoder", "task"]
 
 
 def answers(summary: pandas.DataFrame) -> list[str]:
@@ -28,109 +34,107 @@ def answers(summary: pandas.DataFrame) -> list[str]:
     the original score does not beat its baselines the sentence says so and makes no claim.
     """
     cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
-    originals = (
-        summary[summary["fraction"] == 1]
-        .drop_duplicates(["encoder", "task"])
-        .set_index(["encoder", "task"])
-    )
+    originals = summary[summary["fraction"] == 1].drop_duplicates(_PAIR).set_index(_PAIR)
     sentences = []
-    for key, members in cells.groupby(["encoder", "task"], sort=False):
-        original = originals.loc[key] if key in originals.index else None
-        sentences.append(_sentence(members, original))
+    for key, members in cells.groupby(_PAIR, sort=False):
+        original, first = (originals.loc[key] if key in originals.index else None), members.iloc[0]
+        if original is not None and not first["beats_baseline"]:
+            sentences.append(_inconclusive(first, original))
+        else:
+            sentences.append(f"{_condition(first)}, {_outcome(members, original)}.")
     return sentences + _average_drop(cells)
-
-
-def _sentence(cells: pandas.DataFrame, original: Any) -> str:
-    first = cells.iloc[0]
-    if original is not None and not first["beats_baseline"]:
-        return _inconclusive(first, original)
-    return f"{_condition(first)}, {_outcome(cells, original)}."
 
 
 def _inconclusive(cell: Any, original: Any) -> str:
     """The original does not beat its baselines: no claim about the drop."""
-    full = score_label(original["mean"], original["low"], original["high"])
-    facts = [f"{metric_label(cell)} {full} with every head input-dependent", baselines_label(cell)]
+    score = f"{metric_label(cell)} {mean_label(original)} with every head input-dependent"
     return (
         f"On {cell['task']} the study cannot tell what constant heads cost {cell['encoder']}: "
-        f"{reason_sentence(cell)} ({'; '.join(filter(None, facts))})."
+        f"{reason_sentence(cell)} ({_facts(score, baselines_label(cell))})."
     )
+
+
+def _facts(*facts: str) -> str:
+    return "; ".join(filter(None, facts))
 
 
 def _average_drop(cells: pandas.DataFrame) -> list[str]:
     """The relative drop averaged over encoders and tasks, as the paper's abstract gives it."""
-    if len(cells.drop_duplicates(["encoder", "task"])) < 2 or (cells["fraction"] == 1).any():
+    if len(cells.drop_duplicates(_PAIR)) < 2 or (cells["fraction"] == 1).any():
         return []
-    shares, left_out = averageable(cells)
-    without = f" Left out of averages: {'; '.join(left_out)}." if left_out else ""
-    if len(shares.drop_duplicates(["encoder", "task"])) < 2:
+    reasons = [_no_average(cell) for cell in cells.to_dict("records")]
+    shares = cells[[not reason for reason in reasons]]
+    names = cells["encoder"] + " on " + cells["task"]
+    left_out = {name: reason for name, reason in zip(names, reasons, strict=True) if reason}
+    told = [f"{name} ({reason})" for name, reason in left_out.items()]
+    without = f" Left out of averages: {'; '.join(told)}." if told else ""
+    pairs = len(shares.drop_duplicates(_PAIR))
+    if pairs < 2:
         return [f"No average of relative drops: fewer than two can be averaged.{without}"]
     drops = [
         percent_label(members["relative_drop"].mean()) + _names_suffix(members.iloc[0], shares)
         for _, members in shares.groupby(["constants", "order"], sort=False)
     ]
-    over = (
-        f"{_counted(shares['encoder'].nunique(), 'encoder')} and "
-        f"{_counted(shares['task'].nunique(), 'task')}"
-    )
+    counts = {axis: shares[axis].nunique() for axis in _PAIR}
+    over = " and ".join(f"{count} {axis}{'s' * (count > 1)}" for axis, count in counts.items())
     if left_out:
-        over = f"{len(shares.drop_duplicates(['encoder', 'task']))} pairs of encoder and task"
+        over = f"{pairs} pairs of encoder and task"
     return [f"On average over {over}, the relative drop is {joined(drops)}.{without}"]
 
 
+def _no_average(cell: dict[str, Any]) -> str:
+    """Why a cell's relative drop is in no average; "" where it is."""
+    if not cell["beats_baseline"]:
+        return str(cell["reason"])
+    if pandas.isna(cell["relative_drop"]):
+        return "no relative drop"
+    if cell["metric"] in UNLABELLED_METRICS:
+        return "measured against its own answers"
+    if cell["metric"] == "negative_log_perplexity":
+        return f"no share of a {METRICS[cell['metric']]}"
+    return f"an original below {_NEAR_ZERO:g}" if cell["original"] < _NEAR_ZERO else ""
+
+
 def _condition(cell: Any) -> str:
-    if cell["fraction"] == 0:
-        return "With every head constant"
-    if cell["fraction"] == 1:
-        return "With every head input-dependent"
-    return (
-        f"With {heads_label(cell['fraction'], cell['share_of_heads'])} of the heads input-dependent"
-    )
+    if cell["fraction"] in (0, 1):
+        return f"With every head {'input-dependent' if cell['fraction'] else 'constant'}"
+    share = heads_label(cell["fraction"], cell["share_of_heads"])
+    return f"With {share} of the heads input-dependent"
 
 
 def _outcome(cells: pandas.DataFrame, original: Any) -> str:
     first = cells.iloc[0]
-    encoder = first["encoder"]
-    task = first["task"]
-    metric = metric_label(first)
+    encoder, task, metric = first["encoder"], first["task"], metric_label(first)
     baselines = baselines_label(first)
     records = cells.to_dict("records")
+    scores = joined(f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records)
     if original is None or first["fraction"] == 1:
-        scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
-        return (
-            f"{encoder} scores {joined(scores)} on {task} "
-            f"({'; '.join(filter(None, [metric, baselines]))})"
-        )
+        return f"{encoder} scores {scores} on {task} ({_facts(metric, baselines)})"
     drops = [lost_label(cell) for cell in records]
     full = original["mean"]
     # A share of a score means something only between positive scores, and of one that is not near
     # 0.
     no_share = cells["relative_drop"].isna().any()
     if no_share or full <= 0 or (cells["mean"] < 0).any():
-        scores = [f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records]
-        facts = [metric, f"{'drop' if no_share else 'relative drop'} {joined(drops)}", baselines]
-        return (
-            f"{encoder} goes from {full:.3f} to {joined(scores)} on {task} "
-            f"({'; '.join(filter(None, facts))})"
-        )
+        lost = f"{'drop' if no_share else 'relative drop'} {joined(drops)}"
+        facts = _facts(metric, lost, baselines)
+        return f"{encoder} goes from {full:.3f} to {scores} on {task} ({facts})"
+    kept = [_share(cell["mean"] / full) for cell in records]
+    told = f"{metric} {full:.3f} before"
     if len(records) == 1:
-        kept = [f"{_share(first['mean'] / full)} %"]
-        facts = [f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}", baselines]
+        told = f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}"
     else:
         kept = [
-            f"{_share(cell['mean'] / full)} % ({', '.join([*_names(cell, cells), f'drop {drop}'])})"
-            for cell, drop in zip(records, drops, strict=True)
+            f"{share} ({', '.join([*_names(cell, cells), f'drop {drop}'])})"
+            for share, cell, drop in zip(kept, records, drops, strict=True)
         ]
-        facts = [f"{metric} {full:.3f} before", baselines]
-    return (
-        f"{encoder} keeps {joined(kept)} of its score on {task} ({'; '.join(filter(None, facts))})"
-    )
+    return f"{encoder} keeps {joined(kept)} of its score on {task} ({_facts(told, baselines)})"
 
 
 def _share(share: float) -> str:
     """Whole percent; with a decimal where rounding would say that nothing changed."""
     whole = f"{100 * share:.0f}"
-    return f"{100 * share:.1f}" if whole == "100" and share != 1 else whole
+    return f"{100 * share:.1f} %" if whole == "100" and share != 1 else f"{whole} %"
 
 
 def _names_suffix(cell: Any, cells: pandas.DataFrame) -> str:
@@ -142,7 +146,3 @@ def _names_suffix(cell: Any, cells: pandas.DataFrame) -> str:
 def _names(cell: Any, cells: pandas.DataFrame) -> list[str]:
     names = [str(cell["constants"])] if cells["constants"].nunique() > 1 else []
     return names + ([order_label(cell["order"])] if cells["order"].nunique() > 1 else [])
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

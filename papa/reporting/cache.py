@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from papa.reporting.wording import fraction_label, order_label, percent_label
-from papa.reporting.written import WrittenTable
+from papa.reporting.wording import WrittenTable, fraction_label, order_label, percent_label
 from papa.spec import ConstantsSpec
 from papa.spec.cells import Cell
 from papa.spec.orders import Head
@@ -41,8 +40,7 @@ class CachedCell:
 
     Attributes:
         heads: the constant ones; of each seed where seeds have others.
-        sharing: query heads to a head of keys and values.
-        groups: heads of keys and values, over all layers.
+        sharing: query heads to a head of keys and values, of which there are ``groups``.
         tokens: of the longest text that was read.
     """
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from papa.ranking.seeds import Stability, TrainedLambda, stability
-from papa.reporting.wording import NOTHING, fraction_label
-from papa.reporting.written import WrittenTable
+from papa.ranking.seeds import TrainedLambda, stability
+from papa.reporting.wording import NOTHING, WrittenTable, chance_label, fraction_label
 from papa.spec import TaskSpec
 from papa.spec.cells import partial_counts
 
@@ -44,38 +43,26 @@ def agreement_table(
     lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
 ) -> WrittenTable:
     """How alike the orders of the seeds are, for each encoder and task."""
-    agreements = {pair: trained.agreement(fractions) for pair, trained in lambdas.items()}
     compared = _compared(lambdas, fractions)
-    headings = [
-        "Encoder",
-        "Task",
-        "Seeds",
-        "λ told from .5",
-        "Kendall's τ",
-        *_at("Shared", compared),
-    ]
+    headings = ["Encoder", "Task", "Seeds", "λ told from .5", "Kendall's τ"]
+    headings += _at("Shared", compared)
     rows = []
-    for (encoder, task), found in agreements.items():
-        trained = lambdas[encoder, task]
+    for (encoder, task), trained in lambdas.items():
+        found = trained.agreement(fractions)
         row = [encoder, task, str(len(trained.by_seed))]
         if found is None:
             rows.append([*row, *[NOTHING] * (2 + len(compared))])
             continue
         shared = [found.shared.get(fraction) for fraction in compared]
-        rows.append(
-            [
-                *row,
-                f"{trained.told.sum()} of {trained.told.size}",
-                f"{found.kendall_tau:.2f}{'' if found.told else ' ?'}",
-                *(
-                    f"{100 * each.share:.0f} % ({100 * each.by_chance:.0f} "
-                    f"%){'' if each.told else ' ?'}"
-                    if each
-                    else NOTHING
-                    for each in shared
-                ),
-            ]
-        )
+        likeness = [
+            f"{chance_label(each.share, each.by_chance)}{'' if each.told else ' ?'}"
+            if each
+            else NOTHING
+            for each in shared
+        ]
+        told = f"{trained.told.sum()} of {trained.told.size}"
+        tau = f"{found.kendall_tau:.2f}{'' if found.told else ' ?'}"
+        rows.append([*row, told, tau, *likeness])
     return WrittenTable("Head order by λ, between seeds", headings, rows, _BETWEEN_SEEDS)
 
 
@@ -91,18 +78,15 @@ def stability_table(
         for seed, epochs in trained.by_epoch.items():
             found = stability(epochs, fractions)
             kept = [
-                _kept(found, fraction, counts.get(fraction, 0) / trained.mean.size)
+                chance_label(found.kept[fraction], counts[fraction] / trained.mean.size)
+                if fraction in found.kept
+                else NOTHING
                 for fraction in compared
             ]
             tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
             rows.append([encoder, task, str(seed), str(found.epochs), tau, *kept])
     heading = "Head order by λ, between the last two epochs"
     return WrittenTable(heading, headings, rows, _LAST_EPOCH)
-
-
-def _kept(found: Stability, fraction: float, by_chance: float) -> str:
-    kept = found.kept.get(fraction)
-    return NOTHING if kept is None else f"{100 * kept:.0f} % ({100 * by_chance:.0f} %)"
 
 
 def _compared(

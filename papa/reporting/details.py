@@ -1,8 +1,11 @@
-"""How a report's numbers were computed: tasks, unseen share, truncation, λ, versions."""
+"""How a report's numbers were computed: tasks, text, versions; when, where and of which code."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -10,30 +13,23 @@ import pandas
 
 from papa.reporting.wording import (
     NOTHING,
+    WrittenTable,
     fraction_label,
     joined,
     metric_label,
     order_label,
     orders_matter,
 )
-from papa.reporting.written import WrittenTable
 from papa.spec import StudySpec, TaskSpec
 
-_PACKAGES = (
-    "papa-attention",
-    "torch",
-    "transformers",
-    "datasets",
-    "numpy",
-    "scikit-learn",
-    "seqeval",
+REPEATED = (
+    "Run again with these versions on a machine of the same kind, the study gives the same scores "
+    "to the last bit, whatever the number of workers, each of which computes in one thread; other "
+    "processors, GPUs and versions add up in other orders, and scores may differ by their "
+    "rounding."
 )
-_CORPUS_COUNTS = {
-    "rows": "Rows",
-    "tokens": "Tokens",
-    "texts_cut": "Texts cut",
-    "words_cut": "Words cut",
-}
+_COMPUTING = ("torch", "transformers", "datasets", "numpy", "scikit-learn", "seqeval")
+_COUNTS = {"rows": "Rows", "tokens": "Tokens", "texts_cut": "Texts cut", "words_cut": "Words cut"}
 
 
 def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
@@ -45,9 +41,8 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
         fraction_label(fraction) for fraction in sorted(study.fractions, reverse=True)
     )
     orders = joined(order_label(order) for order in study.orders)
-    order = (
-        f"; heads become constant in the order: {orders}" if orders_matter(study.fractions) else ""
-    )
+    by_order = orders_matter(study.fractions)
+    order = f"; heads become constant in the order: {orders}" if by_order else ""
     return (
         f"How far does the score of {encoders} on {tasks} fall when attention heads stop depending "
         f"on the input? A share of {fractions} of the heads stays input-dependent; the others use "
@@ -58,20 +53,19 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
 def task_table(study: StudySpec) -> WrittenTable:
     """Each task's source, layout and probe."""
     headings = ["Task", "Source", "Rows", "Slots", "Metric", "Learning rate", "Batch", "Epochs"]
-    rows = []
-    for task in study.tasks:
-        rows.append(
-            [
-                f"{task.name}, probed by {task.own_probe}" if task.own_probe else task.name,
-                _source(task),
-                f"{task.train_rows or 'all'} / {task.validation_rows or 'all'}",
-                str(task.slots),
-                metric_label({"metric": task.metric, "positive": _positive(task)}),
-                f"{task.probe.learning_rate:g}",
-                str(task.probe.batch_size),
-                str(task.probe.epochs),
-            ]
-        )
+    rows = [
+        [
+            f"{task.name}, probed by {task.own_probe}" if task.own_probe else task.name,
+            _source(task),
+            f"{task.train_rows or 'all'} / {task.validation_rows or 'all'}",
+            str(task.slots),
+            metric_label({"metric": task.metric, "positive": _positive(task)}),
+            f"{task.probe.learning_rate:g}",
+            str(task.probe.batch_size),
+            str(task.probe.epochs),
+        ]
+        for task in study.tasks
+    ]
     return WrittenTable("Tasks", headings, rows)
 
 
@@ -108,17 +102,10 @@ def corpus_table(corpora: Mapping[str, Mapping[str, Any]]) -> WrittenTable:
     """Rows and tokens of each corpus and what its layout cut off, training / validation."""
     rows = []
     for name, metadata in corpora.items():
-        counts = [metadata.get(key, {}) for key in _CORPUS_COUNTS]
-        rows.append(
-            [
-                name,
-                *(
-                    " / ".join(f"{count:,}" for count in split.values()) or NOTHING
-                    for split in counts
-                ),
-            ]
-        )
-    return WrittenTable("Text", ["Corpus", *_CORPUS_COUNTS.values()], rows)
+        splits = [metadata.get(key, {}).values() for key in _COUNTS]
+        counts = [" / ".join(f"{count:,}" for count in split) or NOTHING for split in splits]
+        rows.append([name, *counts])
+    return WrittenTable("Text", ["Corpus", *_COUNTS.values()], rows)
 
 
 def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -133,9 +120,51 @@ def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def versions() -> dict[str, str]:
     """Installed versions of what results may depend on."""
     installed = {}
-    for package in _PACKAGES:
-        try:
+    for package in ("papa-attention", *_COMPUTING):
+        with suppress(PackageNotFoundError):
             installed[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return installed
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The run that wrote a report. It says nothing about results, so no cache key holds it.
+
+    Attributes:
+        run_seconds: from the start of that process to the report; what was cached took no time.
+        computing_seconds: of all steps that the results build on, whenever they ran.
+        commit: of this software's checkout; "" for an installed package.
+        digests: SHA-256 by what it is of: weights, tokenised texts.
+    """
+
+    written: str
+    command: str
+    machine: str
+    run_seconds: float
+    computing_seconds: float
+    commit: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Each fact with its name, without the digests."""
+        return [
+            ("Date", self.written),
+            ("Command", self.command),
+            ("Machine", self.machine),
+            ("Duration of this run", _duration(self.run_seconds)),
+            ("Computing time of all steps", _duration(self.computing_seconds)),
+            ("Commit", self.commit or "an installed package"),
+        ]
+
+
+def _duration(seconds: float) -> str:
+    """``0.8 s``, ``42 s``, ``3 min 5 s``, ``2 h 14 min``."""
+    if math.isnan(seconds):
+        return NOTHING
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes_left} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -59,13 +59,13 @@ class HeadScore:
 
     def written(self) -> list[str]:
         """Of every head the score, with the ends of its interval where it has one."""
-        numbers, largest = (self.values, self.low, self.high), float(np.abs(self.values).max())
+        largest = float(np.abs(self.values).max())
         places = 3 - math.floor(math.log10(largest)) if largest else 1
         form = f".{min(max(places, 0), 9)}f"
+        ends = zip(self.values.flat, self.low.flat, self.high.flat, strict=True)
         return [
-            format(value, form)
-            + ("" if math.isnan(low) else f" ({format(low, form)} to {format(high, form)})")
-            for value, low, high in zip(*(each.flat for each in numbers), strict=True)
+            f"{value:{form}}" + ("" if math.isnan(low) else f" ({low:{form}} to {high:{form}})")
+            for value, low, high in ends
         ]
 
 
@@ -77,10 +77,7 @@ class HeadsOfEncoder:
         matrices: the average of their attention, not normalised.
         seen: which pairs of slots the average covers.
         special: the slot of [CLS], then those of [SEP].
-        patterns: what each matrix looks like (paper, Section 5.1).
-        lambdas: λ of every head by seed; None where none was trained (paper, Section 3.2).
-        orders: by name, the study's head orders that are the same for every seed: all heads, the
-            first to become constant first.
+        orders: by name, the study's head orders that are the same for every seed.
         given: the scores that the study names, by their names.
         computed: scores by methods of ``HEAD_SCORES``.
     """
@@ -110,48 +107,38 @@ class HeadsOfEncoder:
         return found
 
     def table(self, fractions: Sequence[float]) -> pandas.DataFrame:
-        """A row for every head, by layer and head.
-
-        Returns:
-            The columns ``layer`` and ``head`` (from 0); of each score its mean over seeds by its
-            name, ``lambda`` or another, and where it has a 95 % interval ``<name> from`` and
-            ``<name> to``; ``pattern``; and for each head order ``place, <order>`` (from 1: the
-            first to become constant) and ``constant at, <order>``, the fractions at which the head
-            is constant.
+        """A row for every head: ``layer`` and ``head`` (from 0); of each score its mean over seeds
+        by its name, ``lambda`` or another, and where it has a 95 % interval ``<name> from`` and
+        ``<name> to``; ``pattern``; and for each head order ``place, <order>`` (from 1: the first to
+        become constant) and ``constant at, <order>``, the fractions at which it is.
         """
-        layers, heads = self.matrices.shape[:2]
-        rows = pandas.DataFrame([(layer, head) for layer in range(layers) for head in range(heads)])
-        rows.columns = ["layer", "head"]
+        places = list(np.ndindex(*self.matrices.shape[:2]))
+        rows = pandas.DataFrame(places, columns=["layer", "head"])
         for score in self.scores():
             name = "lambda" if score.name == LAMBDA else score.name
             ends = {"": score.values, " from": score.low, " to": score.high}
             for end, column in ends.items():
                 if not np.isnan(column).all():
                     rows[f"{name}{end}"] = [float(f"{value:.6g}") for value in column.flat]
-        rows["pattern"] = [
-            self._pattern(layer, head) for layer in range(layers) for head in range(heads)
-        ]
+        rows["pattern"] = [self._pattern(place) for place in places]
         for name, order in self.orders.items():
             positions = {tuple(head): position for position, head in enumerate(order)}
-            own = [positions[head] for head in zip(rows["layer"], rows["head"], strict=True)]
+            own = [positions[place] for place in places]
             rows[f"place, {order_label(name)}"] = [position + 1 for position in own]
             rows[f"constant at, {order_label(name)}"] = [
                 _constant_at(position, len(order), fractions) for position in own
             ]
         return rows
 
-    def _pattern(self, layer: int, head: int) -> str:
-        patterns, at = self.patterns, (layer, head)
-        names = (
-            [f"diagonal {int(patterns.offset[at]):+d}".replace("+0", "0")]
-            if patterns.diagonal[at]
-            else []
-        )
+    def _pattern(self, at: tuple[int, ...]) -> str:
+        patterns, names = self.patterns, []
+        if patterns.diagonal[at]:
+            names.append(f"diagonal {int(patterns.offset[at]):+d}".replace("+0", "0"))
         if patterns.special[at]:
             names.append("[CLS]" if patterns.cls_mass[at] > patterns.sep_mass[at] else "[SEP]")
-        return (
-            ", ".join(names + (["concentrated"] if patterns.concentrated[at] else [])) or NO_PATTERN
-        )
+        if patterns.concentrated[at]:
+            names.append("concentrated")
+        return ", ".join(names) or NO_PATTERN
 
 
 def _constant_at(position: int, heads: int, fractions: Sequence[float]) -> str:

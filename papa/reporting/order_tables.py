@@ -7,18 +7,20 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.figures.chart import Chart, told, verdict_rows
+from papa.reporting.figures.chart import Chart, told, told_all, verdict_rows
 from papa.reporting.orders import BETTER, GROUP, NOT_TOLD, WORSE, FoundOrder, OrdersCompared
 from papa.reporting.wording import (
+    HEADINGS,
     NOTHING,
-    axis_label,
+    WrittenTable,
+    chance_label,
     fraction_label,
     joined,
+    names_of,
     order_label,
     score_label,
     varying,
 )
-from papa.reporting.written import HEADINGS, WrittenTable
 
 BEYOND = "*"
 """Marks a difference that is beyond chance."""
@@ -71,7 +73,7 @@ def order_table(compared: OrdersCompared) -> WrittenTable:
             found = compared.found.get((key[0], key[1]), {}).get(key[3], FoundOrder({}))
             rows.append(
                 [
-                    *_names(dict(zip(GROUP, group, strict=True)), axes),
+                    *names_of(dict(zip(GROUP, group, strict=True)), axes),
                     order_label(key[3]),
                     score_label(score.mean, score.low, score.high),
                     _difference(row, row["verdict"] != NOT_TOLD) if row else NOTHING,
@@ -112,7 +114,7 @@ def _pairs(
         mean, *others = rows.to_dict("records")
         kept = {row["fraction"]: row for row in others}
         yield [
-            *_names(mean, axes),
+            *names_of(mean, axes),
             order_label(mean["order"]),
             order_label(mean["other"]),
             _difference(mean, mean["beyond_chance"]),
@@ -127,10 +129,6 @@ def _fractions(compared: OrdersCompared) -> list[float]:
     return sorted(compared.pairs["fraction"].dropna().unique(), reverse=True)
 
 
-def _names(row: Mapping[str, Any], axes: list[str]) -> list[str]:
-    return [axis_label(axis, row[axis]) for axis in axes]
-
-
 def _difference(row: Mapping[str, Any], told: bool) -> str:
     found = score_label(row["difference"], row["low"], row["high"])
     return f"{found} {BEYOND}" if told else found
@@ -139,7 +137,7 @@ def _difference(row: Mapping[str, Any], told: bool) -> str:
 def _kept(row: Mapping[str, Any] | None) -> str:
     if row is None or pandas.isna(row["kept_by_both"]):
         return NOTHING
-    return f"{100 * row['kept_by_both']:.0f} % ({100 * row['kept_by_chance']:.0f} %)"
+    return chance_label(row["kept_by_both"], row["kept_by_chance"])
 
 
 def order_charts(compared: OrdersCompared) -> tuple[Chart, ...]:
@@ -158,7 +156,7 @@ def order_charts(compared: OrdersCompared) -> tuple[Chart, ...]:
 def _chart(title: str, rows: pandas.DataFrame, first: str) -> Chart:
     rows = rows.sort_values("difference", ascending=False, kind="stable")
     drawn = rows.assign(name=rows["order"].map(order_label))
-    ends = (("difference", "difference"), ("low", "from"), ("high", "to"))
+    ends = {"difference": "difference", "low": "from", "high": "to"}
     specification = verdict_rows(
         title,
         drawn[["name", "difference", "low", "high", "verdict"]],
@@ -167,13 +165,9 @@ def _chart(title: str, rows: pandas.DataFrame, first: str) -> Chart:
             "axis": {"tickCount": 5},
             "scale": {"padding": 12},
         },
-        [field for field, _ in ends],
+        list(ends),
         {BETTER: "triangle-up", WORSE: "triangle-down", NOT_TOLD: "circle"},
         f"than {first}",
-        [
-            told("name", "head order"),
-            *(told(field, text, ".4f") for field, text in ends),
-            told("verdict"),
-        ],
+        [told("name", "head order"), *told_all(ends, ".4f"), told("verdict")],
     )
     return Chart(f"orders-{title}", title, rows, specification)

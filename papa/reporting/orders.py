@@ -28,13 +28,9 @@ _RANDOM = "random"
 
 @dataclass(frozen=True)
 class FoundOrder:
-    """A head order of one encoder on one task.
-
-    Attributes:
-        by_seed: all heads by the study's seed, the first to become constant first.
-        seconds: of work, over all ranking seeds; None where nothing was computed for it, or
-            another order counts it.
-        evaluations: passes over examples, likewise.
+    """A head order of one encoder on one task, by the study's seed; its seconds of work, over all
+    ranking seeds, and its passes over examples are None where nothing was computed for it, or
+    another order counts it.
     """
 
     by_seed: Mapping[int, Sequence[Head]]
@@ -55,7 +51,6 @@ class OrdersCompared:
             others not, and one for their mean scores over these fractions, with no fraction;
             columns ``ORDER_COLUMNS``.
         scores: the mean score over these fractions, by (encoder, task, constants, order).
-        found: the orders themselves, as far as they are known.
     """
 
     pairs: pandas.DataFrame
@@ -77,15 +72,8 @@ class OrdersCompared:
         order.
         """
         rows = self.means[self.means["order"] == self.first]
-        turned = pandas.DataFrame(
-            {
-                **rows[GROUP],
-                "order": rows["other"],
-                "difference": -rows["difference"],
-                "low": -rows["high"],
-                "high": -rows["low"],
-            }
-        )
+        ends = {"difference": -rows["difference"], "low": -rows["high"], "high": -rows["low"]}
+        turned = rows[GROUP].assign(order=rows["other"], **ends)
         told = np.where(turned["difference"] > 0, BETTER, WORSE)
         return turned.assign(verdict=np.where(rows["beyond_chance"], told, NOT_TOLD))
 
@@ -130,21 +118,26 @@ def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompa
             named = {**dict(zip(GROUP, group, strict=True)), "order": first, "other": other}
             known = found.get(group[:2], {})
             both = known.get(first), known.get(other)
-            p_holm = adjusted[first, other]
-            tested = {
-                "p": p_values[first, other],
-                "p_holm": p_holm,
-                "beyond_chance": p_holm < _LEVEL,
-            }
-            alike = {"kendall_tau": _over_seeds(*both, kendall_tau)}
-            rows.append({**named, **_ends(means[first], means[other]), **tested, **alike})
-            for at, count in constant.items():
-                kept = {
+            rows.append(
+                {
+                    **named,
+                    **_ends(means[first], means[other]),
+                    "p": p_values[first, other],
+                    "p_holm": adjusted[first, other],
+                    "beyond_chance": adjusted[first, other] < _LEVEL,
+                    "kendall_tau": _over_seeds(*both, kendall_tau),
+                }
+            )
+            rows += [
+                {
+                    **named,
+                    "fraction": at,
+                    **_ends(by_order[first][at], by_order[other][at]),
                     "kept_by_both": _over_seeds(*both, kept_in_common, count),
                     "kept_by_chance": 1 - count / heads,
                 }
-                ends = _ends(by_order[first][at], by_order[other][at])
-                rows.append({**named, "fraction": at, **ends, **kept})
+                for at, count in constant.items()
+            ]
     if not rows:
         return None
     pairs_found = pandas.DataFrame(rows, columns=list(ORDER_COLUMNS))
@@ -164,14 +157,9 @@ def _adjusted(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str]
 def _mean(scores: Sequence[Measured]) -> Measured:
     """The mean of scores on the same examples, by seed."""
     seeds = scores[0].scores
-    return Measured(
-        {seed: float(np.mean([measured.scores[seed] for measured in scores])) for seed in seeds},
-        {
-            seed: np.mean([measured.influence[seed] for measured in scores], axis=0)
-            for seed in seeds
-        },
-        scores[0].unit,
-    )
+    means = {seed: float(np.mean([one.scores[seed] for one in scores])) for seed in seeds}
+    influence = {seed: np.mean([one.influence[seed] for one in scores], axis=0) for seed in seeds}
+    return Measured(means, influence, scores[0].unit)
 
 
 def _ends(first: Measured, other: Measured) -> dict[str, float]:
@@ -191,11 +179,5 @@ def _over_seeds(
     """The mean likeness of two orders over the seeds; nan where one is not known."""
     if first is None or other is None:
         return math.nan
-    return float(
-        np.mean(
-            [
-                likeness(order, other.by_seed[seed], *arguments)
-                for seed, order in first.by_seed.items()
-            ]
-        )
-    )
+    pairs = [(order, other.by_seed[seed]) for seed, order in first.by_seed.items()]
+    return float(np.mean([likeness(*pair, *arguments) for pair in pairs]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -14,56 +14,23 @@ from typing import Any
 import pandas
 import vl_convert
 
-from papa.reporting.browsed import Browsed
-from papa.reporting.figures.chart import DARK, LIGHT, OF_THE_PAGE, Chart, config, csv_address
-from papa.reporting.figures.drops import drop_chart, drops_over_tasks, encoders_chart
-from papa.reporting.figures.headmap import head_maps
-from papa.reporting.figures.heatmaps import TOP, UNSEEN, heat_maps
-from papa.reporting.figures.matrices import matrix_specification
-from papa.reporting.figures.scores import SPACING, score_charts
-from papa.reporting.heads import COUNTED, HeadsOfEncoder
-from papa.reporting.verdicts import INCONCLUSIVE, MARK, baselines_label, reason_sentence
-from papa.reporting.wording import (
-    NOTHING,
-    axis_label,
-    condition,
-    fraction_headings,
-    lost_label,
-    metric_label,
-    order_label,
-    orders_matter,
-    score_label,
+from papa.reporting.certainty import certainty
+from papa.reporting.figures.chart import DARK, LIGHT, OF_THE_PAGE, config, csv_address
+from papa.reporting.figures.matrices import (
+    TOP,
+    UNSEEN,
+    HeatMaps,
+    heat_maps,
+    image_address,
+    matrix_specification,
 )
-from papa.reporting.written import WrittenTable
+from papa.reporting.heads import COUNTED, NO_PATTERN, HeadsOfEncoder
+from papa.reporting.sections import Section, drop_sections, head_sections, score_sections
+from papa.reporting.summary import main_lines
+from papa.reporting.tables import baselines_label, reason_sentence
+from papa.reporting.wording import NOTHING, condition, lost_label, mean_label, metric_label
 from papa.spec import StudySpec
 from papa.storage.remembered import recall, remember
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An input of the page that figures listen to."""
-
-    name: str
-    label: str
-    options: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Section:
-    """Figures under one heading, which listen to its choice, if any, and tables below them, closed,
-    with their notes.
-    """
-
-    heading: str
-    note: str
-    charts: tuple[Chart, ...]
-    choice: Choice | None = None
-    tables: Sequence[WrittenTable] = ()
-
-    @property
-    def identifier(self) -> str:
-        """Of its heading, for links."""
-        return self.heading.lower().replace(" ", "-")
 
 
 def page_context(
@@ -73,25 +40,24 @@ def page_context(
     more: Sequence[Section] = (),
 ) -> dict[str, Any]:
     """What the page's template needs beyond what both reports show."""
-    sections = [*_score_sections(study, summary), *_drop_sections(summary), *more]
-    sections += _head_sections(heads)
-    maps = [
-        Browsed(encoder_heads, own, study)
-        for encoder_heads, own in zip(heads, heat_maps(heads), strict=True)
-    ]
+    sections = [*score_sections(study, summary), *drop_sections(summary), *more]
+    sections += head_sections(heads)
+    maps = [browsed(group, own, study) for group, own in zip(heads, heat_maps(heads), strict=True)]
     shown = {
         "charts": {
             chart.name: chart.specification for section in sections for chart in section.charts
         },
         "config": {"page": config(OF_THE_PAGE), "light": config(LIGHT), "dark": config(DARK)},
         "matrix": matrix_specification(),
-        "matrices": [heat_map.document() for heat_map in maps],
+        "matrices": [one["document"] for one in maps],
         "top": TOP,
         "unseen": UNSEEN,
     }
     scripts = [_library(), _template("report.js")]
+    lines = main_lines(summary)
+    last = lines[lines["fraction"] == lines["fraction"].min()]
     return {
-        "claims": [_claim(row, summary) for row in _last(_main_lines(summary)).to_dict("records")],
+        "claims": [_claim(row, summary) for row in last.to_dict("records")],
         "sections": sections,
         "browsed": maps,
         "shown": shown,
@@ -135,106 +101,83 @@ def _hash(script: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
-def _main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """One line for each encoder and task: the study's first constants and head order."""
-    first = summary.iloc[0]
-    return summary[
-        (summary["constants"] == first["constants"]) & (summary["order"] == first["order"])
-    ]
-
-
-def _last(lines: pandas.DataFrame) -> pandas.DataFrame:
-    """The cells with the fewest input-dependent heads."""
-    return lines[lines["fraction"] == lines["fraction"].min()]
-
-
 def _claim(cell: dict[str, Any], summary: pandas.DataFrame) -> dict[str, str]:
     """One encoder on one task with the fewest input-dependent heads, by the first constants."""
     drawn = f" ({cell['constants']})" if summary["constants"].nunique() > 1 else ""
     known = cell["beats_baseline"] and pandas.notna(cell["difference"])
     lost = "difference" if pandas.isna(cell["relative_drop"]) else "relative drop"
     original = NOTHING if pandas.isna(cell["original"]) else f"{cell['original']:.3f}"
+    unknown = reason_sentence(cell) or "no relative drop: the study has no fraction 1"
     return {
         "task": cell["task"],
         "encoder": cell["encoder"],
         "number": lost_label(cell) if known else "inconclusive",
         "verdict": "known" if known else "unknown",
-        "what": f"{lost} {condition(cell['fraction'])}{drawn}" if known else _unknown(cell),
-        "score": (
-            f"{metric_label(cell)} {score_label(cell['mean'], cell['low'], cell['high'])}, before "
-            f"{original}"
-        ),
+        "what": f"{lost} {condition(cell['fraction'])}{drawn}" if known else unknown,
+        "score": f"{metric_label(cell)} {mean_label(cell)}, before {original}",
         "baselines": baselines_label(cell),
     }
 
 
-def _unknown(cell: dict[str, Any]) -> str:
-    return reason_sentence(cell) or "no relative drop: the study has no fraction 1"
+def browsed(heads: HeadsOfEncoder, maps: HeatMaps, study: StudySpec) -> dict[str, Any]:
+    """The heads of one encoder on one task, as the template and the page's script take them: its
+    table of heads, written out, and what is shown of each head, layer by layer.
+    """
+    title, scores = f"{heads.encoder} · {heads.task}", heads.scores()
+    table = heads.table(study.fractions)
+    columns = _columns(heads, table)
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    first_score = scores[0].name if scores else ""
+    shown = [_head(dict(zip(columns, row, strict=True)), maps, first_score) for row in rows]
+    per_layer = heads.matrices.shape[1]
+    return {
+        "title": title,
+        "name": f"{heads.encoder}-{heads.task}",
+        "certainty": certainty(heads.lambdas, study.fractions) if heads.lambdas else "",
+        # How many slots one row stands for at most.
+        "joined_slots": max((end - start for start, end in maps.ranges), default=1),
+        # Where [CLS] and [SEP] are, in percent of the image's side.
+        "marks": [100 * (row + 0.5) / len(maps.ranges) for row in maps.special],
+        "csv": csv_address(table),
+        "first_score": first_score,
+        "headings": list(columns),
+        "rows": rows,
+        "layers": [shown[at : at + per_layer] for at in range(0, len(shown), per_layer)],
+        # What the script needs to show a head's matrix in large, but for the images.
+        "document": {
+            "title": title,
+            "name": f"{heads.encoder}-{heads.task}",
+            "labels": maps.labels,
+            "special": list(maps.special),
+            "largest": maps.largest.astype(float).flatten().tolist(),
+            "facts": [head["facts"] for head in shown],
+            "scores": {score.name: score.values.flatten().tolist() for score in scores},
+        },
+    }
 
 
-def _score_sections(study: StudySpec, summary: pandas.DataFrame) -> list[Section]:
-    spacing = Choice(
-        SPACING, "Fractions", {"even": "evenly spaced", "true": "at their true distances"}
-    )
-    first = summary.iloc[0]
-    drawn = f"Constants: {first['constants']}. "
-    if orders_matter(study.fractions):
-        drawn += f"Heads become constant in the order: {order_label(first['order'])}. "
-    several = summary["encoder"].nunique() > 1
-    own = ", word embeddings alone in each encoder's colour" if several else ""
-    note = f"{drawn}Bars: 95 % intervals over seeds and examples."
-    if summary["always_one_answer"].notna().any():
-        note += f" Dashed: the baselines{own}."
-    note += "" if summary["beats_baseline"].all() else f" {MARK} {INCONCLUSIVE}"
-    sections = [
-        Section("Score", note, score_charts("score", _main_lines(summary), "encoder"), spacing)
-    ]
-    for axis, heading, fixed in (
-        ("constants", "Constants compared", "order"),
-        ("order", "Head orders compared", "constants"),
-    ):
-        lines = summary[summary[fixed] == first[fixed]]
-        if lines[axis].nunique() < 2 or (axis == "order" and not orders_matter(study.fractions)):
-            continue
-        name = f"encoder_of_{axis}"
-        encoders = {encoder: encoder for encoder in summary["encoder"].unique()}
-        choice = Choice(name, "Encoder", encoders) if several else None
-        with_fixed = axis_label(fixed, first[fixed])
-        what = "Head order" if axis == "constants" else "Constants"
-        note = f"{what}: {with_fixed}. Every other choice is in the tables."
-        sections.append(
-            Section(heading, note, score_charts(axis, lines, axis, name if several else ""), choice)
-        )
-    return sections
+def _columns(heads: HeadsOfEncoder, table: pandas.DataFrame) -> dict[str, list[str]]:
+    """By heading: place, scores, each with its interval, pattern, and what orders say."""
+    texts = {name: [str(value) for value in column] for name, column in table.items()}
+    of_orders = [name for name in texts if name.startswith(("place, ", "constant at, "))]
+    return {
+        **{name.capitalize(): texts[name] for name in ("layer", "head")},
+        **{score.name: score.written() for score in heads.scores()},
+        "Pattern": texts["pattern"],
+        **{name[0].upper() + name[1:]: texts[name] for name in of_orders},
+    }
 
 
-def _drop_sections(summary: pandas.DataFrame) -> list[Section]:
-    lines = _main_lines(summary)
-    lost = lines[lines["fraction"] < 1]
-    sections = []
-    if lost["relative_drop"].notna().any():
-        note = (
-            "Against every head input-dependent: (original − score) / |original|, with the 95 % "
-            "interval of differences paired by seed and example."
-        )
-        options = {text: text for text in reversed(fraction_headings(lost).values())}
-        choice = Choice("drop_fraction", "Input-dependent", options)
-        sections.append(Section("Relative drop", note, (drop_chart(lost, choice.name),), choice))
-    drops = drops_over_tasks(summary)
-    if len(drops.points) > 1:
-        sections.append(Section("Encoders compared", drops.caption, (encoders_chart(drops),)))
-    return sections
-
-
-def _head_sections(heads: Sequence[HeadsOfEncoder]) -> list[Section]:
-    charts = tuple(chart for group in heads for chart in head_maps(group))
-    note = f"{COUNTED} The smallest become constant first."
-    if any(group.lambdas for group in heads):
-        note += (
-            " λ says nothing at .5, where its training starts. A head has a dot where the 95 % "
-            "interval of its λ over seeds leaves .5 out, and the colour of the interval's end that "
-            "is nearer to .5. The 95 % are of each head alone: where no λ differs from .5, one "
-            "head in twenty has a dot by chance. λ of one seed has no interval, and its colour is "
-            "λ."
-        )
-    return [Section("Heads at a glance", note, charts)] if charts else []
+def _head(facts: dict[str, str], maps: HeatMaps, first_score: str) -> dict[str, Any]:
+    layer, head = int(facts.pop("Layer")), int(facts.pop("Head"))
+    score = facts[first_score].partition(" ")[0] if first_score else ""
+    return {
+        "layer": layer,
+        "head": head,
+        "image": image_address(maps.levels[layer, head]),
+        "score": score,
+        "short": re.sub(r"^(-?)0\.", r"\1.", score),
+        "pattern": facts["Pattern"],
+        "plain": facts["Pattern"] == NO_PATTERN,
+        "facts": facts,
+    }

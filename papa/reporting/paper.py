@@ -14,14 +14,16 @@ from papa.errors import DataError
 from papa.reporting.columns import renamed
 from papa.reporting.summary import LINE, distinct_results
 from papa.reporting.wording import (
+    HEADINGS,
     NOTHING,
+    WrittenTable,
     axis_label,
     fraction_label,
+    mean_label,
     percent_label,
     score_label,
     varying,
 )
-from papa.reporting.written import HEADINGS, WrittenTable
 from papa.scores.intervals import relative_drop
 from papa.spec.cells import Cell, Result
 
@@ -30,11 +32,8 @@ REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
 
 @dataclass(frozen=True)
 class PaperReference:
-    """The paper's results for one study.
-
-    Attributes:
-        scores: the paper's; columns ``REFERENCE_COLUMNS``, possibly without rows.
-        notes: statements that are no single score, such as an average over encoders.
+    """The paper's results for one study, by ``REFERENCE_COLUMNS``; notes are statements that are no
+    single score, such as an average over encoders.
     """
 
     scores: pandas.DataFrame
@@ -42,22 +41,13 @@ class PaperReference:
 
 
 def read_reference(path: Path) -> PaperReference:
-    """The paper's numbers for one study.
-
-    Args:
-        path: CSV with the columns ``encoder, task, constants, order, fraction, score, source``;
-            ``source`` says where the paper gives the number. Lines that begin with ``#`` are the
-            notes.
+    """The paper's numbers for one study: a CSV with the columns ``REFERENCE_COLUMNS``, of which
+    ``source`` says where the paper gives the number; lines that begin with ``#`` are the notes.
     """
     try:
         texts = dict.fromkeys(("encoder", "model", "source"), str)
         reference = renamed(pandas.read_csv(path, comment="#", dtype=texts))
-    except (
-        OSError,
-        UnicodeDecodeError,
-        pandas.errors.ParserError,
-        pandas.errors.EmptyDataError,
-    ) as error:
+    except (OSError, ValueError) as error:
         raise DataError(
             f"{path} cannot be read as CSV ({error}): give a file with columns "
             f"{', '.join(REFERENCE_COLUMNS)}"
@@ -82,15 +72,11 @@ def read_reference(path: Path) -> PaperReference:
 
 
 def beside_paper(summary: pandas.DataFrame, reference: pandas.DataFrame) -> pandas.DataFrame:
-    """The summary with the paper's score and relative drop in the same cell; NaN where the paper
-    gives none.
+    """The summary with ``paper_score`` and ``paper_drop`` in the same cell, NaN where the paper
+    gives none, and ours less these: ``score_difference`` and ``drop_difference``, of shares.
 
-    A score of the paper serves every cell that shares the result (``papa.spec.cells``). Models
+    A score of the paper serves every cell that shares the result (``papa.spec.cells``). Encoders
     match by the last part of their names. Cells that the study does not have are passed over.
-
-    Returns:
-        The summary's columns with ``paper_score``, ``paper_drop``, and ours less the paper's:
-        ``score_difference`` and ``drop_difference``, a difference of shares.
     """
     scores = {_matched_by(row): row["score"] for row in reference.to_dict("records")}
     ours = summary.to_dict("records")
@@ -113,17 +99,16 @@ def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> 
     A result that cells share has one row, as ``comparison_note`` counts it.
     """
     axes = varying(summary)
+    known = beside_paper(summary, reference).dropna(subset="paper_score")
     rows = []
-    for row in distinct_results(
-        beside_paper(summary, reference).dropna(subset="paper_score")
-    ).to_dict("records"):
+    for row in distinct_results(known).to_dict("records"):
         result = Cell.of(row).result()
         names = {**row, "constants": result.constants, "order": result.order}
         rows.append(
             [
                 *(axis_label(axis, names[axis]) if names[axis] else NOTHING for axis in axes),
                 fraction_label(row["fraction"]),
-                score_label(row["mean"], row["low"], row["high"]),
+                mean_label(row),
                 score_label(row["paper_score"]),
                 _signed(row["score_difference"], ".3f"),
                 percent_label(row["relative_drop"]),

@@ -18,6 +18,8 @@ from papa.reporting.answers import answers
 from papa.reporting.cache import CachedCell
 from papa.reporting.certainty import agreement_table, certainty, stability_table, trained_on
 from papa.reporting.details import (
+    REPEATED,
+    Provenance,
     corpus_table,
     corpus_warnings,
     plan_sentence,
@@ -27,24 +29,25 @@ from papa.reporting.details import (
 )
 from papa.reporting.figures.chart import Chart
 from papa.reporting.figures.drops import drops_figure, drops_over_tasks
-from papa.reporting.figures.headmap import heads_figure
+from papa.reporting.figures.heads import heads_figure
 from papa.reporting.figures.matrices import matrices_figure
 from papa.reporting.figures.scores import scores_figure
 from papa.reporting.heads import HeadsOfEncoder
 from papa.reporting.order_tables import orders_note
 from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders
-from papa.reporting.page import Section, page_context
+from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_table
-from papa.reporting.provenance import REPEATED, Provenance
-from papa.reporting.sections import (
-    amounts_section,
-    cache_section,
-    orders_section,
+from papa.reporting.sections import Section, amounts_section, cache_section, orders_section
+from papa.reporting.tables import contrast_table, marks, score_tables
+from papa.reporting.wording import (
+    TEXT_COLUMNS,
+    WrittenTable,
+    fixed_caption,
+    markdown_text,
+    orders_matter,
+    shares_note,
+    varying,
 )
-from papa.reporting.tables import contrast_table, score_tables
-from papa.reporting.verdicts import marks
-from papa.reporting.wording import fixed_caption, orders_matter, shares_note, varying
-from papa.reporting.written import TEXT_COLUMNS, WrittenTable, markdown_text
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import needs_lambda
@@ -64,21 +67,9 @@ _CONTRASTS = (
 
 @dataclass(frozen=True)
 class Extras:
-    """What the report may show beyond the scores; everything is optional.
-
-    Attributes:
-        corpora: metadata of the tokenised corpora, by the name to show: rows, tokens and what was
-            cut off.
-        patterns: one row per encoder and task, from ``papa.attention.patterns`` (paper, Section
-            5.1).
-        lambdas: λ of every head by seed, by (encoder, task).
-        paper: the paper's results, from ``papa.reporting.paper.read_reference``.
-        orders: the head orders themselves, and what they took, by (encoder, task) and name.
-        heads: of each encoder and task whose average the study has, for matrices and the table of
-            heads.
-        descriptions: what heads do, where somebody had them described.
-        cached: cells of decoders, whose constant heads need no cache.
-        provenance: the run that writes the report.
+    """What the report may show beyond the scores; everything is optional. Corpora are metadata by
+    the name to show, λ is by (encoder, task), patterns have a row for each of these (paper, Section
+    5.1).
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -101,14 +92,12 @@ def write_report(
     extras: Extras | None = None,
 ) -> None:
     """Write ``results.parquet``, ``summary.csv``, for a study of several head orders
-    ``orders.csv``, figures as PNG and SVG, ``report.md`` and
-    ``report.html``.
+    ``orders.csv``, figures as PNG and SVG, ``report.md`` and ``report.html``, each whole or not at
+    all.
 
     The figures are ``scores``; ``drops`` for a study of several encoders (paper, Figure 3);
     ``matrices`` of the first encoder and task where extras hold heads (Figure 4), with ``heads``,
-    the map of their first score, where they have one. Every file
-    appears whole or not at all; the HTML page holds all it shows (``papa.reporting.page``) and
-    needs no network.
+    the map of their first score, where they have one.
     """
     extras = extras or Extras()
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,20 +109,18 @@ def write_report(
     figures = _figures(summary, extras.heads)
     for figure in figures:
         figure.write(folder)
-    context = _context(study, results, summary, figures, orders, extras)
-    more = [orders_section(orders)] if orders else []
     averages = amounts(study, results, summary, extras.corpora)
-    if averages is not None:
-        more.append(amounts_section(averages))
-    if extras.cached:
-        more.append(cache_section(extras.cached))
-    if extras.descriptions:
-        more.append(extras.descriptions)
-    page = page_context(study, summary, extras.heads, more)
+    more = [
+        *([orders_section(orders)] if orders else []),
+        *([] if averages is None else [amounts_section(averages)]),
+        *([cache_section(extras.cached)] if extras.cached else []),
+        *([extras.descriptions] if extras.descriptions else []),
+    ]
+    context = _context(study, results, summary, figures, orders, extras)
+    tables = [*context["tables"], *chain(*(section.tables for section in more))]
     pages = {
-        "report.md": context
-        | {"tables": [*context["tables"], *chain(*(section.tables for section in more))]},
-        "report.html": context | page,
+        "report.md": context | {"tables": tables},
+        "report.html": context | page_context(study, summary, extras.heads, more),
     }
     for name, shown in pages.items():
         write_atomically(folder / name, _templates().get_template(f"{name}.j2").render(shown))
@@ -198,18 +185,14 @@ def _context(
         cells = extras.patterns.map(
             lambda value: f"{value:.3f}" if isinstance(value, float) else str(value)
         )
-        tables.append(
-            WrittenTable(
-                "Patterns of the constant matrices",
-                list(cells.columns),
-                cells.values.tolist(),
-                "Paper, Section 5.1; defined in docs/method.md.",
-            )
-        )
+        heading = "Patterns of the constant matrices"
+        note = "Paper, Section 5.1; defined in docs/method.md."
+        tables.append(WrittenTable(heading, list(cells.columns), cells.values.tolist(), note))
     if extras.lambdas:
         known = extras.lambdas, study.fractions
         tables += [agreement_table(*known), stability_table(*known)]
     specification = write_yaml(study.model_dump(mode="json"))
+    trained = {task.name: trained_on(task) for task in study.tasks}
     return {
         "study": study,
         "ranked": orders_matter(study.fractions) and any(map(needs_lambda, study.orders)),
@@ -217,7 +200,10 @@ def _context(
         "answers": [
             *answers(summary),
             *([orders_note(orders)] if orders else []),
-            *_certainties(extras, study),
+            *(
+                f"{encoder} on {task}: {certainty(own, study.fractions)}{trained.get(task, '')}"
+                for (encoder, task), own in extras.lambdas.items()
+            ),
             *corpus_warnings(extras.corpora),
         ],
         "warnings": [*marks(summary), *corpus_warnings(extras.corpora)],
@@ -234,12 +220,3 @@ def _context(
         "specification": specification,
         "fence": "`" * max(3, 1 + max(map(len, re.findall("`+", specification)), default=0)),
     }
-
-
-def _certainties(extras: Extras, study: StudySpec) -> list[str]:
-    """What is known of each head order by λ."""
-    told = {task.name: trained_on(task) for task in study.tasks}
-    return [
-        f"{encoder} on {task}: {certainty(lambdas, study.fractions)}{told.get(task, '')}"
-        for (encoder, task), lambdas in extras.lambdas.items()
-    ]

@@ -1,14 +1,15 @@
-"""The summary of a study: every cell's score and drop with intervals, and its baselines."""
+"""The summary of a study, or of several: every cell's score and drop, and the baselines."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import numpy
 import pandas
 
 from papa.reporting.columns import SUMMARY_COLUMNS, renamed
-from papa.reporting.verdicts import not_beaten
 from papa.scores.intervals import (
     NOT_KNOWN,
     Interval,
@@ -21,9 +22,10 @@ from papa.scores.intervals import (
 )
 from papa.spec.cells import Cell
 
-_NAMES = ("positive", "one_answer", "contrast_with")
+ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
 LINE = ["encoder", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
+_TEXTS = (*LINE, "metric", "positive", "one_answer", "contrast_with", "reason")
 
 
 def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
@@ -42,7 +44,8 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         original = found.get((encoder, task, kind, order, 1.0))
         embeddings = measured(group, "word_embeddings")
         words = clipped(metric, joint(embeddings))
-        reason = not_beaten(original, _one_answer(group), embeddings)
+        answer = first["always_one_answer"], first["one_answer_influence"], unit_of(metric)
+        reason = not_beaten(original, Measured.same(group["seed"], *answer), embeddings)
         of_first = found.get((encoder, task, first_kind, order, fraction))
         contrasted = kind != first_kind and fraction < 1 and of_first is not None
         rows.append(
@@ -53,10 +56,10 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 **first[["metric", "positive"]],
                 "seeds": group["seed"].nunique(),
                 **_written(clipped(metric, joint(found[key])), "mean", "low", "high"),
-                "original": numpy.nan if original is None else joint(original).mean,
+                "original": math.nan if original is None else joint(original).mean,
                 **_lost(original, found[key], unchanged=fraction == 1),
                 "contrast_with": first_kind if contrasted else "",
-                **contrast(of_first if contrasted else None, found[key]),
+                **_contrast(of_first if contrasted else None, found[key]),
                 **first[["always_one_answer", "one_answer"]],
                 **_written(words, *(f"word_embeddings{end}" for end in ("", "_low", "_high"))),
                 "beats_baseline": not reason,
@@ -85,16 +88,30 @@ def measured(group: pandas.DataFrame, what: str = "") -> Measured:
     return Measured(score, lost, unit_of(group["metric"].iloc[0]))
 
 
-def contrast(first: Measured | None, other: Measured) -> dict[str, float]:
+def _contrast(first: Measured | None, other: Measured) -> dict[str, float]:
     """The columns of the first's score less the other's; nan where there is no first."""
     found = NOT_KNOWN if first is None else difference(first, other)
     return _written(found, "contrast", "contrast_low", "contrast_high")
 
 
-def _one_answer(group: pandas.DataFrame) -> Measured:
-    first = group.iloc[0]
-    answer = first["always_one_answer"], first["one_answer_influence"]
-    return Measured.same(group["seed"], *answer, unit_of(first["metric"]))
+def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:
+    """Why an original score does not beat its baselines; "" where both differences' intervals are
+    above 0. A baseline that is nan, as there is none, is no reason.
+    """
+    if original is None:
+        return "the study has no fraction 1"
+    lows = {
+        name: difference(original, baseline).low
+        for name, baseline in {ONE_ANSWER: one_answer, WORDS: word_embeddings}.items()
+        if not any(map(math.isnan, baseline.scores.values()))
+    }
+    if any(map(math.isnan, lows.values())):
+        if len(original.scores) == 1:
+            return "one seed has no interval"
+        if len(next(iter(original.influence.values()))) == 1:
+            return "one validation row has no interval"
+    names = [name for name, low in lows.items() if not low > 0]
+    return f"does not beat {' or '.join(names)}" if names else ""
 
 
 def _lost(original: Measured | None, cell: Measured, *, unchanged: bool) -> dict[str, float]:
@@ -117,18 +134,58 @@ def _written(found: Interval, *columns: str) -> dict[str, float]:
 
 def read_summary(path: Path) -> pandas.DataFrame:
     """``summary.csv`` as ``summarise`` made it: a class may be called "None"."""
-    texts = dict.fromkeys([*LINE, "model", "metric", *_NAMES, "reason"], str)
-    return renamed(
-        pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=_numbers_missing())
-    )
-
-
-def _numbers_missing() -> dict[str, list[str]]:
-    texts = {*LINE, "metric", *_NAMES, "reason"}
-    return {column: [""] for column in SUMMARY_COLUMNS if column not in texts}
+    texts = dict.fromkeys((*_TEXTS, "model"), str)
+    missing = {column: [""] for column in SUMMARY_COLUMNS if column not in _TEXTS}
+    return renamed(pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing))
 
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
     """The first row of each result, however many cells share it."""
     results = [Cell.of(row).result() for row in summary.to_dict("records")]
     return summary[~pandas.Series(results, index=summary.index, dtype=object).duplicated()]
+
+
+def main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
+    """One line for each encoder and task: the study's first constants and head order."""
+    first = summary.iloc[0]
+    same = (summary["constants"] == first["constants"]) & (summary["order"] == first["order"])
+    return summary[same]
+
+
+def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
+    """The summaries of studies as one table.
+
+    Returns:
+        The columns ``study`` and ``SUMMARY_COLUMNS``; rows that the studies have in common are
+        adjacent. Each study's drops are relative to its own original score; contrasts are with the
+        first study.
+    """
+    results = {study: renamed(table) for study, table in results.items()}
+    name, first = next(iter(results.items()))
+    cells = _cells(first)
+    parts = [
+        _beside(name, {} if frame is first else cells, frame).assign(study=study)
+        for study, frame in results.items()
+    ]
+    whole = pandas.concat(parts, ignore_index=True)[["study", *SUMMARY_COLUMNS]]
+    lines = whole.groupby(LINE, sort=False).ngroup()
+    return whole.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
+
+
+def _cells(results: pandas.DataFrame) -> dict[Any, Measured]:
+    """The scores of each cell, by the cell and its metric; seeds by their number in the study."""
+    groups = results.groupby([*LINE, "fraction", "metric"], sort=False)
+    return {key: measured(group.assign(seed=range(len(group)))) for key, group in groups}
+
+
+def _beside(
+    name: str, first: Mapping[Any, Measured], results: pandas.DataFrame
+) -> pandas.DataFrame:
+    """A study's summary with its contrasts to the same cells of the study ``name``."""
+    summary, own = summarise(results), _cells(results)
+    keys = list(summary[[*LINE, "fraction", "metric"]].itertuples(index=False, name=None))
+    contrasts = [
+        {"contrast_with": name if key in first else "", **_contrast(first.get(key), own[key])}
+        for key in keys
+    ]
+    return summary.assign(**pandas.DataFrame(contrasts, index=summary.index))

@@ -1,4 +1,6 @@
-"""The study's numbers as tables, for report and terminal: scores, drops, intervals, baselines."""
+"""The study's numbers as tables, for report and terminal: scores, drops, contrasts, baselines; and
+which drops are marked, as the original does not beat its baselines.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,32 @@ import pandas
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from papa.reporting.verdicts import MARK, WORDS, baseline_table, marks, one_answer_label
+from papa.reporting.summary import ONE_ANSWER, WORDS
 from papa.reporting.wording import (
+    HEADINGS,
     NOTHING,
-    axis_label,
+    WrittenTable,
     fixed_caption,
     fraction_headings,
     heads_label,
     lost_label,
+    mean_label,
     metric_label,
+    names_of,
     present,
     score_label,
     shares_note,
     varying,
+    words_label,
 )
-from papa.reporting.written import HEADINGS, WrittenTable
+
+MARK = "†"
+"""Marks every drop of an encoder and task whose original score does not beat its baselines."""
+INCONCLUSIVE = (
+    "The original does not beat its baselines by more than its interval: its drops are "
+    "inconclusive."
+)
+"""What the mark says in a figure; ``marks`` gives the reason of each."""
 
 
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
@@ -35,17 +48,27 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     has no column (see ``fixed_caption``). What has no baselines, a model's own head, has no rows of
     them.
     """
-    if not varying(summary):
-        rows = [*_fraction_rows(summary), *_baseline_rows(summary.iloc[0])]
-        return [
-            WrittenTable("Scores", ["Input-dependent", "Constant heads", "Score", "Drop"], rows)
+    if varying(summary):
+        tables = [
+            _line_table("Scores", summary, mean_label, varying(summary)),
+            _line_table("Relative drop", summary, _drop, varying(summary)),
+            _baseline_table(summary),
         ]
-    tables = [
-        WrittenTable("Scores", *_line_rows(summary, _score)),
-        WrittenTable("Relative drop", *_line_rows(summary, _drop)),
-        baseline_table(summary),
+        return [table for table in tables if table.rows]
+    cells = summary.to_dict("records")
+    rows = [
+        [
+            heads_label(cell["fraction"], cell["share_of_heads"]),
+            str(cell["constant_heads"]),
+            mean_label(cell),
+            _drop(cell),
+        ]
+        for cell in cells
     ]
-    return [table for table in tables if table.rows]
+    one_answer = score_label(cells[0]["always_one_answer"])
+    baselines = {one_answer_label(cells[0]): one_answer, WORDS: words_label(cells[0])}
+    rows += [[name, "", score, ""] for name, score in baselines.items() if score != NOTHING]
+    return [WrittenTable("Scores", ["Input-dependent", "Constant heads", "Score", "Drop"], rows)]
 
 
 def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
@@ -56,71 +79,106 @@ def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
         return None
     axes = [name for name in present(summary) if name == axis or name in varying(others)]
     named = others.assign(**{axis: others["contrast_with"] + " − " + others[axis]})
-    return WrittenTable("Contrasts", *_line_rows(named, _contrast, axes))
+    return _line_table("Contrasts", named, _contrast, axes)
 
 
-def _fraction_rows(summary: pandas.DataFrame) -> list[list[str]]:
-    return [
-        [
-            heads_label(cell["fraction"], cell["share_of_heads"]),
-            str(cell["constant_heads"]),
-            _score(cell),
-            _drop(cell),
-        ]
-        for cell in summary.to_dict("records")
-    ]
-
-
-def _baseline_rows(cell: Any) -> list[list[str]]:
-    words = score_label(
-        cell["word_embeddings"], cell["word_embeddings_low"], cell["word_embeddings_high"]
-    )
-    scores = {one_answer_label(cell): score_label(cell["always_one_answer"]), WORDS: words}
-    return [[name, "", score, ""] for name, score in scores.items() if score != NOTHING]
-
-
-def _line_rows(
+def _line_table(
+    heading: str,
     summary: pandas.DataFrame,
     written: Callable[[dict[str, Any]], str],
-    axes: Sequence[str] | None = None,
-) -> tuple[list[str], list[list[str]]]:
-    axes = varying(summary) if axes is None else axes
+    axes: Sequence[str],
+) -> WrittenTable:
+    """A row for each line of the summary, a column for each fraction."""
     several_metrics = summary["metric"].nunique() > 1
     fractions = fraction_headings(summary)
-    headings = [HEADINGS[axis] for axis in axes] + (["Metric"] if several_metrics else [])
     rows = []
-    for key, line in summary.groupby(present(summary), sort=False):
-        values = dict(zip(present(summary), key, strict=True))
-        cells = {cell["fraction"]: cell for cell in line.to_dict("records")}
-        row = [axis_label(axis, values[axis]) for axis in axes]
-        row += [metric_label(line.iloc[0])] if several_metrics else []
+    for _, line in summary.groupby(present(summary), sort=False):
+        first = line.iloc[0]
+        cells = {cell["fraction"]: written(cell) for cell in line.to_dict("records")}
+        metric = [metric_label(first)] if several_metrics else []
+        scores = [cells.get(fraction, NOTHING) for fraction in fractions]
+        rows.append([*names_of(first, axes), *metric, *scores])
+    headings = [HEADINGS[axis] for axis in axes] + (["Metric"] if several_metrics else [])
+    return WrittenTable(heading, [*headings, *fractions.values()], rows)
+
+
+def _baseline_table(summary: pandas.DataFrame) -> WrittenTable:
+    """Each original score, its baselines, and whether it beats both; no row where there are
+    none.
+    """
+    groups = present(summary, ("encoder", "task", "study"))
+    axes = varying(summary, groups) or groups[:1]
+    several_metrics = summary["metric"].nunique() > 1
+    rows = []
+    for _, cells in summary.groupby(groups, sort=False):
+        cell = cells.iloc[0]
+        if cells[["always_one_answer", "word_embeddings"]].isna().all(axis=None):
+            continue
+        full = cells[cells["fraction"] == 1]
+        answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""
         rows.append(
-            row
-            + [written(cells[fraction]) if fraction in cells else NOTHING for fraction in fractions]
+            [
+                *names_of(cell, axes),
+                *([metric_label(cell)] if several_metrics else []),
+                NOTHING if full.empty else mean_label(full.iloc[0]),
+                score_label(cell["always_one_answer"]) + answer,
+                words_label(cell),
+                verdict(cell),
+            ]
         )
-    return [*headings, *fractions.values()], rows
-
-
-def _score(cell: dict[str, Any]) -> str:
-    return score_label(cell["mean"], cell["low"], cell["high"])
+    headings = [*(HEADINGS[axis] for axis in axes), *(["Metric"] if several_metrics else [])]
+    headings += ["Original", "Always one answer", "Word embeddings alone", "Beats both"]
+    return WrittenTable("Baselines", headings, rows)
 
 
 def _drop(cell: dict[str, Any]) -> str:
-    return lost_label(cell) + _mark(cell)
+    return lost_label(cell) + ("" if cell["beats_baseline"] else f" {MARK}")
 
 
 def _contrast(cell: dict[str, Any]) -> str:
     return score_label(cell["contrast"], cell["contrast_low"], cell["contrast_high"])
 
 
-def _mark(cell: dict[str, Any]) -> str:
-    return "" if cell["beats_baseline"] else f" {MARK}"
+def one_answer_label(cell: Any) -> str:
+    """``always 'negative'``; ``always one answer`` where it is no class."""
+    return f"always '{cell['one_answer']}'" if cell["one_answer"] else ONE_ANSWER
+
+
+def baselines_label(cell: Any) -> str:
+    """Both baselines in words: ``always 'no' scores 0.6, word embeddings alone 0.5``, or ""."""
+    if pandas.isna(cell["word_embeddings"]):
+        return ""
+    answer = f"{one_answer_label(cell)} scores {cell['always_one_answer']:.3f}"
+    return f"{answer}, {WORDS} {words_label(cell)}"
+
+
+def verdict(cell: Any) -> str:
+    """``yes``, ``no``, or why it is unknown; nothing where there are no baselines."""
+    if cell["beats_baseline"]:
+        return NOTHING if pandas.isna(cell["word_embeddings"]) else "yes"
+    return "no" if cell["reason"].startswith("does not beat") else f"unknown: {cell['reason']}"
+
+
+def reason_sentence(cell: Any) -> str:
+    """The reason as a clause of its own."""
+    reason = str(cell["reason"])
+    not_beaten = reason.startswith("does not beat")
+    return f"the original {reason} by more than its interval" if not_beaten else reason
+
+
+def marks(summary: pandas.DataFrame) -> list[str]:
+    """A sentence for every encoder and task that is marked."""
+    groups = present(summary, ("study", "encoder", "task"))
+    cells = summary[~summary["beats_baseline"].astype(bool)].drop_duplicates(groups)
+    return [
+        f"{MARK} {', '.join(str(cell[axis]) for axis in groups)}: {reason_sentence(cell)}, "
+        "so its drops are inconclusive."
+        for cell in cells.to_dict("records")
+    ]
 
 
 def summary_table(summary: pandas.DataFrame) -> RenderableType:
-    """The summary: a row per fraction and per baseline, or where there are several lines a row per
-    line.
-    """
+    """The summary and its contrasts, for a terminal."""
     contrasts = contrast_table(summary)
     written = [*score_tables(summary), *([contrasts] if contrasts else [])]
     tables = [table.terminal(section=len(summary)) for table in written]

@@ -1,14 +1,18 @@
-"""How numbers and names are written in tables, figures and sentences."""
+"""How numbers, names and tables are written: in sentences, as Markdown, in a terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import pandas
+from rich.markup import escape
+from rich.table import Table
 
 from papa.spec.cells import order_matters
 from papa.spec.orders import order_named
@@ -30,7 +34,13 @@ METRICS = {
     "cosine": "cosine to itself",
     "own": "own metric",
 }
-AXES = ("encoder", "task", "constants", "order", "study")
+HEADINGS = {
+    "encoder": "Encoder",
+    "task": "Task",
+    "constants": "Constants",
+    "order": "Head order",
+    "study": "Study",
+}
 """What distinguishes lines of a table or figure; only comparisons have a column ``study``."""
 NOTHING = "–"
 
@@ -101,11 +111,27 @@ def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> s
     return f"{mean:z.3f} ({range_label(low, high)})"
 
 
+def mean_label(cell: Any) -> str:
+    """The mean score of a row with its interval."""
+    return score_label(cell["mean"], cell["low"], cell["high"])
+
+
+def words_label(cell: Any) -> str:
+    """What word embeddings alone score, of a row."""
+    columns = ("word_embeddings", "word_embeddings_low", "word_embeddings_high")
+    return score_label(*(cell[column] for column in columns))
+
+
 def percent_label(share: float) -> str:
     """A share in percent with one decimal: ``3.4 %``."""
     if math.isnan(share):
         return NOTHING
     return f"{100 * share + 0.0:.1f} %".replace("-0.0 %", "0.0 %")
+
+
+def chance_label(share: float, by_chance: float) -> str:
+    """A share in whole percent, and in brackets that of chance."""
+    return f"{100 * share:.0f} % ({100 * by_chance:.0f} %)"
 
 
 def drop_label(drop: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -147,12 +173,17 @@ def axis_label(axis: str, value: str) -> str:
     return order_label(value) if axis == "order" else str(value)
 
 
-def varying(summary: pandas.DataFrame, axes: Iterable[str] = AXES) -> list[str]:
+def names_of(row: Any, axes: Iterable[str]) -> list[str]:
+    """The values of a row on some axes, in words."""
+    return [axis_label(axis, row[axis]) for axis in axes]
+
+
+def varying(summary: pandas.DataFrame, axes: Iterable[str] = tuple(HEADINGS)) -> list[str]:
     """The axes on which the summary has more than one value."""
     return [axis for axis in present(summary, axes) if summary[axis].nunique() > 1]
 
 
-def present(summary: pandas.DataFrame, axes: Iterable[str] = AXES) -> list[str]:
+def present(summary: pandas.DataFrame, axes: Iterable[str] = tuple(HEADINGS)) -> list[str]:
     """The axes that the summary has."""
     return [axis for axis in axes if axis in summary]
 
@@ -176,3 +207,76 @@ def joined(words: Iterable[str]) -> str:
     """``a, b and c``."""
     *most, last = list(words)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+TEXT_COLUMNS = frozenset(
+    {
+        *HEADINGS.values(),
+        *("Other", "Metric", "Source", "Corpus", "Beats both"),
+        *("Measure", "Relation", "Attention", "Pair", "Layer.head", "Pattern", "Description"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """A table with its numbers written out."""
+
+    heading: str
+    headings: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+    @property
+    def markdown(self) -> str:
+        return markdown_table(self.headings, self.rows)
+
+    def terminal(self, section: int = 0) -> Table:
+        """Its first column holds all names; intervals and answers go below their numbers, and a
+        line after every ``section`` rows.
+        """
+        numbers = [at for at, heading in enumerate(self.headings) if heading not in TEXT_COLUMNS]
+        words = numbers[0]
+        table = Table(show_lines=words > 0)
+        if words:
+            table.add_column(", ".join(self.headings[:words]), overflow="fold")
+        for heading in self.headings[words:]:
+            table.add_column(heading, justify="right", no_wrap=words > 0)
+        for number, row in enumerate(self.rows, start=1):
+            cells = row[words:]
+            if words:
+                below = [cell.replace(" ± ", "\n±").replace(" (", "\n(") for cell in cells]
+                cells = [", ".join(row[:words]), *below]
+            table.add_row(*map(escape, cells), end_section=number == section)
+        return table
+
+
+_SPECIAL = re.compile(
+    r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)"
+    r"|^[#+=-](?=[\s#=-]|$)"  # headings, lists, rules
+    r"|:(?=//)|(?<=www)\.|@(?=[\w-]+\.)"  # what GitHub makes a link without being asked
+)
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, on one line: names come from folders and files."""
+    return _SPECIAL.sub(lambda match: "\\" + match[0], " ".join(text.split()))
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with columns of even width; all but text columns are right-aligned."""
+    escaped = [[markdown_text(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(3, *(len(row[column]) for row in escaped)) for column in range(len(headings))]
+    right = [heading not in TEXT_COLUMNS for heading in headings]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(cells, widths, right, strict=True)
+        )
+        return f"| {' | '.join(padded)} |"
+
+    rule = "|".join(
+        f" {'-' * (w - 1)}: " if r else f" {'-' * w} " for w, r in zip(widths, right, strict=True)
+    )
+    return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"

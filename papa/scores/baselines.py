@@ -1,16 +1,10 @@
-"""The baseline of a score: the score of always giving one answer.
+"""The baseline of a score: the best that always giving one answer scores on the validation split.
 
 Where most labels are of one class, a probe that learned nothing scores high, and F1 gives points
-for always answering the positive class: 2p / (1 + p) where a share p of the examples is positive.
-So the baseline is the best that any single answer scores on the validation split, whichever class
-that is: for accuracy the majority class of the split; for F1 the positive class, which is the
-majority of MRPC and not of QQP; for entity F1 the tag that scores best, and 0 where none does
-better than ``O``; for the correlations 0. It is chosen on the split that it is scored on, which can
-only make it harder to beat.
-
-A masked language model has no single answer that a probability of zero would not ruin: its baseline
-gives every token the share that its word has among the masked words of the training split, add-one
-smoothed.
+for always answering the positive class. The answer is chosen on the split that it is scored on,
+which can only make it harder to beat; correlations are 0. A masked language model has no single
+answer that a probability of zero would not ruin: its baseline gives every token the share that its
+word has among the masked words of the training split, add-one smoothed.
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Int, Shaped
 
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
@@ -29,16 +23,11 @@ from papa.spec import TaskSpec
 
 
 @dataclass(frozen=True)
-class ConstantAnswer:
-    """The best score that one answer for every example gets.
-
-    Attributes:
-        examples: what each validation row adds to it (``papa.scores.examples``).
-        answer: the class's name; None where the answer is no class (correlations, masked words).
+class ConstantAnswer(Scored):
+    """The best score that one answer for every example gets; the answer is None where it is no
+    class (correlations, masked words).
     """
 
-    score: float
-    examples: Float[np.ndarray, "rows k"]
     answer: str | None
 
 

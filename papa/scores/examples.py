@@ -1,8 +1,5 @@
-"""Metrics as sums over validation examples: what each example adds, and the score of a sum.
-
-A metric that is a function of sums is computed again without any one example at the price of a
-subtraction. This holds for every metric except Spearman's correlation, which needs the examples
-themselves.
+"""Metrics as sums over validation examples: what each adds, and the score of a sum, so that a score
+without one example costs a subtraction. Rank correlations alone need the examples themselves.
 """
 
 from __future__ import annotations
@@ -26,16 +23,8 @@ _filters = Lock()
 
 @dataclass(frozen=True)
 class Answers:
-    """Predictions on a validation split and what they should have been.
-
-    Attributes:
-        predictions: classes as int64; numbers for ``spearman``; for ``negative_log_perplexity`` the
-            natural log-probability that each masked token's true word received.
-        labels: the true classes or numbers; unused by ``negative_log_perplexity``.
-        lengths: labels of each example, summing to n: 1 for a task with one label per row, the
-            labelled words of each sentence where words have labels.
-        label_names: the classes' names; tags for the metrics over entities.
-        positive: the positive class of ``f1``.
+    """Predictions on a validation split and what they should have been, as ``papa.scores.metrics``
+    takes them.
     """
 
     predictions: Shaped[np.ndarray, " n"]

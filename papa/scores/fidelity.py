@@ -26,18 +26,13 @@ Influenced = tuple[float, Float[np.ndarray, " sentences"]]
 def embedding_fidelity(
     before: Float[np.ndarray, "sentences width"], after: Float[np.ndarray, "sentences new_width"]
 ) -> dict[str, Interval]:
-    """How alike two models' embeddings of the same sentences are.
-
-    Args:
-        before: of the original, at least four.
-        after: of the changed model.
+    """How alike two models' embeddings of the same sentences, at least four, are.
 
     Returns:
         ``cosine``: the mean cosine of a sentence's embedding to its own; only where both have one
         width. ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
-        ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours, among these
-        sentences, that stay among its nearest; left out unless there are more than twice as many
-        sentences.
+        ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours that stay among
+        its nearest; left out unless there are more than twice as many sentences.
     """
     kept = [f"nearest_{count}" for count in NEIGHBOURS if len(before) > 2 * count]
     same = ["cosine"] if before.shape == after.shape else []
@@ -147,16 +142,14 @@ def _neighbours_kept(
     """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes
     its place.
     """
-    near, following = zip(
-        *(_nearest(similarities, count) for similarities in (before, after)), strict=True
-    )
+    found = [_nearest(similarities, count) for similarities in (before, after)]
+    near, following = zip(*found, strict=True)
     rows = np.arange(len(before))
     kept = near[0] & near[1]
     enters = near[1][rows, following[0]], near[0][rows, following[1]]
     alone = kept.sum(1)[:, None] - kept * (1 - (following[0] == following[1]))[:, None]
-    without = (
-        alone + near[0] * enters[0][:, None] + near[1] * enters[1][:, None]
-    )  # [sentence, the one left out]
+    # [sentence, the one left out]
+    without = alone + near[0] * enters[0][:, None] + near[1] * enters[1][:, None]
     np.fill_diagonal(without, 0)
     share = float(kept.sum() / (len(rows) * count))
     return share, share - without.sum(0) / ((len(rows) - 1) * count)

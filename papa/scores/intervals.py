@@ -1,8 +1,7 @@
 """Intervals over seeds and validation examples together (paper, Sections 4.1 and 4.2).
 
-A score would be another one with other seeds of the probe, and with other validation examples. The
-interval over seeds is Student's t. Over examples it is the jackknife's, seeds held fixed, and no
-narrower than what the rule of three leaves. Their half-widths are added as variances are.
+The interval over seeds is Student's t. Over examples it is the jackknife's, seeds held fixed, and
+no narrower than what the rule of three leaves. Their half-widths are added as variances are.
 Differences are paired by seed and by example.
 """
 
@@ -49,11 +48,9 @@ NOT_KNOWN = Interval(math.nan, math.nan, math.nan, 0)
 
 @dataclass(frozen=True)
 class Measured:
-    """Scores of one thing, with how much each of them depends on single validation examples.
+    """Scores of one thing by seed, and what each loses without each validation example.
 
     Attributes:
-        scores: by seed.
-        influence: by seed, what the score loses without each example, in the order of the split.
         unit: what one example in n may change, times n; nan where nobody knows.
     """
 
@@ -93,21 +90,18 @@ def unit_of(metric: str) -> float:
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Student's t interval of the mean of independent scores.
-
-    One score has no spread: its interval is nan, never a width of zero.
-    """
+    """Student's t interval of the mean of independent scores; one has ends of nan."""
     count = len(scores)
     if count == 0:
         raise ValueError("an interval needs at least one score, found none")
     mean = math.fsum(scores) / count
     if count == 1:
-        return Interval(mean=mean, low=math.nan, high=math.nan, seeds=1)
+        return Interval(mean, math.nan, math.nan, 1)
     from scipy.special import stdtrit
 
     variance = math.fsum((value - mean) ** 2 for value in scores) / (count - 1)
     half = float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance / count)
-    return Interval(mean=mean, low=mean - half, high=mean + half, seeds=count)
+    return Interval(mean, mean - half, mean + half, count)
 
 
 def ratio(
@@ -149,10 +143,8 @@ def clipped(metric: str, found: Interval) -> Interval:
 def difference(
     first: Measured, second: Measured, confidence: float = 0.95, *, unseen: bool = True
 ) -> Interval:
-    """The first's mean score less the second's, paired by seed and by example.
-
-    Where their examples differ in number they are not the same, and the variances over examples are
-    added.
+    """The first's mean score less the second's, paired by seed and example; where examples differ
+    in number they are not the same, and the variances over them are added.
 
     Args:
         unseen: whether the interval allows for differences that no example shows. One that says
@@ -174,16 +166,11 @@ def difference(
 
 
 def paired_drop(original: Measured, other: Measured) -> Interval:
-    """The relative drop, (s₁ - s_f) / |s₁|: the mean difference by the size of the mean original,
-    and its interval.
+    """The relative drop, (s₁ - s_f) / |s₁|, of mean scores over the seeds that both have.
 
     Differences are paired by seed and example: a seed fixes the probe's start and the order of its
     rows, so its scores go up and down together. The interval is that of a ratio of means,
     linearised: of what seeds and examples lose beside the same share of their own originals.
-
-    Args:
-        original: with every head input-dependent, on the same examples.
-        other: a cell; only seeds that both have are used.
 
     Returns:
         The drop; its ends are nan for one seed or example, everything is nan where no seed is in
@@ -211,11 +198,8 @@ def _paired(
     seeds = [seed for seed in first.scores if seed in second.scores]
     both = (first, second) if seeds else ()
     scores = [np.array([measured.scores[seed] for seed in seeds]) for measured in both]
-    return (
-        seeds,
-        scores,
-        [np.mean([measured.influence[seed] for seed in seeds], axis=0) for measured in both],
-    )
+    values = [np.mean([measured.influence[seed] for seed in seeds], axis=0) for measured in both]
+    return seeds, scores, values
 
 
 def _joint(
@@ -264,16 +248,8 @@ def _half_over_examples(
 
 
 def relative_drop(full: float, score: float) -> float:
-    """(s₁ - s_f) / |s₁|: the share of the full model's score that is lost.
-
-    Returns:
-        The drop; negative where the score rose; nan where ``full`` is 0 or not a number. A negative
-        s₁ (negative log-perplexity) is divided by its size, so that a positive drop always means a
-        worse score.
-    """
-    if full == 0 or math.isnan(full) or math.isnan(score):
-        return math.nan
-    return (full - score) / abs(full)
+    """(s₁ - s_f) / |s₁|, which is positive where the score got worse; nan where s₁ is 0."""
+    return (full - score) / abs(full) if full else math.nan
 
 
 _LEAST = 1e-12
@@ -304,9 +280,7 @@ def p_value(first: Measured, second: Measured) -> float:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """P values of comparisons that are made together, so adjusted that the chance of any below .05
-    where nothing differs is 5 % (Holm, 1979).
-
-    Those that are nan stay so and count as no comparison.
+    where nothing differs is 5 % (Holm, 1979); nan stays so and counts as no comparison.
     """
     known = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
     adjusted, largest = [math.nan] * len(p_values), 0.0

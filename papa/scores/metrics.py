@@ -66,8 +66,7 @@ def scored(
             ``negative_log_perplexity`` the natural log-probability [n] that each masked token's
             true word received.
         labels: the true classes or numbers [n]; unused by ``negative_log_perplexity``.
-        label_names: the classes' names; needed by ``entity_f1`` and ``bare_entity_f1``, whose tags
-            they are.
+        label_names: of the classes; tags for the metrics over entities.
         lengths: labels of each example, summing to n, where an example has several; None: one each.
         positive: the positive class of ``f1``.
     """
@@ -109,9 +108,8 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
             )
         return 1
     if task.positive not in names:
-        nearest = sorted(
-            names, key=lambda name: name not in get_close_matches(task.positive or "", names, 1)
-        )
+        close = get_close_matches(task.positive, names, 1)
+        nearest = sorted(names, key=lambda name: name not in close)
         raise DataError(
             f"task '{task.name}': positive is '{task.positive}', and no class has that name: use "
             f"one of {', '.join(nearest)}"

@@ -1,4 +1,6 @@
-"""Code of the user's own in a measurement: a metric, a probe, a score of what a model puts out."""
+"""Code of the user's own in a measurement: a metric, a probe, a score of what a model puts out;
+in a study it has a name.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from papa.errors import DataError, SpecError
+from papa.errors import DataError, SpecError, in_one_line, meant
 from papa.scores.metrics import Scored, positive_class, scored
-from papa.scores.named import Named
 from papa.spec import TaskSpec
 
 Score = Callable[[np.ndarray, np.ndarray, np.ndarray], Scored]
@@ -27,6 +29,71 @@ OwnScore = Callable[[Any, Mapping[str, Any]], Any]
 """From what a model put out and what it was called with to a number for each text [texts], the
 larger the better.
 """
+
+
+@dataclass(frozen=True)
+class Named:
+    """Code that a study names. The text of its file goes to the workers with the step that needs
+    it, and is run where it is called first, as no module that anything else could import.
+
+    Attributes:
+        name: ``module:name``.
+        digest: of the text.
+        text: None where the command line did not give the file; the code can be known then, not
+            run.
+    """
+
+    name: str
+    digest: str
+    text: str | None
+
+    def load(self) -> Any:
+        """What the file defines under the name.
+
+        Raises:
+            SpecError: the file was not given, fails, or defines no such name.
+        """
+        module, _, name = self.name.partition(":")
+        if self.text is None:
+            raise SpecError(not_given(self.name))
+        found = vars(_ran(module, self.text))
+        if name not in found:
+            raise SpecError(
+                f"{self.name}: {module}.py defines no {name}{meant(name, found)}: correct one of "
+                "them"
+            )
+        return found[name]
+
+    def __call__(self, *given: Any) -> Any:
+        return self.load()(*given)
+
+
+@lru_cache(maxsize=16)
+def _ran(module: str, text: str) -> ModuleType:
+    """A file's text, run once in a process."""
+    found = ModuleType(module)
+    try:
+        exec(compile(text, f"{module}.py", "exec", dont_inherit=True), vars(found))
+    except (Exception, SystemExit) as error:
+        why = f"{type(error).__name__}: {in_one_line(Exception(error))}"
+        raise SpecError(
+            f"--code {module}.py fails ({why}): correct it; it may import what is installed, "
+            "and no file beside it"
+        ) from error
+    return found
+
+
+def loaded(code: Any) -> Any:
+    """Code of the user's own as it is, also where a study names it."""
+    return code.load() if isinstance(code, Named) else code
+
+
+def not_given(name: str) -> str:
+    """That a study names code whose file nobody gave, and what to do."""
+    return (
+        f"the study names {name}, code of your own, which is run only from a file that the command "
+        f"line gives: add --code {name.partition(':')[0]}.py to papa run, check or plan"
+    )
 
 
 @dataclass(frozen=True)
@@ -82,16 +149,13 @@ def _source(code: Any) -> str | None:
     if file is None or getattr(module, name, None) is not code:
         return None
     version = getattr(sys.modules[str(code.__module__).partition(".")[0]], "__version__", "")
-    return f"{code.__module__}:{name}:{settings}:{version}:{_digest(Path(file))}"
+    digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return f"{code.__module__}:{name}:{settings}:{version}:{digest}"
 
 
 def _joined(name: str, parts: Iterable[Any]) -> str | None:
     found = [_source(part) for part in parts]
     return None if None in found else f"{name}({', '.join(map(str, found))})"
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def scorer(task: TaskSpec, names: Sequence[str] | None, code: OwnCode | None) -> Score:
@@ -157,8 +221,6 @@ def checked_score(found: Any) -> Any:
 
 
 def _name(code: Any) -> str:
-    return (
-        code.name
-        if isinstance(code, Named)
-        else str(getattr(code, "__name__", type(code).__name__))
-    )
+    if isinstance(code, Named):
+        return code.name
+    return str(getattr(code, "__name__", type(code).__name__))

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import SpecError, in_one_line
-from papa.scores.named import Named, not_given
-from papa.scores.own import OwnCode
+from papa.scores.own import Named, OwnCode, not_given
 from papa.spec import CodeSpec, HeadScores, StudySpec, TaskSpec
 from papa.spec.orders import module_of, scores_in
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from papa.corpora.treebank import LaidTrees, Tree
-    from papa.reporting.page import Section
+    from papa.reporting.sections import Section
     from papa.spec.orders import Head
     from papa.study.stored import StoredStudy
 

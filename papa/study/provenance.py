@@ -19,7 +19,7 @@ from papa.credentials import without_credentials
 from papa.storage.artifacts import ArtifactReference, read_metadata
 
 if TYPE_CHECKING:
-    from papa.reporting.provenance import Provenance
+    from papa.reporting.details import Provenance
     from papa.study.results import StudyPart
     from papa.study.step import Step
 
@@ -40,7 +40,7 @@ def provenance(
     """When, by which command, on what machine, from which code, weights and texts; how long its
     steps computed.
     """
-    from papa.reporting.provenance import Provenance
+    from papa.reporting.details import Provenance
 
     command, started = run
     # What results were read from is on this machine by now; texts may be large and elsewhere.

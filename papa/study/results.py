@@ -4,6 +4,7 @@ head orders that its cells followed; and the cells whose constant heads need no 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from papa.spec.orders import needs_lambda, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, read_metadata, reading
 from papa.study.baseline import Baseline, read_baseline
 from papa.study.own import Own
-from papa.study.probe import Probe, ScoredSeed, read_examples, read_scores
+from papa.study.probe import Probe, ProbeScores, ScoredSeed, read_examples, read_scores
 from papa.study.score_heads import Ranking, ScoreHeads
 from papa.study.step import Step, in_threads
 from papa.study.tokenise import Tokenise
@@ -24,6 +25,7 @@ from papa.study.tokenise import Tokenise
 if TYPE_CHECKING:
     from papa.reporting.cache import CachedCell
     from papa.reporting.orders import FoundOrder
+    from papa.scores.baselines import ConstantAnswer
     from papa.scores.intervals import Measured
 
 _FETCHED_AT_ONCE = 16
@@ -95,8 +97,6 @@ def results_table(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactRefer
     """
     import pandas
 
-    from papa.reporting.columns import result_rows
-
     rows: list[dict[str, Any]] = []
     for part in parts:
         metric = part.task.metric
@@ -118,7 +118,7 @@ def results_table(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactRefer
             words = measured_of(metric, of_words, found[part.baseline].path)
         for cell, probes in part.cells.items():
             for step in probes:
-                rows += result_rows(
+                rows += _result_rows(
                     cell,
                     metric,
                     documents[step],
@@ -127,6 +127,46 @@ def results_table(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactRefer
                     word_embeddings=words,
                 )
     return pandas.DataFrame(rows)
+
+
+def _result_rows(
+    cell: Cell,
+    metric: Metric,
+    found: ProbeScores,
+    *,
+    measured: Measured,
+    one_answer: ConstantAnswer | None,
+    word_embeddings: Measured | None,
+) -> list[dict[str, Any]]:
+    """A row for each seed of a finished probing, in one of the cells that it scores."""
+    import numpy as np
+
+    from papa.scores.examples import influence
+    from papa.scores.intervals import Measured
+
+    nothing = np.zeros(0, np.float32)
+    of_answer = influence(metric, one_answer.examples).astype(np.float32) if one_answer else nothing
+    words = word_embeddings or Measured.same(measured.scores, math.nan, nothing)
+    return [
+        {
+            **cell.columns(),
+            "constant_heads": len(found.constant_heads),
+            "seed": scored.seed,
+            "metric": metric,
+            "score": scored.score,
+            "seconds": scored.seconds,
+            "unseen_share": math.nan if found.unseen_share is None else found.unseen_share,
+            "heads": found.heads,
+            "positive": found.positive or "",
+            "always_one_answer": one_answer.score if one_answer else math.nan,
+            "one_answer": (one_answer and one_answer.answer) or "",
+            "word_embeddings": words.scores[scored.seed],
+            "influence": measured.influence[scored.seed].astype(np.float32),
+            "one_answer_influence": of_answer,
+            "word_embeddings_influence": words.influence[scored.seed].astype(np.float32),
+        }
+        for scored in found.scores
+    ]
 
 
 def measured_of(

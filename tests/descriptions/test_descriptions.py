@@ -16,7 +16,7 @@ from papa.descriptions.outliers import kurtosis
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity, clusters, divergences
-from papa.descriptions.told import told
+from papa.reporting.described import described_tables
 from papa.scores.intervals import interval
 
 TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here is new to anyone."]
@@ -90,7 +90,7 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
     largest = np.mean([h[3].abs().max() for *_, h in stock])
     assert outliers.loc[3, "largest"] == pytest.approx(largest, abs=1e-4)
     most = max(np.mean([states[at].abs().max() for *_, states in stock]) for at in range(7))
-    of_texts, table = told({"outliers": found["outliers"]})
+    of_texts, table = described_tables({"outliers": found["outliers"]})
     tokens = str(sum(A.shape[-1] for A, *_ in stock))
     assert of_texts.rows == [["outliers", "the texts given", "3", tokens, "0", "72 of 72"]]
     assert table.rows[-1][:2] == ["largest", "most"]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from papa.descriptions.arborescence import arborescence
 from papa.descriptions.flow import flows_from
 from papa.descriptions.rollout import Rollout, step_by_step
+from papa.descriptions.trees import arborescence
 from tests.descriptions.cases import seen
 
 

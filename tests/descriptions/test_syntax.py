@@ -9,8 +9,8 @@ import torch
 from papa.corpora.treebank import Tree
 from papa.descriptions.relations import ALL, of_words, picked
 from papa.descriptions.syntax import Syntax
-from papa.descriptions.told import interval, told
 from papa.descriptions.trees import Trees
+from papa.reporting.described import described_tables, interval
 from tests.descriptions.cases import seen
 
 TREES = [
@@ -97,7 +97,7 @@ def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
 
 
 def test_the_best_head_is_told_with_its_interval() -> None:
-    (table,) = told({"syntax": frames(Syntax)})
+    (table,) = described_tables({"syntax": frames(Syntax)})
     assert table.headings[-3:] == ["input-dependent", "constant", "replaced"]
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows[ALL][0] == "12"

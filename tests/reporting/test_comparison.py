@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 import math
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pandas
 import pytest
 from rich.console import Console
 
-from papa.reporting.comparison import compared, write_comparison
 from papa.reporting.figures.scores import scores_figure
-from papa.reporting.summary import summarise
+from papa.reporting.summary import compared, summarise
 from papa.reporting.tables import contrast_table, summary_table
 from tests.reporting.studies import ROWS, results
 
@@ -108,14 +106,3 @@ def test_a_legend_makes_no_figure_wider(encoders: tuple[str, ...]) -> None:
         for drawn in (short, frame)
     ]
     assert widths[1] == pytest.approx(widths[0], abs=2)
-
-
-def test_a_comparison_is_written_as_table_and_figure(tmp_path: Path) -> None:
-    table = compared({"first": results(), "second": results()})
-    write_comparison(tmp_path / "to", table)
-    assert {file.name for file in (tmp_path / "to").iterdir()} == {
-        "compare.csv",
-        "compare.png",
-        "compare.svg",
-    }
-    assert (tmp_path / "to" / "compare.svg").read_text() == scores_figure(table).svg()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 from dataclasses import replace
 
 import numpy
@@ -11,9 +12,9 @@ import torch
 from PIL import Image
 
 from papa.ranking.seeds import HeadScores
-from papa.reporting.browsed import Browsed
-from papa.reporting.figures.heatmaps import MOST_ENTRIES, TOP, UNSEEN, heat_maps
+from papa.reporting.figures.matrices import MOST_ENTRIES, TOP, UNSEEN, heat_maps, level_image
 from papa.reporting.heads import NO_PATTERN
+from papa.reporting.page import browsed
 from tests.reporting.heads import heads_of
 from tests.reporting.studies import results, study
 
@@ -34,7 +35,8 @@ def test_a_row_says_place_and_the_fractions_at_which_the_head_is_constant() -> N
 
 
 def test_patterns_are_named_as_they_are_measured() -> None:
-    table = heads_of(slots=32).table((1.0, 0.0))
+    table = heads_of(slots=32, ranked=False).table((1.0, 0.0))
+    assert list(table.columns[2:]) == WITHOUT_SCORES
     assert table["pattern"].tolist()[:5] == [
         "diagonal 0, concentrated",
         "[CLS], concentrated",
@@ -56,17 +58,12 @@ def test_every_score_has_a_column_and_its_interval_where_it_has_one() -> None:
     assert table["effect"].tolist() == pytest.approx(effect.flatten().tolist())
     assert (table["effect from"] < table["effect"]).all()
     (maps,) = heat_maps([heads])
-    page = Browsed(heads, maps, study(results(fractions=(1.0, 0.0))))
-    assert page.headings()[2:5] == ["duo.tsv", "effect", "Pattern"]
-    assert page.rows()[5][2:4] == ["3000", "0.005000 (0.003729 to 0.006271)"]
-    tile = page.layers()[1][2]
+    page = browsed(heads, maps, study(results(fractions=(1.0, 0.0))))
+    assert page["headings"][2:5] == ["duo.tsv", "effect", "Pattern"]
+    assert page["rows"][5][2:4] == ["3000", "0.005000 (0.003729 to 0.006271)"]
+    tile = page["layers"][1][2]
     assert (tile["layer"], tile["head"], tile["score"], tile["short"]) == (1, 2, "3000", "3000")
     assert tile["facts"]["effect"] == "0.005000 (0.003729 to 0.006271)"
-
-
-def test_without_any_score_other_columns_stay() -> None:
-    table = heads_of(ranked=False).table((1.0, 0.0))
-    assert list(table.columns[2:]) == WITHOUT_SCORES
 
 
 def test_levels_give_the_values_back_within_the_stated_error() -> None:
@@ -81,10 +78,8 @@ def test_levels_give_the_values_back_within_the_stated_error() -> None:
 
 def test_a_png_holds_a_byte_for_every_entry_after_a_filter_byte_of_zero() -> None:
     """The page's script reads values from these bytes without undoing any filter."""
-    import zlib
-
     (maps,) = heat_maps([heads_of(slots=64, unseen=20)])
-    data = maps.png(1, 2)
+    data = level_image(maps.levels[1, 2])
     assert Image.open(io.BytesIO(data)).mode == "P"
     at, compressed = 8, b""
     while at < len(data):
@@ -97,16 +92,11 @@ def test_a_png_holds_a_byte_for_every_entry_after_a_filter_byte_of_zero() -> Non
     assert (rows[:, 1:] == maps.levels[1, 2]).all()
 
 
-def test_slots_never_seen_are_left_out_and_special_ones_named() -> None:
-    (maps,) = heat_maps([heads_of(slots=8, unseen=3)])
-    assert maps.labels == ["[CLS]", "1", "2", "3", "[SEP]"]
-    assert (maps.levels != UNSEEN).all()
-
-
-def test_a_pair_never_seen_is_no_zero() -> None:
-    heads = heads_of(slots=8)
+def test_slots_never_seen_are_left_out_and_a_pair_never_seen_is_no_zero() -> None:
+    heads = heads_of(slots=8, unseen=3)
     heads.seen[2, 3] = False
     (maps,) = heat_maps([heads])
+    assert maps.labels == ["[CLS]", "1", "2", "3", "[SEP]"]
     assert (maps.levels[:, :, 2, 3] == UNSEEN).all()
     assert (maps.levels == UNSEEN).sum() == 6
 
@@ -120,9 +110,8 @@ def test_where_there_are_too_many_neighbours_share_a_row_and_special_slots_do_no
     assert sum(heat_map.levels.size for heat_map in maps) <= MOST_ENTRIES
     for heat_map in maps:
         assert [heat_map.labels[row] for row in heat_map.special] == ["[CLS]", "[SEP]", "[SEP]"]
-        assert all(
-            end == start + 1 for row in heat_map.special for start, end in [heat_map.ranges[row]]
-        )
+        alone = [heat_map.ranges[row] for row in heat_map.special]
+        assert all(end == start + 1 for start, end in alone)
         assert {end - start for start, end in heat_map.ranges} == {1, 2}
         covered = [slot for start, end in heat_map.ranges for slot in range(start, end)]
         assert covered == list(range(128))

@@ -31,11 +31,12 @@ PAIRS = {
     "name": "pairs",
     "kind": "pair",
     "columns": {"text": "a", "text_pair": "b", "label": "label"},
-    "labels": ["other", "same"],
+    "labels": ["</script><b>other</b>", "same"],
     "metric": "accuracy",
     "slots": 32,
     "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
 }
+CHANGES = {"constants": ["average", "zeros"], "fractions": [1, 0.75, 0], "name": "several"}
 
 
 @pytest.fixture(scope="module")
@@ -43,35 +44,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a study of two tasks, three kinds of choice and a hostile label."""
     here = tmp_path_factory.mktemp("several")
     words = ["a good film", "a bad film", "the plot moves", "nothing happens here", "it rains"]
+    others = [row * (1 + row % 2) % 5 for row in range(48)]
     pairs = [
-        {
-            "a": words[row % 5],
-            "b": words[(row * (1 + row % 2)) % 5],
-            "label": int(row * (1 + row % 2) % 5 == row % 5),
-        }
-        for row in range(48)
+        {"a": words[row % 5], "b": words[other], "label": int(other == row % 5)}
+        for row, other in enumerate(others)
     ]
+    source = {"kind": "files"}
     for split in ("train", "validation"):
+        source[split] = str(here / f"{split}.jsonl")
         (here / f"{split}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-    source = {
-        "kind": "files",
-        "train": str(here / "train.jsonl"),
-        "validation": str(here / "validation.jsonl"),
-    }
-    tasks = [
-        *SMALL["tasks"],
-        {**PAIRS, "source": source, "labels": ["</script><b>other</b>", "same"]},
-    ]  # type: ignore[misc]
-    file = write_study(
-        here,
-        SMALL
-        | {
-            "tasks": tasks,
-            "constants": ["average", "zeros"],
-            "fractions": [1, 0.75, 0],
-            "name": "several",
-        },
-    )
+    tasks = [*SMALL["tasks"], {**PAIRS, "source": source}]  # type: ignore[misc]
+    file = write_study(here, {**SMALL, **CHANGES, "tasks": tasks})
     finish_study(file, here / "store")
     return here / "store" / "studies" / "several"
 
@@ -116,36 +99,24 @@ def opened(browser: Page, folder: Path) -> Iterator[Page]:
     assert browser.messages() == []
 
 
-def rest(page: Page, folder: Path) -> set[str]:
-    """What was asked for beside the file itself and what it holds."""
-    own = (folder / "report.html").as_uri()
-    return {
-        address
-        for address in page.requested()
-        if address != own and not address.startswith(("data:", "blob:"))
-    }
-
-
 def zoomed(page: Page, number: int) -> None:
     page.wait(
         lambda: page.run("return document.getElementById('zoom').dataset.ready") == f"0 {number}"
     )
 
 
-def test_it_opens_and_fetches_nothing(page: Page, folder: Path) -> None:
+def test_it_opens_fetches_nothing_and_shows_hostile_names_as_text(page: Page, folder: Path) -> None:
     charts = page.all(".chart svg")
     # Two tasks by score, constants, head orders, their differences and λ; the drops.
     assert len(charts) == 2 * 5 + 1
     page.all(".tile")[0].click()
     zoomed(page, 0)
-    assert rest(page, folder) == set()
-
-
-def test_hostile_names_are_text(page: Page) -> None:
+    own = (folder / "report.html").as_uri()
+    rest = [address for address in page.requested() if not address.startswith(("data:", "blob:"))]
+    assert set(rest) == {own}
     assert page.all("main b:not(.facts b)") == []
-    assert page.run(
-        "return document.querySelector('main').textContent.includes('</script><b>other</b>')"
-    )
+    text = page.run("return document.querySelector('main').textContent")
+    assert "</script><b>other</b>" in text
 
 
 def test_the_switch_moves_fractions_to_their_true_distances(page: Page) -> None:
@@ -230,14 +201,14 @@ def test_values_under_the_pointer_and_in_the_csv_are_the_averages(page: Page, fo
     cells = pandas.read_csv(io.StringIO(page.saved("all-MiniLM-L6-v2-reviews-layer-1-head-5.csv")))
     slots = {"[CLS]": 0, "[SEP]": 31}
     assert len(cells) > 100
+    near = 0.005 * float(matrix.max())
+
+    def average_at(*labels: str) -> float:
+        return float(matrix[*(slots[one] if one in slots else int(one) for one in labels)])
+
     for cell in cells.to_dict("records"):
-        row, column = (
-            slots[label] if label in slots else int(label)
-            for label in (cell["slot_from"], cell["slot_to"])
-        )
-        assert cell["mean_attention"] == pytest.approx(
-            float(matrix[row, column]), abs=0.005 * float(matrix.max())
-        )
+        expected = average_at(cell["slot_from"], cell["slot_to"])
+        assert cell["mean_attention"] == pytest.approx(expected, abs=near)
 
     canvas = page.all("#zoom-chart canvas")[0]
     ActionChains(page.driver).move_to_element(canvas).perform()
@@ -245,10 +216,7 @@ def test_values_under_the_pointer_and_in_the_csv_are_the_averages(page: Page, fo
         lambda: page.run("return document.querySelector('#vg-tooltip-element.visible')?.innerText")
     )
     row, column, weight = re.findall(r"(\S+)(?:\n|$)", shown)[:3]
-    at = [slots[label] if label in slots else int(label) for label in (row, column)]
-    assert float(weight) == pytest.approx(
-        float(matrix[at[0], at[1]]), abs=0.006 * float(matrix.max())
-    )
+    assert float(weight) == pytest.approx(average_at(row, column), abs=1.2 * near)
 
 
 def test_the_keyboard_opens_moves_on_and_closes(page: Page) -> None:
@@ -263,7 +231,9 @@ def test_the_keyboard_opens_moves_on_and_closes(page: Page) -> None:
     assert page.run("return document.activeElement.dataset.number") == "0"
 
 
-def test_figures_are_saved_as_svg_and_their_data_as_csv(page: Page, folder: Path) -> None:
+def test_figures_are_saved_as_svg_and_their_data_as_csv(
+    page: Page, folder: Path, tmp_path: Path
+) -> None:
     page.emulate(scheme="dark")
     for figure in page.all("figure"):
         name = figure.find_element("css selector", ".chart").get_attribute("data-chart")
@@ -277,11 +247,9 @@ def test_figures_are_saved_as_svg_and_their_data_as_csv(page: Page, folder: Path
         frame = pandas.read_csv(io.StringIO(page.saved(f"{name}.csv")))
         assert len(frame) >= 1
     page.run("arguments[0].click()", page.all('#tables ~ .downloads a[download="summary.csv"]')[0])
-    (folder / "copy.csv").write_text(page.saved("summary.csv"))
-    pandas.testing.assert_frame_equal(
-        read_summary(folder / "copy.csv"), read_summary(folder / "summary.csv")
-    )
-    (folder / "copy.csv").unlink()
+    copy = tmp_path / "summary.csv"
+    copy.write_text(page.saved("summary.csv"))
+    pandas.testing.assert_frame_equal(read_summary(copy), read_summary(folder / "summary.csv"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -289,11 +257,9 @@ def test_text_keeps_its_contrast_in_both_themes(either: Page, scheme: str) -> No
     either.emulate(scheme=scheme)
     paper = either.run("return getComputedStyle(document.body).backgroundColor")
     assert (luminance(paper) < 0.1) == (scheme == "dark")
+    colour = "return getComputedStyle(document.querySelector(arguments[0])).color"
     for selector in ("body", ".note", ".choice", "nav a"):
-        ink = either.run(
-            "return getComputedStyle(document.querySelector(arguments[0])).color", selector
-        )
-        assert contrast(ink, paper) >= 4.5, selector
+        assert contrast(either.run(colour, selector), paper) >= 4.5, selector
     inks = either.run(
         "return [...document.querySelectorAll('.chart svg text')].map(one => "
         "getComputedStyle(one).fill)"
@@ -316,21 +282,17 @@ def test_nothing_is_wider_than_a_phone(either: Page) -> None:
 def test_paper_is_light_whole_and_without_controls(either: Page) -> None:
     either.emulate(media="print", scheme="dark")
     assert luminance(either.run("return getComputedStyle(document.body).color")) < 0.1
+    display = "return getComputedStyle(document.querySelector(arguments[0])).display"
     for selector in ("nav", ".choice", ".downloads"):
-        assert (
-            either.run(
-                "return getComputedStyle(document.querySelector(arguments[0])).display", selector
-            )
-            == "none"
-        )
+        assert either.run(display, selector) == "none"
     either.run("dispatchEvent(new Event('beforeprint'))")
     assert either.all("details:not([open])") == []
     either.run("dispatchEvent(new Event('afterprint'))")
     assert either.all("details:not([open])") != []
 
 
-def test_nothing_is_cut_on_paper(either: Page) -> None:
-    """A4 without its margins has about 680 pixels."""
+def test_nothing_is_cut_on_paper_or_between_pages(either: Page) -> None:
+    """A4 without its margins has about 680 by 1,000 pixels."""
     either.emulate(media="print", width=680)
     either.run("dispatchEvent(new Event('beforeprint'))")
     cut = """return [...document.querySelectorAll(
@@ -339,6 +301,10 @@ def test_nothing_is_cut_on_paper(either: Page) -> None:
         || (one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflow !== 'visible')
         ).map(one => one.outerHTML.slice(0, 99))"""
     either.wait(lambda: not either.run(cut))
+    boxes = """return [...document.querySelectorAll("figure, .layer, .claims li, .note")].map(one =>
+        [getComputedStyle(one).breakInside, one.getBoundingClientRect().height])"""
+    for inside, height in either.run(boxes):
+        assert (inside, height < 1000) == ("avoid", True)
     either.run("dispatchEvent(new Event('afterprint'))")
 
 
@@ -349,17 +315,6 @@ def test_figures_drawn_for_the_screen_fit_the_paper(either: Page) -> None:
     assert max(either.run(beyond)) > 100, "a screen this narrow draws them anew"
     either.emulate(media="print")
     assert max(either.run(beyond)) < 1
-
-
-def test_no_figure_is_cut_between_pages(either: Page) -> None:
-    """A4 without its margins has about 1,000 pixels."""
-    either.emulate(media="print", width=680)
-    either.run("dispatchEvent(new Event('beforeprint'))")
-    boxes = """return [...document.querySelectorAll("figure, .layer, .claims li, .note")].map(one =>
-        [getComputedStyle(one).breakInside, one.getBoundingClientRect().height])"""
-    for inside, height in either.run(boxes):
-        assert (inside, height < 1000) == ("avoid", True)
-    either.run("dispatchEvent(new Event('afterprint'))")
 
 
 def test_no_line_at_zero_goes_through_a_name(either: Page) -> None:

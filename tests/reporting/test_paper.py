@@ -34,18 +34,12 @@ def test_cells_meet_whatever_constants_or_order_cannot_change(tmp_path: Path) ->
         "google-bert/bert-base-uncased,cola,zeros,lambda,0,0.4,made up",
         "google-bert/bert-base-uncased,cola,zeros,lambda,0.5,0.45,made up",
     )
-    frame = results(
-        ("bert-base-uncased",),
-        (("cola", "matthews"),),
-        ("average", "zeros"),
-        ("lambda", "random"),
-        (1.0, 0.5, 0.0),
-    )
+    orders, fractions = ("lambda", "random"), (1.0, 0.5, 0.0)
+    kinds = ("average", "zeros")
+    frame = results(("bert-base-uncased",), (("cola", "matthews"),), kinds, orders, fractions)
     both = beside_paper(summarise(frame), read_reference(path).scores)
     found = both.set_index(["constants", "order", "fraction"])[["paper_score", "paper_drop"]]
-    for constants in ("average", "zeros"):
-        for order in ("lambda", "random"):
-            assert found.loc[(constants, order, 1.0), "paper_score"] == 0.5
+    assert (found.xs(1.0, level="fraction")["paper_score"] == 0.5).all()
     assert found.loc[("zeros", "random", 0.0), "paper_drop"] == pytest.approx(0.2)
     assert math.isnan(found.loc[("average", "lambda", 0.0), "paper_score"])
     assert found.loc[("zeros", "lambda", 0.5), "paper_score"] == 0.45
@@ -83,13 +77,8 @@ def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
         "a,cola,average:mnli,lambda,0,0.4,made up",
         "a,cola,trained:average,random,0.5,0.45,made up",
     )
-    frame = results(
-        ("a",),
-        (("cola", "matthews"),),
-        ("average:mnli", "trained:average"),
-        ("lambda", "random"),
-        (1.0, 0.5, 0.0),
-    )
+    orders, kinds = ("lambda", "random"), ("average:mnli", "trained:average")
+    frame = results(("a",), (("cola", "matthews"),), kinds, orders, (1.0, 0.5, 0.0))
     known = summarise(frame), read_reference(path).scores
     rows = comparison_table(*known).rows
     assert [row[:3] for row in rows] == [
@@ -117,18 +106,21 @@ def test_notes_are_the_comment_lines(tmp_path: Path) -> None:
     assert read_reference(reference(tmp_path)).notes == ("A note.",)
 
 
-def test_a_score_that_is_no_number_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'about 0.5' in column 'score' is not a number"):
-        read_reference(reference(tmp_path, "a,b,average,lambda,1,about 0.5,made up"))
-
-
-def test_a_missing_column_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            f"{HEADER}\na,b,average,lambda,1,about 0.5,x",
+            "'about 0.5' in column 'score' is not",
+        ),
+        ("encoder,task\n", "no column 'constants'"),
+        ("", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_is_no_reference_is_refused(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "study.csv"
-    path.write_text("encoder,task\n")
-    with pytest.raises(DataError, match="no column 'constants'"):
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DataError, match=words):
         read_reference(path)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        read_reference(tmp_path / "none.csv")

@@ -15,8 +15,8 @@ import pandas
 import pytest
 import yaml
 
+from papa.reporting.details import Provenance
 from papa.reporting.paper import PaperReference
-from papa.reporting.provenance import Provenance
 from papa.reporting.report import Extras, write_report
 from papa.reporting.summary import read_summary, summarise
 from papa.spec import StudySpec
@@ -65,11 +65,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_file_is_there_and_nothing_else(plain: Path) -> None:
+def test_every_file_is_there_and_reads_back(plain: Path, frame: pandas.DataFrame) -> None:
     assert {path.name for path in plain.iterdir()} == FILES
-
-
-def test_results_and_summary_read_back(plain: Path, frame: pandas.DataFrame) -> None:
     pandas.testing.assert_frame_equal(pandas.read_parquet(plain / "results.parquet"), frame)
     pandas.testing.assert_frame_equal(read_summary(plain / "summary.csv"), summarise(frame))
 
@@ -81,12 +78,9 @@ def test_markdown_holds_answer_table_unseen_share_seeds_and_specification(
     text, _ = written(tmp_path, frame, corpora={"reviews": {"rows": rows, "texts_cut": cut}})
     assert "With every head constant, all-MiniLM-L6-v2 keeps" in text
     assert markdown_of(summarise(frame)) in text
-    assert "(scores.svg)" in text
-    assert "0.120 %" in text
-    assert "2,000 / 500" in text
-    assert "3 / 1" in text
-    assert "Seeds: 0, 1, 2" in text
-    assert "Precision: float32, features stored in float32" in text
+    counts = ("0.120 %", "2,000 / 500", "3 / 1", "Seeds: 0, 1, 2")
+    for told in ("(scores.svg)", *counts, "Precision: float32, features stored in float32"):
+        assert told in text, told
     stored = text.split("```yaml\n")[1].split("```")[0]
     assert StudySpec.model_validate(yaml.safe_load(stored)) == study(frame)
 
@@ -208,9 +202,6 @@ def test_writing_twice_gives_the_same_bytes(
 
 def test_what_was_found_in_a_corpus_is_told_under_the_answer(tmp_path: Path) -> None:
     notes = {"warnings": ["every validation label is 'a' (32 of them)"]}
-    corpora = {"reviews": {"rows": {"train": 1, "validation": 1}, "notes": notes}}
-    answer = written(tmp_path, results(), corpora=corpora)[0].partition("## Answer")[2]
-    assert (
-        "- Beware, reviews: every validation label is 'a' (32 of them)."
-        in answer.partition("##")[0]
-    )
+    text, _ = written(tmp_path, results(), corpora={"reviews": {"notes": notes}})
+    answer = text.partition("## Answer")[2].partition("##")[0]
+    assert "- Beware, reviews: every validation label is 'a' (32 of them)." in answer

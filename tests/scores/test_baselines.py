@@ -42,8 +42,9 @@ def tokenised(tmp_path: Path) -> Tokenised:
     return build
 
 
-def two_classes(positives: int, negatives: int) -> str:
-    labels = ["yes"] * positives + ["no"] * negatives
+def two_classes(positives: int, names: tuple[str, str]) -> str:
+    """20 rows, of which some are positive."""
+    labels = [names[row < positives] for row in range(20)]
     return "text\tlabel\n" + "".join(f"words {row}\t{label}\n" for row, label in enumerate(labels))
 
 
@@ -60,6 +61,8 @@ TEXT = {"kind": "text", "columns": {"text": "text", "label": "label"}, "labels":
         ("f1", 7, {}, 2 * 7 / (7 + 20), "yes"),
         ("f1", 7, {"positive": "no"}, 2 * 13 / (13 + 20), "no"),
         ("matthews", 13, {}, 0, None),
+        # One number for all ranks nothing.
+        ("spearman", 13, {"labels": None}, 0, None),
     ],
 )
 def test_the_best_single_answer(
@@ -70,19 +73,11 @@ def test_the_best_single_answer(
     score: float,
     answer: str | None,
 ) -> None:
-    task, corpus = tokenised(
-        "tsv", two_classes(positives, 20 - positives), **TEXT, metric=metric, **changes
-    )
+    rows = two_classes(positives, ("0", "1") if metric == "spearman" else ("no", "yes"))
+    task, corpus = tokenised("tsv", rows, **{**TEXT, "metric": metric, **changes})
     found = best_constant_answer(corpus, task, 0)
     assert found.score == pytest.approx(score)
     assert found.answer == answer
-
-
-def test_one_number_for_all_ranks_nothing(tokenised: Tokenised) -> None:
-    rows = "text\tlabel\n" + "".join(f"words\t{row / 3}\n" for row in range(9))
-    columns = {"text": "text", "label": "label"}
-    task, corpus = tokenised("tsv", rows, kind="text", columns=columns, metric="spearman")
-    assert best_constant_answer(corpus, task, 0).score == 0
 
 
 SENTENCES = (
@@ -93,11 +88,9 @@ SENTENCES = (
 
 @pytest.mark.parametrize(("metric", "expected"), [("entity_f1", None), ("accuracy", 5 / 10)])
 def test_one_tag_for_every_word(tokenised: Tokenised, metric: str, expected: float | None) -> None:
-    columns = {"words": "words", "label": "label"}
     rows = SENTENCES.replace("\t", " ")
-    task, corpus = tokenised(
-        "conll", rows, kind="words", columns={**columns, "words": "0", "label": "1"}, metric=metric
-    )
+    columns = {"words": "0", "label": "1"}
+    task, corpus = tokenised("conll", rows, kind="words", columns=columns, metric=metric)
     found = best_constant_answer(corpus, task, 0)
     labels, lengths = labels_of(corpus.split("validation"))
     assert lengths.tolist() == [3, 2, 5]
@@ -125,12 +118,7 @@ def test_masked_words_get_the_training_splits_shares(tokenised: Tokenised) -> No
     vocabulary = 30_522
     found = best_constant_answer(corpus, task, vocabulary)
     labels, _ = labels_of(corpus.split("validation"))
-    counts = {
-        word: 1 + int((labels_of(corpus.split("train"))[0] == word).sum())
-        for word in set(labels.tolist())
-    }
-    total = sum(counts.values()) + vocabulary - len(counts)
-    assert found.score == pytest.approx(
-        np.mean([np.log(counts[word] / total) for word in labels.tolist()])
-    )
+    seen, _ = labels_of(corpus.split("train"))
+    shares = [(1 + (seen == word).sum()) / (len(seen) + vocabulary) for word in labels.tolist()]
+    assert found.score == pytest.approx(np.mean(np.log(shares)))
     assert -np.log(vocabulary) < found.score < 0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flows.drops import verdict_on
-from papa.reporting.verdicts import not_beaten
+from papa.reporting.summary import not_beaten
 from papa.scores.examples import Answers, example_counts, score_of
 from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
 from papa.spec import Metric

@@ -27,13 +27,10 @@ def angles(*degrees: float) -> np.ndarray:
 def test_four_sentences_by_hand() -> None:
     found = embedding_fidelity(3 * angles(0, 10, 40, 60), angles(0, 10, 40, 60 + 90))
     assert found["cosine"].mean == pytest.approx(3 / 4)
-    assert (
-        found["nearest_1"].mean == 3 / 4
-    )  # The third one's is the fourth before and the second after.
-    # Distances before: 10, 40, 60, 30, 50, 20; after: 10, 40, 150, 30, 140, 110.
-    assert found["similarities"].mean == pytest.approx(
-        spearmanr([10, 40, 60, 30, 50, 20], [1, 4, 15, 3, 14, 11])[0]
-    )
+    # The third one's is the fourth before and the second after.
+    assert found["nearest_1"].mean == 3 / 4
+    before, after = [10, 40, 60, 30, 50, 20], [10, 40, 150, 30, 140, 110]
+    assert found["similarities"].mean == pytest.approx(spearmanr(before, after)[0])
     assert "nearest_10" not in found
 
 
@@ -57,32 +54,23 @@ def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
         embedding_fidelity(*(np.delete(one, row, axis=0) for one in (before, after)))
         for row in range(24)
     ]
-    for name, interval in found.items():
-        value = interval.mean
-        expected = over_examples(
-            value, value - np.array([without[name].mean for without in others])
-        )
-        assert interval.low == pytest.approx(expected.low), name
-        assert interval.high == pytest.approx(expected.high), name
+    for name, kept in found.items():
+        without = np.array([other[name].mean for other in others])
+        expected = over_examples(kept.mean, kept.mean - without)
+        assert (kept.low, kept.high) == pytest.approx((expected.low, expected.high)), name
 
 
 def test_an_interval_over_sentences_holds_the_truth_and_one_over_pairs_does_not() -> None:
     rows, noise, studies = 40, 0.5, 100
-    truth = {
-        name: np.mean(
-            [
-                embedding_fidelity(*drawn(1000 + seed, rows, noise))[name].mean
-                for seed in range(studies)
-            ]
-        )
-        for name in ("similarities", "nearest_1", "nearest_10")
-    }
-    found = [embedding_fidelity(*drawn(seed, rows, noise)) for seed in range(studies)]
+    others, found = (
+        [embedding_fidelity(*drawn(first + seed, rows, noise)) for seed in range(studies)]
+        for first in (1000, 0)
+    )
+    names = ("similarities", "nearest_1", "nearest_10")
+    truth = {name: np.mean([measures[name].mean for measures in others]) for name in names}
     for name, value in truth.items():
-        assert (
-            np.mean([measures[name].low <= value <= measures[name].high for measures in found])
-            >= 0.9
-        ), name
+        held = [measures[name].low <= value <= measures[name].high for measures in found]
+        assert np.mean(held) >= 0.9, name
     over_pairs = 1.96 / math.sqrt(rows * (rows - 1) / 2)
     apart = [abs(measures["similarities"].mean - truth["similarities"]) for measures in found]
     assert np.mean([one <= over_pairs * (1 - truth["similarities"] ** 2) for one in apart]) < 0.7

@@ -53,23 +53,13 @@ _PAGE_FONT = 'system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu S
 def config(colours: Colours, font: str = _PAGE_FONT) -> dict[str, Any]:
     """Vega-Lite's configuration."""
     ink, quiet, line = colours["ink"], colours["quiet"], colours["line"]
-    text = {
-        "labelColor": quiet,
-        "titleColor": quiet,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-    }
+    size = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    text = {"labelColor": quiet, "titleColor": quiet, **size}
+    lines = {"gridColor": line, "domainColor": line, "tickColor": line}
     return {
         "font": font,
         "background": colours["background"],
-        "axis": {
-            **text,
-            "gridColor": line,
-            "domainColor": line,
-            "tickColor": line,
-            "titlePadding": 8,
-        },
+        "axis": {**text, **lines, "titlePadding": 8},
         "axisY": {"domain": False, "ticks": False, "tickCount": 5},
         "legend": {
             **text,
@@ -101,13 +91,8 @@ _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure; a notebook shows it by itself, without network.
-
-    Attributes:
-        name: its identifier and the name of its files.
-        title: what it shows.
-        data: what it draws, as its CSV has it.
-        specification: in Vega-Lite, without colours and type.
+    """One figure, whose name is that of its files: the data as its CSV has them, and Vega-Lite's
+    specification without colours and type. A notebook shows it by itself, without network.
     """
 
     name: str
@@ -117,7 +102,6 @@ class Chart:
 
     @property
     def csv(self) -> str:
-        """The data as an address that a link downloads."""
         return csv_address(self.data)
 
     def svg(self) -> str:
@@ -199,6 +183,11 @@ def told(field: str, title: str = "", format: str = "") -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
 
 
+def told_all(fields: Mapping[str, str], format: str) -> list[dict[str, str]]:
+    """Lines of numbers, by their fields and titles."""
+    return [told(field, title, format) for field, title in fields.items()]
+
+
 def verdict_rows(
     description: str,
     rows: pandas.DataFrame,
@@ -212,10 +201,10 @@ def verdict_rows(
     their three columns, and a shape for the verdict.
     """
     names, (column, low, high) = list(dict.fromkeys(rows["name"])), difference
-    verdict: dict[str, Any] = {"field": "verdict", "type": "nominal"}
-    verdict["scale"] = {"domain": list(verdicts)}
-    verdict["legend"] = {"title": legend, "orient": "bottom"}
-    shape = {**verdict, "scale": {**verdict["scale"], "range": list(verdicts.values())}}
+    domain = {"domain": list(verdicts)}
+    below = {"title": legend, "orient": "bottom"}
+    verdict = {"field": "verdict", "type": "nominal", "scale": domain, "legend": below}
+    shape = {**verdict, "scale": {**domain, "range": list(verdicts.values())}}
     x = {"type": "quantitative", **x}
     interval = {"x": {"field": low, **x}, "x2": {"field": high}, "color": verdict}
     point = {"x": {"field": column, **x}, "color": verdict, "shape": shape, "tooltip": tooltip}

@@ -9,13 +9,22 @@ from dataclasses import dataclass
 import numpy
 import pandas
 
-from papa.reporting.figures.chart import SCHEMA, Chart, layer, on_page, records, told, verdict_rows
-from papa.reporting.summary import LINE
+from papa.reporting.figures.chart import (
+    SCHEMA,
+    Chart,
+    layer,
+    on_page,
+    records,
+    told,
+    told_all,
+    verdict_rows,
+)
+from papa.reporting.summary import LINE, main_lines
 from papa.reporting.wording import (
-    axis_label,
     condition,
     fraction_headings,
     joined,
+    names_of,
     percent_label,
     varying,
 )
@@ -27,12 +36,9 @@ class Drops:
     all share.
 
     Attributes:
-        points: columns ``encoder, original, relative_drop``, one row per encoder; empty where no
-            task is left. ``drop_of_means`` is the other reading of an average drop: that of the
-            mean score over tasks.
-        fraction: the lowest input-dependent fraction.
+        points: columns ``encoder, original, relative_drop``, one row per encoder, and the other
+            reading of an average drop, that of the mean score: ``drop_of_means``.
         line: constants and order, where the study has several; else empty.
-        tasks: the tasks of the means.
         left_out: the other tasks and why.
     """
 
@@ -51,15 +57,11 @@ class Drops:
         return float(numpy.corrcoef(original, drop)[0, 1])
 
     @property
-    def condition(self) -> str:
-        """The fraction of the drop, in words."""
-        return condition(self.fraction)
-
-    @property
     def caption(self) -> str:
         """What the figure shows and what the means leave out."""
         over = f"means over {joined(self.tasks)}" if len(self.tasks) > 1 else f"on {self.tasks[0]}"
-        drop = f"relative drop {self.condition}" + (f" ({self.line})" if self.line else "")
+        line = f" ({self.line})" if self.line else ""
+        drop = f"relative drop {condition(self.fraction)}{line}"
         left_out = [f"{task} ({reason})" for task, reason in self.left_out.items()]
         rest = f" Left out: {joined(left_out)}." if left_out else ""
         return f"Each encoder's original score against its {drop}, {over}.{rest}{self._readings}"
@@ -88,28 +90,16 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     ``beats_baseline``), or where a share of the score means nothing.
     """
     lowest = float(summary["fraction"].min())
-    first = summary.iloc[0]
-    line = summary[
-        (summary["constants"] == first["constants"]) & (summary["order"] == first["order"])
-    ]
-    originals = line.loc[line["fraction"] == 1.0, [*LINE, "mean", "beats_baseline"]].rename(
-        columns={"mean": "original"}
-    )
-    dropped = line.loc[
-        (line["fraction"] == lowest) & (lowest < 1), [*LINE, "mean", "relative_drop"]
-    ]
-    pairs = originals.merge(dropped, on=LINE)
+    first, line = summary.iloc[0], main_lines(summary)
+    pairs = line[(line["fraction"] == lowest) & (lowest < 1) & line["original"].notna()]
     reasons = {task: _reason(here) for task, here in pairs.groupby("task", sort=False)}
     left_out = {str(task): reason for task, reason in reasons.items() if reason}
     kept = pairs[~pairs["task"].isin(list(left_out))]
-    points = (
-        kept.groupby("encoder", sort=False)[["original", "mean", "relative_drop"]]
-        .mean()
-        .reset_index()
-    )
+    columns = ["original", "mean", "relative_drop"]
+    points = kept.groupby("encoder", sort=False)[columns].mean().reset_index()
     points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
     axes = varying(summary, ("constants", "order") if lowest > 0 else ("constants",))
-    drawn = ", ".join(axis_label(axis, first[axis]) for axis in axes)
+    drawn = ", ".join(names_of(first, axes))
     return Drops(points, lowest, drawn, tuple(kept["task"].unique()), left_out)
 
 
@@ -117,8 +107,8 @@ def _reason(pairs: pandas.DataFrame) -> str | None:
     """Why a task is left out of the means; None where it is not."""
     if (pairs["original"] <= 0).any() or pairs["relative_drop"].isna().any():
         return "a drop in percent needs positive scores"
-    beaten = pairs.loc[pairs["beats_baseline"].eq(False), "encoder"]
-    if len(beaten) == 0:
+    beaten = pairs.loc[~pairs["beats_baseline"].astype(bool), "encoder"]
+    if beaten.empty:
         return None
     return f"{joined(beaten)} {'do' if len(beaten) > 1 else 'does'} not beat the baseline"
 
@@ -152,7 +142,7 @@ def encoders_chart(drops: Drops) -> Chart:
     x = {
         "field": "relative_drop",
         "type": "quantitative",
-        "title": f"{'mean ' if several else ''}relative drop {drops.condition}",
+        "title": f"{'mean ' if several else ''}relative drop {condition(drops.fraction)}",
         "axis": {"format": "~%", "tickCount": 6},
         "scale": {"zero": False, "padding": 40},
     }
@@ -170,15 +160,9 @@ def encoders_chart(drops: Drops) -> Chart:
         told("original", format=".4f"),
         told("relative_drop", "relative drop", ".2%"),
     ]
+    name = {"text": {"field": "encoder"}}
     names = [
-        layer(
-            "text",
-            {"text": {"field": "encoder"}},
-            f"datum.side === '{side}'",
-            align=side,
-            dx=offset,
-            style="row-label",
-        )
+        layer("text", name, f"datum.side === '{side}'", align=side, dx=offset, style="row-label")
         for side, offset in (("left", 9), ("right", -9))
     ]
     point = {"color": encoder, "shape": encoder, "tooltip": tooltip}
@@ -196,17 +180,15 @@ def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
     """The relative drop of every encoder on every task, with the interval of differences paired by
     seed and example, at fractions below 1, which the input ``fractions`` chooses.
     """
-    headings, verdicts = (
-        fraction_headings(lines),
-        {True: "beats its baselines", False: "inconclusive"},
-    )
+    headings = fraction_headings(lines)
+    verdicts = {True: "beats its baselines", False: "inconclusive"}
     rows = lines[lines["relative_drop"].notna()].assign(
         heads=lambda cells: cells["fraction"].map(headings),
         name=lambda cells: cells["task"] + " · " + cells["encoder"],
         verdict=lambda cells: cells["beats_baseline"].map(verdicts),
     )
-    ends = (("relative_drop", "drop"), ("drop_low", "from"), ("drop_high", "to"))
-    columns = [field for field, _ in ends]
+    ends = {"relative_drop": "drop", "drop_low": "from", "drop_high": "to"}
+    columns = list(ends)
     chosen = {"name": fractions, "value": list(headings.values())[-1]}
     specification = {
         **verdict_rows(
@@ -219,7 +201,7 @@ def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
             [
                 told("name", "task · encoder"),
                 told("heads", "input-dependent"),
-                *(told(field, text, ".2%") for field, text in ends),
+                *told_all(ends, ".2%"),
             ],
         ),
         "params": [{**chosen, "bind": {"element": f"#{fractions}"}}],

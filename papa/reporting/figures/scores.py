@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas
 
-from papa.reporting.figures.chart import SCHEMA, Chart, layer, on_page, records, told
-from papa.reporting.summary import LINE
-from papa.reporting.verdicts import INCONCLUSIVE, MARK, WORDS, one_answer_label
+from papa.reporting.figures.chart import SCHEMA, Chart, layer, on_page, records, told, told_all
+from papa.reporting.summary import LINE, WORDS
+from papa.reporting.tables import INCONCLUSIVE, MARK, one_answer_label
 from papa.reporting.wording import (
-    axis_label,
     fixed_caption,
     fraction_headings,
     metric_label,
+    names_of,
     present,
     varying,
 )
@@ -41,22 +41,23 @@ def scores_figure(summary: pandas.DataFrame) -> Chart:
     """
     tasks = list(summary["task"].unique())
     lines = _Lines(summary, varying(summary, _LINE_AXES))
-    width = 380 if len(tasks) == 1 else 300
-    note = {"subtitle": f"{MARK} {INCONCLUSIVE}"} if not summary["beats_baseline"].all() else {}
-    size = {"width": width, "height": 280}
+    size = {"width": 380 if len(tasks) == 1 else 300, "height": 280}
     panels = [
         {"title": {"text": task, "anchor": "start"}, **size, "layer": lines.panel(task)}
         for task in tasks
     ]
     in_a_row = min(len(tasks), _PANELS_PER_ROW)
+    heading = {"text": fixed_caption(summary), "style": "caption", "anchor": "start"}
+    if not summary["beats_baseline"].all():
+        heading["subtitle"] = f"{MARK} {INCONCLUSIVE}"
     specification = {
         "$schema": SCHEMA,
-        "title": {"text": fixed_caption(summary), "style": "caption", "anchor": "start", **note},
+        "title": heading,
         "params": [{"name": SPACING, "value": "even"}, *lines.params()],
         "concat": panels,
         "columns": in_a_row,
         "spacing": 30,
-        "config": {"legend": {"columns": lines.legend_columns(in_a_row * width)}},
+        "config": {"legend": {"columns": lines.legend_columns(in_a_row * size["width"])}},
     }
     title = (
         "Score against the share of heads that stay input-dependent, with 95 % intervals and "
@@ -112,29 +113,18 @@ class _Lines:
 
     def _even(self) -> dict[float, float]:
         fractions = sorted(self.summary["fraction"].unique(), reverse=True)
-        return {
-            fraction: position / max(len(fractions) - 1, 1)
-            for position, fraction in enumerate(fractions)
-        }
+        steps = max(len(fractions) - 1, 1)
+        return {fraction: position / steps for position, fraction in enumerate(fractions)}
 
     def _label(self, rows: pandas.DataFrame, axes: Sequence[str]) -> pandas.Series:
-        named = [
-            ", ".join(axis_label(axis, row[axis]) for axis in axes)
-            for row in rows.to_dict("records")
-        ]
+        named = [", ".join(names_of(row, axes)) for row in rows.to_dict("records")]
         return pandas.Series(named, rows.index, dtype=object)
 
     def _scale(self, axes: Sequence[str], **scale: Any) -> dict[str, Any]:
         known = list(self._label(self.summary, axes).unique())
         legend = {"title": None, "orient": "bottom", "labelLimit": 600} if len(known) > 1 else None
-        title = ", ".join(axes) or None
-        return {
-            "type": "nominal",
-            "sort": None,
-            "title": title,
-            "scale": {"domain": known, **scale},
-            "legend": legend,
-        }
+        shown = {"sort": None, "title": ", ".join(axes) or None, "legend": legend}
+        return {"type": "nominal", "scale": {"domain": known, **scale}, **shown}
 
     def legend_columns(self, width: int) -> int:
         """How many entries of its legends fit side by side."""
@@ -164,13 +154,8 @@ class _Lines:
         dash = {"field": "dash", **self._scale(self.axes[1:], range=_DASHES)}
         if dash["legend"]:
             dash["legend"] = {**dash["legend"], "symbolType": "stroke", "symbolSize": 600}
-        tooltip = [
-            told("line", "line"),
-            told("heads", "input-dependent"),
-            told("mean", "score", ".4f"),
-            told("low", "from", ".4f"),
-            told("high", "to", ".4f"),
-        ]
+        ends = told_all({"mean": "score", "low": "from", "high": "to"}, ".4f")
+        tooltip = [told("line", "line"), told("heads", "input-dependent"), *ends]
         mean = {"y": {"field": "mean", **score}}
         interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}}
         point = {**mean, "shape": colour, "tooltip": tooltip}
@@ -201,9 +186,7 @@ class _Lines:
         line = self._label(rows, self.axes)
         names = list(line.unique())
         step = min(_GAP, _WHOLE_GAP / max(len(self._even()) - 1, 1) / max(len(names) - 1, 1))
-        shift = line.map(
-            {name: step * (position - (len(names) - 1) / 2) for position, name in enumerate(names)}
-        )
+        shift = step * (line.map(names.index) - (len(names) - 1) / 2)
         last = ~rows["beats_baseline"].astype(bool) & (rows["fraction"] < 1)
         last &= rows["fraction"] == rows.groupby(present(rows))["fraction"].transform("min")
         drawn = rows.assign(

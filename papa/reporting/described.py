@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import isnan, sqrt
 from typing import Any
 
@@ -14,6 +13,7 @@ from papa.descriptions.means import HALF
 from papa.descriptions.relations import picked
 from papa.descriptions.seen import TEXTS
 from papa.descriptions.similarity import heads_by_cluster
+from papa.reporting.wording import WrittenTable
 from papa.spec.orders import order_named
 
 SHOWN = 15
@@ -23,24 +23,7 @@ ALIKE = 10
 _Z = 1.96
 
 
-@dataclass(frozen=True)
-class Told:
-    """A table of one description.
-
-    Attributes:
-        heading: what it shows, and of which encoder and task, where there are several.
-        note: how to read it.
-        headings: one per column.
-        rows: as many texts in each row.
-    """
-
-    heading: str
-    note: str
-    headings: list[str]
-    rows: list[list[str]]
-
-
-def told(frames: Mapping[str, pd.DataFrame]) -> Iterator[Told]:
+def described_tables(frames: Mapping[str, pd.DataFrame]) -> Iterator[WrittenTable]:
     """What the descriptions are of, and a table for each, encoder and task; those of a study have
     columns ``encoder`` and ``task``.
     """
@@ -57,18 +40,15 @@ def told(frames: Mapping[str, pd.DataFrame]) -> Iterator[Told]:
                 yield _clusters(prefix + name, own)
 
 
-def _of_texts(frames: Mapping[str, pd.DataFrame]) -> Told:
+def _of_texts(frames: Mapping[str, pd.DataFrame]) -> WrittenTable:
     rows = [
         [name, *_written(record)]
         for name, frame in frames.items()
         for record in frame.attrs.get(TEXTS, ())
     ]
-    return Told(
-        "What was looked at",
-        "Left out: sentences with more tokens than fit. Constant heads: in the replaced model.",
-        ["Description", "Corpus", "Texts", "Tokens", "Left out", "Constant heads"],
-        rows,
-    )
+    note = "Left out: sentences with more tokens than fit. Constant heads: in the replaced model."
+    headings = ["Description", "Corpus", "Texts", "Tokens", "Left out", "Constant heads"]
+    return WrittenTable("What was looked at", headings, rows, note)
 
 
 def _written(record: Mapping[str, Any]) -> list[str]:
@@ -96,7 +76,7 @@ def by_task(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"{encoder} · {task} · ", own
 
 
-def _by_layer(name: str, frame: pd.DataFrame) -> Told:
+def _by_layer(name: str, frame: pd.DataFrame) -> WrittenTable:
     if "other_layer" in frame:
         frame = frame[frame["layer"] == frame["other_layer"]]
     measured = frame.dropna(axis="columns", how="all")
@@ -110,11 +90,7 @@ def _by_layer(name: str, frame: pd.DataFrame) -> Told:
         return _with_half(own[measure], own.get(measure + HALF))
 
     rows = [
-        [
-            measure,
-            str(layer),
-            *(written(layer, attention, measure) for attention in attentions),
-        ]
+        [measure, str(layer), *(written(layer, of, measure) for of in attentions)]
         for measure in measures
         for layer in frame["layer"].unique()
     ]
@@ -124,13 +100,11 @@ def _by_layer(name: str, frame: pd.DataFrame) -> Told:
             ["largest", "most", *(written(most[of][0], of, "largest") for of in attentions)]
         )
     pairs = " Pairs of heads within a layer." if "other_layer" in frame else ""
-    return Told(
-        f"{name}: means by layer",
+    note = (
         f"The mean over heads, where a measure is of heads.{pairs} ±: the 95 % interval over "
-        "texts; that of a mean over heads is at most so wide.",
-        ["Measure", "Layer", *attentions],
-        rows,
+        "texts; that of a mean over heads is at most so wide."
     )
+    return WrittenTable(f"{name}: means by layer", ["Measure", "Layer", *attentions], rows, note)
 
 
 def _with_half(mean: float, half: float | None, digits: int = 3) -> str:
@@ -139,7 +113,7 @@ def _with_half(mean: float, half: float | None, digits: int = 3) -> str:
     return f"{mean:z.{digits}f}" + (f" ± {half:.{digits}f}" if known else "")
 
 
-def _pairs(name: str, frame: pd.DataFrame) -> Told:
+def _pairs(name: str, frame: pd.DataFrame) -> WrittenTable:
     """The pairs of heads whose own attention is most alike."""
     parts = dict(tuple(frame.groupby("attention", sort=False)))
     order = next(iter(parts.values()))["divergence"].argsort(kind="stable")[:ALIKE]
@@ -157,16 +131,14 @@ def _pairs(name: str, frame: pd.DataFrame) -> Told:
         [f"{layer}.{head} · {other}.{its}", *texts]
         for (layer, head, other, its), texts in zip(pairs, zip(*measured, strict=True), strict=True)
     ]
-    return Told(
-        f"{name}: the most alike heads",
+    note = (
         f"The {len(rows)} pairs with the least divergence of their own attention, as layer.head: "
-        "the divergence, and the cosine of the outputs.",
-        ["Pair", *parts],
-        rows,
+        "the divergence, and the cosine of the outputs."
     )
+    return WrittenTable(f"{name}: the most alike heads", ["Pair", *parts], rows, note)
 
 
-def _clusters(name: str, frame: pd.DataFrame) -> Told:
+def _clusters(name: str, frame: pd.DataFrame) -> WrittenTable:
     rows = []
     for of, own in distinct(frame, "divergence").groupby("attention", sort=False):
         heads = heads_by_cluster(own).groupby("cluster")["name"].agg(list)
@@ -176,16 +148,15 @@ def _clusters(name: str, frame: pd.DataFrame) -> Told:
             [str(of), str(cluster), str(count), f"{mean[cluster]:.3f}", " ".join(heads[cluster])]
             for cluster, count in largest[:ALIKE].items()
         ]
-    return Told(
-        f"{name}: clusters of heads",
+    note = (
         f"At most the {ALIKE} largest of two heads or more, with the mean divergence within. "
-        "Heads whose average linkage is within half the mean divergence of all pairs are together.",
-        ["Attention", "Cluster", "Heads", "Divergence", "Layer.head"],
-        rows,
+        "Heads whose average linkage is within half the mean divergence of all pairs are together."
     )
+    headings = ["Attention", "Cluster", "Heads", "Divergence", "Layer.head"]
+    return WrittenTable(f"{name}: clusters of heads", headings, rows, note)
 
 
-def _by_relation(name: str, frame: pd.DataFrame) -> Told:
+def _by_relation(name: str, frame: pd.DataFrame) -> WrittenTable:
     frame = distinct(frame, "correct")
     words = frame.groupby("relation")["words"].first().sort_values(ascending=False, kind="stable")
     attentions = list(frame["attention"].unique())
@@ -196,15 +167,14 @@ def _by_relation(name: str, frame: pd.DataFrame) -> Told:
         own = [by[relation, attention] for attention in attentions]
         baseline = interval(own[0]["baseline"].iloc[0], count)
         rows.append([relation, str(count), baseline, *(_best(heads, count) for heads in own)])
-    return Told(
-        f"{name}: the best head for each relation",
+    note = (
         "The share of words whose gold head is found, with its 95 % interval over words (Wilson). "
         "The best head, direction or position is picked in every other sentence and counted in "
         "the rest, and the reverse. Layer.head: that with the most words found. Where all heads "
-        "are constant, they are the same in the replaced model.",
-        ["Relation", "Words", "position alone", *attentions],
-        rows,
+        "are constant, they are the same in the replaced model."
     )
+    headings = ["Relation", "Words", "position alone", *attentions]
+    return WrittenTable(f"{name}: the best head for each relation", headings, rows, note)
 
 
 def _best(frame: pd.DataFrame, words: int) -> str:
