@@ -9,7 +9,6 @@ import pandas
 
 from papa.reporting.figures.chart import Chart, layer, on_page, records, told, told_all
 from papa.reporting.wording import (
-    HEADINGS,
     WrittenTable,
     mean_label,
     metric_label,
@@ -61,10 +60,15 @@ def amounts_table(found: pandas.DataFrame) -> WrittenTable:
     rows = []
     for _, line in found.groupby(_AXES, sort=False):
         for row in line.to_dict("records"):
-            unseen = percent_label(row["unseen_share"])
-            rows.append([*names_of(row, axes), f"{row['rows']:,.0f}", mean_label(row), unseen])
-    headings = [*(HEADINGS[axis] for axis in axes), "Rows", "Score", "Entries never seen"]
-    return WrittenTable("Averages over little text", headings, rows, _NOTE)
+            rows.append(
+                {
+                    **names_of(row, axes),
+                    "Rows": f"{row['rows']:,.0f}",
+                    "Score": mean_label(row),
+                    "Entries never seen": percent_label(row["unseen_share"]),
+                }
+            )
+    return WrittenTable.of("Averages over little text", rows, _NOTE)
 
 
 def amount_charts(found: pandas.DataFrame) -> tuple[Chart, ...]:

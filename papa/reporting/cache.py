@@ -51,7 +51,7 @@ class CachedCell:
     groups: int
     tokens: int
 
-    def row(self) -> list[str]:
+    def row(self) -> dict[str, str]:
         kind, own = self.constants.kind, self.constants.parameters
         # Those of the first layer have no layer before to reuse.
         heads = [[one for one in each if one[0] or kind != REUSED] for each in self.heads]
@@ -59,16 +59,19 @@ class CachedCell:
         cell, tokens = self.cell, self.tokens
         values = min(_VALUES.get(kind, lambda _: tokens)(own), tokens)
         keys = min(_KEYS.get(kind, lambda _: 0)(own), tokens)
-        shares = [(1 - needed / tokens) / self.groups for needed in (keys, values)]
-        return [
-            cell.encoder,
-            cell.task,
-            cell.constants,
-            order_label(cell.order),
-            fraction_label(cell.fraction),
-            f"{_span(list(map(str, whole)))} of {self.groups}",
-            *(_span([percent_label(count * share) for count in whole]) for share in shares),
-        ]
+        saved = (
+            _span([percent_label(count * (1 - needed / tokens) / self.groups) for count in whole])
+            for needed in (keys, values)
+        )
+        return {
+            "Encoder": cell.encoder,
+            "Task": cell.task,
+            "Constants": cell.constants,
+            "Order": order_label(cell.order),
+            "Input-dependent": fraction_label(cell.fraction),
+            "Groups": f"{_span(list(map(str, whole)))} of {self.groups}",
+            **dict(zip(("Keys saved", "Values saved"), saved, strict=True)),
+        }
 
 
 def whole_groups(heads: Sequence[Head], sharing: int) -> int:
@@ -79,9 +82,7 @@ def whole_groups(heads: Sequence[Head], sharing: int) -> int:
 
 def cache_table(cells: Sequence[CachedCell]) -> WrittenTable:
     """A row for each cell."""
-    names = ["Encoder", "Task", "Constants", "Order", "Input-dependent"]
-    headings = [*names, "Groups", "Keys saved", "Values saved"]
-    return WrittenTable("Keys and values", headings, [cell.row() for cell in cells], _NOTE)
+    return WrittenTable.of("Keys and values", [cell.row() for cell in cells], _NOTE)
 
 
 def _span(sorted_texts: Sequence[str]) -> str:

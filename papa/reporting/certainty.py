@@ -42,60 +42,62 @@ def trained_on(task: TaskSpec) -> str:
 def agreement_table(
     lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
 ) -> WrittenTable:
-    """How alike the orders of the seeds are, for each encoder and task."""
-    compared = _compared(lambdas, fractions)
-    headings = ["Encoder", "Task", "Seeds", "λ told from .5", "Kendall's τ"]
-    headings += _at("Shared", compared)
+    """How alike the orders of the seeds are, for each encoder and task; of one seed nothing is
+    known.
+    """
     rows = []
     for (encoder, task), trained in lambdas.items():
         found = trained.agreement(fractions)
-        row = [encoder, task, str(len(trained.by_seed))]
-        if found is None:
-            rows.append([*row, *[NOTHING] * (2 + len(compared))])
-            continue
-        shared = [found.shared.get(fraction) for fraction in compared]
-        likeness = [
-            f"{chance_label(each.share, each.by_chance)}{'' if each.told else ' ?'}"
-            if each
-            else NOTHING
-            for each in shared
-        ]
-        told = f"{trained.told.sum()} of {trained.told.size}"
-        tau = f"{found.kendall_tau:.2f}{'' if found.told else ' ?'}"
-        rows.append([*row, told, tau, *likeness])
-    return WrittenTable("Head order by λ, between seeds", headings, rows, _BETWEEN_SEEDS)
+        told, tau, alike = NOTHING, NOTHING, {}
+        if found:
+            told = f"{trained.told.sum()} of {trained.told.size}"
+            tau = f"{found.kendall_tau:.2f}{'' if found.told else ' ?'}"
+            alike = {
+                at: f"{chance_label(each.share, each.by_chance)}{'' if each.told else ' ?'}"
+                for at, each in found.shared.items()
+            }
+        rows.append(
+            {
+                "Encoder": encoder,
+                "Task": task,
+                "Seeds": str(len(trained.by_seed)),
+                "λ told from .5": told,
+                "Kendall's τ": tau,
+                **_at("Shared", lambdas, fractions, alike),
+            }
+        )
+    return WrittenTable.of("Head order by λ, between seeds", rows, _BETWEEN_SEEDS)
 
 
 def stability_table(
     lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
 ) -> WrittenTable:
     """How long λ was trained for each encoder, task and seed, and what the end still changed."""
-    compared = _compared(lambdas, fractions)
-    headings = ["Encoder", "Task", "Seed", "Epochs", "Kendall's τ", *_at("Kept", compared)]
     rows = []
     for (encoder, task), trained in lambdas.items():
         counts = partial_counts(fractions, trained.mean.size)
         for seed, epochs in trained.by_epoch.items():
             found = stability(epochs, fractions)
-            kept = [
-                chance_label(found.kept[fraction], counts[fraction] / trained.mean.size)
-                if fraction in found.kept
-                else NOTHING
-                for fraction in compared
-            ]
+            kept = {
+                at: chance_label(share, counts[at] / trained.mean.size)
+                for at, share in found.kept.items()
+            }
             tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
-            rows.append([encoder, task, str(seed), str(found.epochs), tau, *kept])
-    heading = "Head order by λ, between the last two epochs"
-    return WrittenTable(heading, headings, rows, _LAST_EPOCH)
+            named = {"Encoder": encoder, "Task": task, "Seed": str(seed)}
+            named |= {"Epochs": str(found.epochs), "Kendall's τ": tau}
+            rows.append({**named, **_at("Kept", lambdas, fractions, kept)})
+    return WrittenTable.of("Head order by λ, between the last two epochs", rows, _LAST_EPOCH)
 
 
-def _compared(
-    lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
-) -> list[float]:
-    """The fractions at which some head of some encoder is constant and another is not."""
+def _at(
+    what: str,
+    lambdas: Mapping[tuple[str, str], TrainedLambda],
+    fractions: Sequence[float],
+    cells: Mapping[float, str],
+) -> dict[str, str]:
+    """The cells at the fractions at which some head of some encoder is constant and another is
+    not, by their headings.
+    """
     counts = [partial_counts(fractions, trained.mean.size) for trained in lambdas.values()]
-    return [fraction for fraction in fractions if any(fraction in partial for partial in counts)]
-
-
-def _at(what: str, fractions: Sequence[float]) -> list[str]:
-    return [f"{what} at {fraction_label(fraction)}" for fraction in fractions]
+    shown = [fraction for fraction in fractions if any(fraction in partial for partial in counts)]
+    return {f"{what} at {fraction_label(at)}": cells.get(at, NOTHING) for at in shown}

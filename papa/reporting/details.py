@@ -17,6 +17,7 @@ from papa.reporting.wording import (
     fraction_label,
     joined,
     metric_label,
+    names_of,
     order_label,
     orders_matter,
 )
@@ -52,21 +53,20 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
 
 def task_table(study: StudySpec) -> WrittenTable:
     """Each task's source, layout and probe."""
-    headings = ["Task", "Source", "Rows", "Slots", "Metric", "Learning rate", "Batch", "Epochs"]
     rows = [
-        [
-            f"{task.name}, probed by {task.own_probe}" if task.own_probe else task.name,
-            _source(task),
-            f"{task.train_rows or 'all'} / {task.validation_rows or 'all'}",
-            str(task.slots),
-            metric_label({"metric": task.metric, "positive": _positive(task)}),
-            f"{task.probe.learning_rate:g}",
-            str(task.probe.batch_size),
-            str(task.probe.epochs),
-        ]
+        {
+            "Task": f"{task.name}, probed by {task.own_probe}" if task.own_probe else task.name,
+            "Source": _source(task),
+            "Rows": f"{task.train_rows or 'all'} / {task.validation_rows or 'all'}",
+            "Slots": str(task.slots),
+            "Metric": metric_label({"metric": task.metric, "positive": _positive(task)}),
+            "Learning rate": f"{task.probe.learning_rate:g}",
+            "Batch": str(task.probe.batch_size),
+            "Epochs": str(task.probe.epochs),
+        }
         for task in study.tasks
     ]
-    return WrittenTable("Tasks", headings, rows)
+    return WrittenTable.of("Tasks", rows)
 
 
 def _positive(task: TaskSpec) -> str:
@@ -89,23 +89,23 @@ def _source(task: TaskSpec) -> str:
 
 def unseen_table(results: pandas.DataFrame) -> WrittenTable:
     """The share of entries that validation rows read and the average never saw."""
-    replaced = results.dropna(subset="unseen_share").groupby(
-        ["encoder", "task", "constants"], sort=False
-    )
-    shares = replaced["unseen_share"].first().items()
-    rows = [[*key, f"{100 * share:.3f} %"] for key, share in shares]
-    headings = ["Encoder", "Task", "Constants", "Entries never seen"]
-    return WrittenTable("Unseen share", headings, rows)
+    axes = ["encoder", "task", "constants"]
+    replaced = results.dropna(subset="unseen_share").drop_duplicates(axes)
+    rows = [
+        {**names_of(row, axes), "Entries never seen": f"{100 * row['unseen_share']:.3f} %"}
+        for row in replaced.to_dict("records")
+    ]
+    return WrittenTable.of("Unseen share", rows)
 
 
 def corpus_table(corpora: Mapping[str, Mapping[str, Any]]) -> WrittenTable:
     """Rows and tokens of each corpus and what its layout cut off, training / validation."""
     rows = []
     for name, metadata in corpora.items():
-        splits = [metadata.get(key, {}).values() for key in _COUNTS]
-        counts = [" / ".join(f"{count:,}" for count in split) or NOTHING for split in splits]
-        rows.append([name, *counts])
-    return WrittenTable("Text", ["Corpus", *_COUNTS.values()], rows)
+        splits = {what: metadata.get(key, {}).values() for key, what in _COUNTS.items()}
+        counts = {what: " / ".join(f"{one:,}" for one in own) for what, own in splits.items()}
+        rows.append({"Corpus": name, **{what: own or NOTHING for what, own in counts.items()}})
+    return WrittenTable.of("Text", rows)
 
 
 def corpus_warnings(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas
@@ -10,7 +10,6 @@ import pandas
 from papa.reporting.figures.chart import Chart, told, told_all, verdict_rows
 from papa.reporting.orders import BETTER, GROUP, NOT_TOLD, WORSE, FoundOrder, OrdersCompared
 from papa.reporting.wording import (
-    HEADINGS,
     NOTHING,
     WrittenTable,
     chance_label,
@@ -71,58 +70,42 @@ def order_table(compared: OrdersCompared) -> WrittenTable:
         for key in sorted(own, key=lambda key: -compared.scores[key].mean):
             score, row = compared.scores[key], against.get(key)
             found = compared.found.get((key[0], key[1]), {}).get(key[3], FoundOrder({}))
+            less = _difference(row, row["verdict"] != NOT_TOLD) if row else NOTHING
+            seconds, evaluations = found.seconds, found.evaluations
             rows.append(
-                [
-                    *names_of(dict(zip(GROUP, group, strict=True)), axes),
-                    order_label(key[3]),
-                    score_label(score.mean, score.low, score.high),
-                    _difference(row, row["verdict"] != NOT_TOLD) if row else NOTHING,
-                    str(better[key]),
-                    str(worse[key]),
-                    NOTHING if found.seconds is None else f"{found.seconds:,.1f}",
-                    NOTHING if found.evaluations is None else f"{found.evaluations:,}",
-                ]
+                {
+                    **names_of(dict(zip(GROUP, group, strict=True)), axes),
+                    "Head order": order_label(key[3]),
+                    "Mean score": score_label(score.mean, score.low, score.high),
+                    f"Less {order_label(compared.first)}": less,
+                    "Better than": str(better[key]),
+                    "Worse than": str(worse[key]),
+                    "Seconds": NOTHING if seconds is None else f"{seconds:,.1f}",
+                    "Evaluations": NOTHING if evaluations is None else f"{evaluations:,}",
+                }
             )
-    headings = ["Head order", "Mean score", f"Less {order_label(compared.first)}"]
-    costs = ["Better than", "Worse than", "Seconds", "Evaluations"]
-    names = [HEADINGS[axis] for axis in axes]
-    return WrittenTable("Head orders", [*names, *headings, *costs], rows, _COST_NOTE)
+    return WrittenTable.of("Head orders", rows, _COST_NOTE)
 
 
 def pair_table(compared: OrdersCompared) -> WrittenTable:
     """A row for every two orders of each encoder, task and kind of constants."""
     axes, fractions = varying(compared.pairs, GROUP), _fractions(compared)
-    return WrittenTable(
-        "Head orders, two at a time",
-        [
-            *(HEADINGS[axis] for axis in axes),
-            "Head order",
-            "Other",
-            "Difference",
-            "Kendall's τ",
-            *(f"Both keep at {fraction_label(fraction)}" for fraction in fractions),
-        ],
-        list(_pairs(compared, axes, fractions)),
-        _LIKENESS_NOTE,
-    )
-
-
-def _pairs(
-    compared: OrdersCompared, axes: list[str], fractions: list[float]
-) -> Iterator[list[str]]:
-    for _, rows in compared.pairs.groupby([*GROUP, "order", "other"], sort=False):
-        mean, *others = rows.to_dict("records")
+    rows = []
+    for _, own in compared.pairs.groupby([*GROUP, "order", "other"], sort=False):
+        mean, *others = own.to_dict("records")
         kept = {row["fraction"]: row for row in others}
-        yield [
-            *names_of(mean, axes),
-            order_label(mean["order"]),
-            order_label(mean["other"]),
-            _difference(mean, mean["beyond_chance"]),
-            NOTHING
-            if pandas.isna(mean["kendall_tau"])
-            else f"{round(mean['kendall_tau'], 2) + 0.0:.2f}",
-            *(_kept(kept.get(fraction)) for fraction in fractions),
-        ]
+        tau = mean["kendall_tau"]
+        rows.append(
+            {
+                **names_of(mean, axes),
+                "Head order": order_label(mean["order"]),
+                "Other": order_label(mean["other"]),
+                "Difference": _difference(mean, mean["beyond_chance"]),
+                "Kendall's τ": NOTHING if pandas.isna(tau) else f"{round(tau, 2) + 0.0:.2f}",
+                **{f"Both keep at {fraction_label(at)}": _kept(kept.get(at)) for at in fractions},
+            }
+        )
+    return WrittenTable.of("Head orders, two at a time", rows, _LIKENESS_NOTE)
 
 
 def _fractions(compared: OrdersCompared) -> list[float]:

@@ -14,12 +14,11 @@ from papa.errors import DataError
 from papa.reporting.columns import renamed
 from papa.reporting.summary import LINE, distinct_results
 from papa.reporting.wording import (
-    HEADINGS,
     NOTHING,
     WrittenTable,
-    axis_label,
     fraction_label,
     mean_label,
+    names_of,
     percent_label,
     score_label,
     varying,
@@ -94,47 +93,32 @@ def beside_paper(summary: pandas.DataFrame, reference: pandas.DataFrame) -> pand
 
 
 def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> WrittenTable:
-    """The study's numbers beside the paper's, where it gives one.
-
-    A result that cells share has one row, as ``comparison_note`` counts it.
+    """The study's numbers beside the paper's, where it gives one; cells that share a result have
+    one row.
     """
     axes = varying(summary)
-    known = beside_paper(summary, reference).dropna(subset="paper_score")
+    compared = distinct_results(beside_paper(summary, reference))
     rows = []
-    for row in distinct_results(known).to_dict("records"):
+    for row in compared.dropna(subset="paper_score").to_dict("records"):
         result = Cell.of(row).result()
-        names = {**row, "constants": result.constants, "order": result.order}
+        shared = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
         rows.append(
-            [
-                *(axis_label(axis, names[axis]) if names[axis] else NOTHING for axis in axes),
-                fraction_label(row["fraction"]),
-                mean_label(row),
-                score_label(row["paper_score"]),
-                _signed(row["score_difference"], ".3f"),
-                percent_label(row["relative_drop"]),
-                percent_label(row["paper_drop"]),
-                _signed(100 * row["drop_difference"], ".1f"),
-            ]
+            {
+                **names_of({**row, **shared}, axes),
+                "Input-dependent": fraction_label(row["fraction"]),
+                "Score": mean_label(row),
+                "Paper's score": score_label(row["paper_score"]),
+                "Difference": _signed(row["score_difference"], ".3f"),
+                "Drop": percent_label(row["relative_drop"]),
+                "Paper's drop": percent_label(row["paper_drop"]),
+                "Difference (points)": _signed(100 * row["drop_difference"], ".1f"),
+            }
         )
-    headings = [HEADINGS[axis] for axis in axes]
-    numbers = [
-        "Input-dependent",
-        "Score",
-        "Paper's score",
-        "Difference",
-        "Drop",
-        "Paper's drop",
-        "Difference (points)",
-    ]
-    note = comparison_note(summary, reference)
-    return WrittenTable("Beside the paper", [*headings, *numbers], rows, note)
+    note = _comparison_note(len(rows), len(compared))
+    return WrittenTable.of("Beside the paper", rows, note)
 
 
-def comparison_note(summary: pandas.DataFrame, reference: pandas.DataFrame) -> str:
-    """How many of the study's results the paper gives a score for, in a sentence."""
-    compared = beside_paper(summary, reference)
-    known = len(distinct_results(compared.dropna(subset="paper_score")))
-    total = len(distinct_results(compared))
+def _comparison_note(known: int, total: int) -> str:
     if known == 0:
         return (
             f"None of the study's {total} results can be compared: the paper's numbers are of "

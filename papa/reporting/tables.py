@@ -13,7 +13,6 @@ from rich.markup import escape
 
 from papa.reporting.summary import ONE_ANSWER, WORDS
 from papa.reporting.wording import (
-    HEADINGS,
     NOTHING,
     WrittenTable,
     fixed_caption,
@@ -56,19 +55,16 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
         ]
         return [table for table in tables if table.rows]
     cells = summary.to_dict("records")
+    headings = ["Input-dependent", "Constant heads", "Score", "Drop"]
+    heads = [heads_label(cell["fraction"], cell["share_of_heads"]) for cell in cells]
     rows = [
-        [
-            heads_label(cell["fraction"], cell["share_of_heads"]),
-            str(cell["constant_heads"]),
-            mean_label(cell),
-            _drop(cell),
-        ]
-        for cell in cells
+        [share, str(cell["constant_heads"]), mean_label(cell), _drop(cell)]
+        for share, cell in zip(heads, cells, strict=True)
     ]
     one_answer = score_label(cells[0]["always_one_answer"])
     baselines = {one_answer_label(cells[0]): one_answer, WORDS: words_label(cells[0])}
     rows += [[name, "", score, ""] for name, score in baselines.items() if score != NOTHING]
-    return [WrittenTable("Scores", ["Input-dependent", "Constant heads", "Score", "Drop"], rows)]
+    return [WrittenTable("Scores", headings, rows)]
 
 
 def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
@@ -89,17 +85,21 @@ def _line_table(
     axes: Sequence[str],
 ) -> WrittenTable:
     """A row for each line of the summary, a column for each fraction."""
-    several_metrics = summary["metric"].nunique() > 1
-    fractions = fraction_headings(summary)
     rows = []
     for _, line in summary.groupby(present(summary), sort=False):
-        first = line.iloc[0]
         cells = {cell["fraction"]: written(cell) for cell in line.to_dict("records")}
-        metric = [metric_label(first)] if several_metrics else []
-        scores = [cells.get(fraction, NOTHING) for fraction in fractions]
-        rows.append([*names_of(first, axes), *metric, *scores])
-    headings = [HEADINGS[axis] for axis in axes] + (["Metric"] if several_metrics else [])
-    return WrittenTable(heading, [*headings, *fractions.values()], rows)
+        scores = {
+            label: cells.get(fraction, NOTHING)
+            for fraction, label in fraction_headings(summary).items()
+        }
+        rows.append({**_named(line.iloc[0], axes, summary), **scores})
+    return WrittenTable.of(heading, rows)
+
+
+def _named(cell: Any, axes: Sequence[str], summary: pandas.DataFrame) -> dict[str, str]:
+    """What tells a row from others: its names, and its metric where there are several."""
+    several = summary["metric"].nunique() > 1
+    return names_of(cell, axes) | ({"Metric": metric_label(cell)} if several else {})
 
 
 def _baseline_table(summary: pandas.DataFrame) -> WrittenTable:
@@ -108,7 +108,6 @@ def _baseline_table(summary: pandas.DataFrame) -> WrittenTable:
     """
     groups = present(summary, ("encoder", "task", "study"))
     axes = varying(summary, groups) or groups[:1]
-    several_metrics = summary["metric"].nunique() > 1
     rows = []
     for _, cells in summary.groupby(groups, sort=False):
         cell = cells.iloc[0]
@@ -117,18 +116,15 @@ def _baseline_table(summary: pandas.DataFrame) -> WrittenTable:
         full = cells[cells["fraction"] == 1]
         answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""
         rows.append(
-            [
-                *names_of(cell, axes),
-                *([metric_label(cell)] if several_metrics else []),
-                NOTHING if full.empty else mean_label(full.iloc[0]),
-                score_label(cell["always_one_answer"]) + answer,
-                words_label(cell),
-                verdict(cell),
-            ]
+            {
+                **_named(cell, axes, summary),
+                "Original": NOTHING if full.empty else mean_label(full.iloc[0]),
+                "Always one answer": score_label(cell["always_one_answer"]) + answer,
+                "Word embeddings alone": words_label(cell),
+                "Beats both": verdict(cell),
+            }
         )
-    headings = [*(HEADINGS[axis] for axis in axes), *(["Metric"] if several_metrics else [])]
-    headings += ["Original", "Always one answer", "Word embeddings alone", "Beats both"]
-    return WrittenTable("Baselines", headings, rows)
+    return WrittenTable.of("Baselines", rows)
 
 
 def _drop(cell: dict[str, Any]) -> str:

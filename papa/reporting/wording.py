@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -173,9 +173,9 @@ def axis_label(axis: str, value: str) -> str:
     return order_label(value) if axis == "order" else str(value)
 
 
-def names_of(row: Any, axes: Iterable[str]) -> list[str]:
-    """The values of a row on some axes, in words."""
-    return [axis_label(axis, row[axis]) for axis in axes]
+def names_of(row: Any, axes: Iterable[str]) -> dict[str, str]:
+    """The values of a row on some axes, in words, by their headings."""
+    return {HEADINGS[axis]: axis_label(axis, row[axis]) for axis in axes}
 
 
 def varying(summary: pandas.DataFrame, axes: Iterable[str] = tuple(HEADINGS)) -> list[str]:
@@ -226,6 +226,12 @@ class WrittenTable:
     headings: list[str]
     rows: list[list[str]]
     note: str = ""
+
+    @classmethod
+    def of(cls, heading: str, rows: Sequence[Mapping[str, str]], note: str = "") -> WrittenTable:
+        """From the cells of each row by their heading."""
+        headings = list(rows[0]) if rows else []
+        return cls(heading, headings, [list(row.values()) for row in rows], note)
 
     @property
     def markdown(self) -> str:

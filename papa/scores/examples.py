@@ -42,14 +42,16 @@ def example_counts(metric: Metric, answers: Answers) -> Float[np.ndarray, "rows 
     every class. negative_log_perplexity: the sum of log-probabilities, tokens. agreement: the same
     answers, answers. Rank correlations are no function of sums: prediction, label.
     """
-    return _COUNTS[metric](answers)
+    if metric in RANKED:
+        return np.stack([answers.predictions, answers.labels], axis=1).astype(np.float64)
+    return _METRICS[metric][0](answers)
 
 
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
     """The score that belongs to sums of ``example_counts`` over examples; 0 where nothing was
     counted.
     """
-    return _SCORES[metric](totals)
+    return _METRICS[metric][1](totals)
 
 
 def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> float:
@@ -77,22 +79,19 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
 
 
 def _hits(answers: Answers) -> np.ndarray:
-    correct = (answers.predictions == answers.labels).astype(np.float64)
-    return _by_example(np.stack([correct, np.ones_like(correct)], axis=1), answers.lengths)
+    return _with_count(answers.predictions == answers.labels, answers.lengths)
 
 
 def _positives(answers: Answers) -> np.ndarray:
     predicted, true = answers.predictions == answers.positive, answers.labels == answers.positive
-    return _by_example(
-        np.stack([predicted & true, predicted, true], axis=1).astype(np.float64), answers.lengths
-    )
+    counts = np.stack([predicted & true, predicted, true], axis=1)
+    return _by_example(counts.astype(np.float64), answers.lengths)
 
 
 def _margins(answers: Answers) -> np.ndarray:
     predicted, true = answers.predictions.astype(np.int64), answers.labels.astype(np.int64)
-    classes = np.arange(
-        len(answers.label_names) if answers.label_names else max(predicted.max(), true.max()) + 1
-    )
+    names = answers.label_names
+    classes = np.arange(len(names) if names else max(predicted.max(), true.max()) + 1)
     columns = [
         (predicted == true)[:, None],
         np.ones((len(true), 1)),
@@ -103,12 +102,11 @@ def _margins(answers: Answers) -> np.ndarray:
 
 
 def _log_probabilities(answers: Answers) -> np.ndarray:
-    values = answers.predictions.astype(np.float64)
-    return _by_example(np.stack([values, np.ones_like(values)], axis=1), answers.lengths)
+    return _with_count(answers.predictions, answers.lengths)
 
 
-def _numbers(answers: Answers) -> np.ndarray:
-    return np.stack([answers.predictions, answers.labels], axis=1).astype(np.float64)
+def _with_count(values: Shaped[np.ndarray, " n"], lengths: Int[np.ndarray, " rows"]) -> np.ndarray:
+    return _by_example(np.stack([values, np.ones_like(values)], axis=1).astype(np.float64), lengths)
 
 
 def _entities(answers: Answers) -> np.ndarray:
@@ -178,25 +176,14 @@ def _ratio(above: Values, below: Values) -> Values:
     return np.divide(above, below, out=np.zeros_like(above), where=below != 0)
 
 
-_COUNTS: dict[Metric, Callable[[Answers], np.ndarray]] = {
-    "accuracy": _hits,
-    "token_f1": _hits,
-    "f1": _positives,
-    "matthews": _margins,
-    "entity_f1": _entities,
-    "bare_entity_f1": _entities,
-    "negative_log_perplexity": _log_probabilities,
-    "agreement": _hits,
-    "spearman": _numbers,
-    "cosine_spearman": _numbers,
+_METRICS: dict[Metric, tuple[Callable[[Answers], np.ndarray], Callable[[np.ndarray], Values]]] = {
+    "accuracy": (_hits, _mean),
+    "token_f1": (_hits, _mean),
+    "f1": (_positives, _f1),
+    "matthews": (_margins, _matthews),
+    "entity_f1": (_entities, _f1),
+    "bare_entity_f1": (_entities, _f1),
+    "negative_log_perplexity": (_log_probabilities, _mean),
+    "agreement": (_hits, _mean),
 }
-_SCORES: dict[Metric, Callable[[np.ndarray], Values]] = {
-    "accuracy": _mean,
-    "token_f1": _mean,
-    "f1": _f1,
-    "matthews": _matthews,
-    "entity_f1": _f1,
-    "bare_entity_f1": _f1,
-    "negative_log_perplexity": _mean,
-    "agreement": _mean,
-}
+"""What an example adds to sums, and the score of sums; but for rank correlations."""

@@ -45,11 +45,10 @@ def stock(encoder: papa.TextEncoder):
         tokens["position_ids"] = torch.tensor([[*range(n - 1), 31]])
         with torch.no_grad():
             output = model(**tokens, output_attentions=True, output_hidden_states=True)
+            layers = zip(model.encoder.layer, output.hidden_states, strict=False)
             values = [
                 layer.attention.self.value(states[0]).unflatten(-1, (12, -1)).transpose(0, 1)
-                for layer, states in zip(
-                    model.encoder.layer, output.hidden_states[:-1], strict=True
-                )
+                for layer, states in layers
             ]
         attention = torch.cat(output.attentions)
         texts.append((attention, torch.stack(values), torch.cat(output.hidden_states)))
@@ -58,6 +57,14 @@ def stock(encoder: papa.TextEncoder):
 
 def own(frame, of: str = "input-dependent"):
     return frame[frame["attention"] == of]
+
+
+def looks(*attention: Tensor) -> list[Seen]:
+    """Heads of one layer that put out what they look at, whose last token is a separator."""
+    heads, n = torch.stack(attention)[None], attention[0].shape[-1]
+    value, separators = torch.eye(n).expand_as(heads), torch.arange(n) == n - 1
+    rest = (value, torch.randn(2, n, 8), separators, torch.zeros(*heads.shape[:2], n, 8))
+    return [Seen(of, heads, *rest) for of in ATTENTIONS]
 
 
 def test_similarity_is_that_of_scipy_on_the_stock_model(found, stock) -> None:
@@ -141,15 +148,6 @@ def test_what_is_constant_is_told_apart(encoder, found) -> None:
     assert not np.allclose(constant, own(found["similarity"])["divergence"], atol=1e-3)
 
 
-def planted(attention: Tensor) -> list[Seen]:
-    n = attention.shape[-1]
-    value = torch.eye(n).expand(*attention.shape[:2], n, n)
-    separators = torch.arange(n) == n - 1
-    maps = torch.zeros(*attention.shape[:2], n, 8)
-    rest = (value, torch.randn(2, n, 8), separators, maps)
-    return [Seen(of, attention, *rest) for of in ATTENTIONS]
-
-
 def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
     """A ratio's interval is that of its mean where texts are equally long, and where they are not
     covers what texts were drawn from.
@@ -174,9 +172,8 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
 def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encoder, found) -> None:
     every = [(layer, head) for layer in range(6) for head in range(12)]
     kept, names = [(0, 3), (4, 1)], ["separators", "rollout"]
-    some = papa.describe(
-        encoder, TEXTS, names, heads=[head for head in every if head not in kept], progress=False
-    )
+    others = [head for head in every if head not in kept]
+    some = papa.describe(encoder, TEXTS, names, heads=others, progress=False)
     (record,) = some["separators"].attrs["texts"]
     assert (record["texts"], record["constant_heads"], record["heads"]) == (3, 70, 72)
     mass = some["separators"].pivot(
@@ -204,7 +201,7 @@ def test_planted_heads() -> None:
     asleep = torch.zeros(4, 4)
     asleep[:, 3] = 1
     similarity, separators = Similarity(), Separators()
-    for seen in planted(torch.stack([asleep, asleep, previous, previous])[None]):
+    for seen in looks(asleep, asleep, previous, previous):
         similarity.see(seen)
         separators.see(seen)
     pairs = own(similarity.frame()).set_index(["head", "other_head"])
@@ -214,6 +211,7 @@ def test_planted_heads() -> None:
     assert pairs.loc[(0, 2), "cosine"] == pytest.approx(0.25)
     same = pairs["cluster"] == pairs["other_cluster"]
     assert same[same].index.tolist() == [(0, 1), (2, 3)]
+    assert clusters(divergences(torch.eye(3)[None]).numpy()).tolist() == [1], "one head"
     heads = own(separators.frame())
     assert heads["separator_mass"].tolist() == pytest.approx([1, 1, 0.25, 0.25])
     assert heads["update"].tolist() == pytest.approx([1, 1, 1, 1])
@@ -225,10 +223,6 @@ def test_outliers_show() -> None:
     marked[0, 7] = 100
     assert kurtosis(plain).item() == pytest.approx(3, abs=0.3)
     assert kurtosis(marked).item() > 100
-
-
-def test_one_head_is_one_cluster() -> None:
-    assert clusters(divergences(torch.eye(3)[None]).numpy()).tolist() == [1]
 
 
 def test_wrong_calls_are_one_sentence(encoder: papa.TextEncoder) -> None:

@@ -124,10 +124,3 @@ def test_the_report_has_a_section_of_them(tmp_path: Path) -> None:
     assert page.count("Head orders told apart") == 2, "in the list of sections and above its own"
     assert 'data-chart="orders-reviews"' in page
     assert "<summary>Head orders, two at a time</summary>" in page
-
-
-def test_the_report_of_one_order_has_none(tmp_path: Path) -> None:
-    rows = results()
-    write_report(tmp_path, study(rows), rows, summarise(rows))
-    assert not (tmp_path / "orders.csv").exists()
-    assert "told apart" not in (tmp_path / "report.html").read_text()

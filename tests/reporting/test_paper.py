@@ -11,7 +11,6 @@ from papa.errors import DataError
 from papa.reporting.paper import (
     REFERENCE_COLUMNS,
     beside_paper,
-    comparison_note,
     comparison_table,
     read_reference,
 )
@@ -67,7 +66,7 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
         ["1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "0.0"],
         ["0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],
     ]
-    assert comparison_note(*known).startswith("2 of the study's 5 results can be compared.")
+    assert table.note.startswith("2 of the study's 5 results can be compared.")
 
 
 def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
@@ -80,20 +79,21 @@ def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
     orders, kinds = ("lambda", "random"), ("average:mnli", "trained:average")
     frame = results(("a",), (("cola", "matthews"),), kinds, orders, (1.0, 0.5, 0.0))
     known = summarise(frame), read_reference(path).scores
-    rows = comparison_table(*known).rows
-    assert [row[:3] for row in rows] == [
+    table = comparison_table(*known)
+    assert [row[:3] for row in table.rows] == [
         ["–", "–", "1"],
         ["average:mnli", "–", "0"],
         ["trained:average", "random", "1/2"],
     ]
-    assert comparison_note(*known).startswith("3 of the study's 7 results")
+    assert table.note.startswith("3 of the study's 7 results")
 
 
 def test_a_reference_of_other_cells_is_said_to_be_one(tmp_path: Path) -> None:
     path = reference(tmp_path, "all-MiniLM-L6-v2,another-task,average,lambda,1,0.5,made up")
     known = summarise(results()), read_reference(path).scores
-    assert comparison_table(*known).rows == []
-    assert comparison_note(*known).startswith("None of the study's 5 results can be compared")
+    table = comparison_table(*known)
+    assert table.rows == []
+    assert table.note.startswith("None of the study's 5 results can be compared")
 
 
 def test_encoders_that_share_the_last_part_of_their_names_are_two(tmp_path: Path) -> None:

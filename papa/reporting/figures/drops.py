@@ -99,7 +99,7 @@ def drops_over_tasks(summary: pandas.DataFrame) -> Drops:
     points = kept.groupby("encoder", sort=False)[columns].mean().reset_index()
     points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
     axes = varying(summary, ("constants", "order") if lowest > 0 else ("constants",))
-    drawn = ", ".join(names_of(first, axes))
+    drawn = ", ".join(names_of(first, axes).values())
     return Drops(points, lowest, drawn, tuple(kept["task"].unique()), left_out)
 
 

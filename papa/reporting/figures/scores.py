@@ -117,7 +117,7 @@ class _Lines:
         return {fraction: position / steps for position, fraction in enumerate(fractions)}
 
     def _label(self, rows: pandas.DataFrame, axes: Sequence[str]) -> pandas.Series:
-        named = [", ".join(names_of(row, axes)) for row in rows.to_dict("records")]
+        named = [", ".join(names_of(row, axes).values()) for row in rows.to_dict("records")]
         return pandas.Series(named, rows.index, dtype=object)
 
     def _scale(self, axes: Sequence[str], **scale: Any) -> dict[str, Any]:
