@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import pandas
@@ -59,27 +60,23 @@ _COST_NOTE = (
 def order_table(compared: OrdersCompared) -> WrittenTable:
     """A row for every order of each encoder, task and kind of constants, the best first."""
     axes = varying(compared.pairs, GROUP)
-    against = {
-        tuple(row[axis] for axis in (*GROUP, "order")): row
-        for row in compared.against_first().to_dict("records")
-    }
-    better, worse = compared.counts()
+    beside = dict(list(compared.each_way().groupby([*GROUP, "order"], sort=False)))
     rows = []
-    for group, _ in compared.means.groupby(GROUP, sort=False):
-        own = [key for key in compared.scores if key[:3] == group]
+    for group, own in groupby(compared.scores, lambda key: key[:3]):
         for key in sorted(own, key=lambda key: -compared.scores[key].mean):
-            score, row = compared.scores[key], against.get(key)
+            score, verdicts = compared.scores[key], list(beside[key]["verdict"])
+            of_first = beside[key][beside[key]["other"] == compared.first].to_dict("records")
             found = compared.found.get((key[0], key[1]), {}).get(key[3], FoundOrder({}))
-            less = _difference(row, row["verdict"] != NOT_TOLD) if row else NOTHING
+            less = [_difference(row, row["verdict"] != NOT_TOLD) for row in of_first]
             seconds, evaluations = found.seconds, found.evaluations
             rows.append(
                 {
                     **names_of(dict(zip(GROUP, group, strict=True)), axes),
                     "Head order": order_label(key[3]),
                     "Mean score": score_label(score.mean, score.low, score.high),
-                    f"Less {order_label(compared.first)}": less,
-                    "Better than": str(better[key]),
-                    "Worse than": str(worse[key]),
+                    f"Less {order_label(compared.first)}": "".join(less) or NOTHING,
+                    "Better than": str(verdicts.count(BETTER)),
+                    "Worse than": str(verdicts.count(WORSE)),
                     "Seconds": NOTHING if seconds is None else f"{seconds:,.1f}",
                     "Evaluations": NOTHING if evaluations is None else f"{evaluations:,}",
                 }

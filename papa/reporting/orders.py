@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -67,26 +66,20 @@ class OrdersCompared:
         """The study's first order."""
         return str(self.pairs["order"].iloc[0])
 
-    def against_first(self) -> pandas.DataFrame:
-        """Each order's mean score less that of the study's first, by encoder, task, constants and
-        order.
-        """
-        rows = self.means[self.means["order"] == self.first]
-        ends = {"difference": -rows["difference"], "low": -rows["high"], "high": -rows["low"]}
-        turned = rows[GROUP].assign(order=rows["other"], **ends)
-        told = np.where(turned["difference"] > 0, BETTER, WORSE)
-        return turned.assign(verdict=np.where(rows["beyond_chance"], told, NOT_TOLD))
+    def each_way(self) -> pandas.DataFrame:
+        """Each order's mean score less every other's, and what can be said of it."""
+        means = self.means
+        ends = {"difference": -means["difference"], "low": -means["high"], "high": -means["low"]}
+        turned = means.assign(order=means["other"], other=means["order"], **ends)
+        rows = pandas.concat([means, turned], ignore_index=True)
+        told = np.where(rows["difference"] > 0, BETTER, WORSE)
+        return rows.assign(verdict=np.where(rows["beyond_chance"], told, NOT_TOLD))
 
-    def counts(self) -> tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]]:
-        """Than how many others each order is better, and than how many worse, beyond chance."""
-        better: Counter[tuple[str, ...]] = Counter()
-        worse: Counter[tuple[str, ...]] = Counter()
-        for row in self.means[self.means["beyond_chance"]].to_dict("records"):
-            group = tuple(row[axis] for axis in GROUP)
-            both = (row["order"], row["other"])[:: 1 if row["difference"] > 0 else -1]
-            better[*group, both[0]] += 1
-            worse[*group, both[1]] += 1
-        return better, worse
+    def against_first(self) -> pandas.DataFrame:
+        """Each order's mean score less that of the study's first."""
+        rows = self.each_way()
+        columns = [*GROUP, "order", "difference", "low", "high", "verdict"]
+        return rows.loc[rows["other"] == self.first, columns]
 
 
 def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompared | None:
