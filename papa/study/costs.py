@@ -122,122 +122,106 @@ def tokenising_flops(size: Size) -> float:
     return (size.train + size.validation) * size.tokens * _TOKENISING
 
 
-def training_parts(size: Size, task: TaskSpec) -> int:
-    """How many workers have a part of a minibatch of λ's training to do, on CPUs
-    (``papa/study/rank.py``).
-    """
-    return max(1, round(task.probe.batch_size * size.tokens / _PART_TOKENS))
-
-
-def valuing_parts(size: Size, task: TaskSpec, ranking: RankingSpec) -> int:
-    """How many workers have a batch of the rows to do on which sets of heads are valued, on CPUs
-    (``papa/ranking/value.py``).
-    """
-    tokens = min(ranking.rows or VALUED_ROWS, size.train) * size.tokens
-    return max(1, round(tokens / (_PART_TOKENS if task.head == "own" else 2 * _PART_TOKENS)))
-
-
-def _forward_flops(encoder: EncoderReference, tokens: float) -> float:
-    return 24 * encoder.layers * encoder.width**2 * tokens
-
-
-def averaging_flops(encoder: EncoderReference, size: Size) -> float:
-    """One pass over the training text."""
-    return _forward_flops(encoder, size.train * size.tokens)
-
-
-def answering_flops(encoder: EncoderReference, size: Size) -> float:
-    """One pass over the validation text, of a model with its own head."""
-    return _forward_flops(encoder, size.validation * size.tokens)
-
-
-def ranking_flops(
-    encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec
-) -> float:
-    """Forward and backward passes over the training text, for each epoch; training may stop before
-    the last.
-    """
-    rows = min(ranking.rows or size.train, size.train)
-    epoch = 3 * _forward_flops(encoder, rows * size.tokens) + _optimiser_flops(
-        encoder.layers + 1, encoder, rows, task
-    )
-    return ranking.epochs_on(task) * epoch
-
-
-def scoring_flops(
-    encoder: EncoderReference, size: Size, task: TaskSpec, ranking: RankingSpec, method: str
-) -> float:
-    """The passes that a method of ``HEAD_SCORES`` takes over the rows that heads are scored on.
-    What is trained for epochs costs what λ does.
-
-    Sets of heads differ from the one before in one head, drawn alike from all layers, and layers
-    below it are not computed again; those of a model with its own head are.
-    """
-    scoring = HEAD_SCORES[method]
-    if "epochs" in scoring.reads:
-        return ranking_flops(encoder, size, task, ranking)
-    rows, times = ranking.rows or size.train, scoring.passes
-    if scoring.evaluations:
-        times = scoring.evaluations(encoder.layers * encoder.heads, ranking.evaluations)
-        rows = ranking.rows or VALUED_ROWS
-        if task.head == "probe":
-            times *= (encoder.layers + 1) / (2 * encoder.layers)
-    return times * _forward_flops(encoder, min(rows, size.train) * size.tokens)
-
-
-def frozen_probe_flops(encoder: EncoderReference, size: Size, task: TaskSpec) -> float:
-    """A pass over the training text, and every epoch of one probe."""
-    training = task.probe.epochs * _training_flops(encoder.layers + 1, encoder, size, task)
-    return averaging_flops(encoder, size) + training
-
-
 def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec) -> float:
     """What one cell's features take on the disk."""
     values = (size.train + size.validation) * size.tokens * (encoder.layers + 1) * encoder.width
     return values * _VALUE_BYTES[features.dtype]
 
 
-def probing_flops(
-    encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec, seeds: int
-) -> float:
-    """The passes for the features, one, or beyond the budget one per epoch, and every epoch of
-    every seed's probe.
-    """
-    epochs = task.probe.epochs
-    streamed = (
-        feature_bytes(encoder, size, study.features) > study.execution.features_budget_gb * 1e9
-    )
-    passes = _forward_flops(
-        encoder, ((epochs if streamed else 1) * size.train + size.validation) * size.tokens
-    )
-    return passes + seeds * epochs * _training_flops(encoder.layers + 1, encoder, size, task)
+@dataclass(frozen=True)
+class Work:
+    """About how many operations the steps of one encoder on one task take."""
 
+    encoder: EncoderReference
+    size: Size
+    task: TaskSpec
 
-def baseline_flops(
-    encoder: EncoderReference, size: Size, task: TaskSpec, study: StudySpec
-) -> float:
-    """Every epoch of every seed's probe on one layer, the word embeddings, which cost nothing to
-    look up.
-    """
-    return len(study.seeds) * task.probe.epochs * _training_flops(1, encoder, size, task)
+    def averaging(self) -> float:
+        """One pass over the training text."""
+        return self._forward(self.size.train)
 
+    def answering(self) -> float:
+        """One pass over the validation text, of a model with its own head."""
+        return self._forward(self.size.validation)
 
-def _training_flops(layers: int, encoder: EncoderReference, size: Size, task: TaskSpec) -> float:
-    """One epoch of one probe."""
-    width = encoder.width
-    inputs, probe = float(size.train), layers * width * (width + size.tokens)
-    match task.kind:
-        case "words":
-            inputs, probe = size.train * size.labelled, layers * width**2
-        case "mlm":
-            inputs, probe = size.train * size.labelled, width**2 + width * _VOCABULARY
-    # Features are frozen: forward, and backward to the weights alone.
-    return 4 * inputs * probe + _optimiser_flops(layers, encoder, size.train, task)
+    def ranking(self, ranking: RankingSpec) -> float:
+        """Forward and backward passes over the training text, for each epoch; training may stop
+        before the last.
+        """
+        rows = min(ranking.rows or self.size.train, self.size.train)
+        epoch = 3 * self._forward(rows) + self._optimising(self.encoder.layers + 1, rows)
+        return ranking.epochs_on(self.task) * epoch
 
+    def ranking_parts(self) -> int:
+        """How many workers have a part of a minibatch of λ's training to do, on CPUs
+        (``papa/study/rank.py``).
+        """
+        return max(1, round(self.task.probe.batch_size * self.size.tokens / _PART_TOKENS))
 
-def _optimiser_flops(layers: int, encoder: EncoderReference, rows: int, task: TaskSpec) -> float:
-    """What the optimiser's steps of one epoch of one probe take the time of."""
-    return _STEP * layers * encoder.width**2 * math.ceil(rows / task.probe.batch_size)
+    def scoring(self, ranking: RankingSpec, method: str) -> float:
+        """The passes that a method of ``HEAD_SCORES`` takes over the rows that heads are scored on.
+        What is trained for epochs costs what λ does.
+
+        Sets of heads differ from the one before in one head, drawn alike from all layers, and
+        layers below it are not computed again; those of a model with its own head are.
+        """
+        scoring, layers = HEAD_SCORES[method], self.encoder.layers
+        if "epochs" in scoring.reads:
+            return self.ranking(ranking)
+        rows, times = ranking.rows or self.size.train, scoring.passes
+        if scoring.evaluations:
+            times = scoring.evaluations(layers * self.encoder.heads, ranking.evaluations)
+            rows = ranking.rows or VALUED_ROWS
+            if self.task.head == "probe":
+                times *= (layers + 1) / (2 * layers)
+        return times * self._forward(min(rows, self.size.train))
+
+    def scoring_parts(self, ranking: RankingSpec) -> int:
+        """How many workers have a batch of the rows to do on which sets of heads are valued, on
+        CPUs (``papa/ranking/value.py``).
+        """
+        tokens = min(ranking.rows or VALUED_ROWS, self.size.train) * self.size.tokens
+        part = _PART_TOKENS if self.task.head == "own" else 2 * _PART_TOKENS
+        return max(1, round(tokens / part))
+
+    def frozen_probe(self) -> float:
+        """A pass over the training text, and every epoch of one probe."""
+        return self.averaging() + self.task.probe.epochs * self._training(self.encoder.layers + 1)
+
+    def probing(self, study: StudySpec, seeds: int) -> float:
+        """The passes for the features, one, or beyond the budget one per epoch, and every epoch of
+        every seed's probe.
+        """
+        size, epochs = self.size, self.task.probe.epochs
+        budget = study.execution.features_budget_gb * 1e9
+        streamed = feature_bytes(self.encoder, size, study.features) > budget
+        passes = self._forward((epochs if streamed else 1) * size.train + size.validation)
+        return passes + seeds * epochs * self._training(self.encoder.layers + 1)
+
+    def baseline(self, study: StudySpec) -> float:
+        """Every epoch of every seed's probe on one layer, the word embeddings, which cost nothing
+        to look up.
+        """
+        return len(study.seeds) * self.task.probe.epochs * self._training(1)
+
+    def _forward(self, rows: float) -> float:
+        return 24 * self.encoder.layers * self.encoder.width**2 * (rows * self.size.tokens)
+
+    def _training(self, layers: int) -> float:
+        """One epoch of one probe."""
+        size, width = self.size, self.encoder.width
+        inputs, probe = float(size.train), layers * width * (width + size.tokens)
+        match self.task.kind:
+            case "words":
+                inputs, probe = size.train * size.labelled, layers * width**2
+            case "mlm":
+                inputs, probe = size.train * size.labelled, width**2 + width * _VOCABULARY
+        # Features are frozen: forward, and backward to the weights alone.
+        return 4 * inputs * probe + self._optimising(layers, size.train)
+
+    def _optimising(self, layers: int, rows: int) -> float:
+        """What the optimiser's steps of one epoch of one probe take the time of."""
+        return _STEP * layers * self.encoder.width**2 * math.ceil(rows / self.task.probe.batch_size)
 
 
 def expected_rates(device: float, core: float = CORE) -> dict[str, float]:
@@ -256,16 +240,13 @@ def measured_rates(store: Store, device: str = "cpu") -> dict[str, float]:
     """
     rates = {}
     for stage in SHARES:
-        work = seconds = 0.0
-        for metadata in store.metadata(stage):
-            if (
-                metadata.get("device") == device
-                and metadata.get("worker_seconds")
-                and metadata.get("flops")
-            ):
-                work += metadata["flops"]
-                seconds += metadata["worker_seconds"]
-        if seconds:
+        known = [
+            (one["flops"], one["worker_seconds"])
+            for one in store.metadata(stage)
+            if one.get("device") == device and one.get("worker_seconds") and one.get("flops")
+        ]
+        if known:
+            work, seconds = map(sum, zip(*known, strict=True))
             rates[stage] = work / seconds
     return rates
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
@@ -85,7 +85,8 @@ class _Builder:
         self.inputs, self.study, self.steps = inputs, inputs.study, steps
         self.encoder, self.task = encoder, task
         self.label, self.heads = inputs.labels[encoder], encoder.layers * encoder.heads
-        self.where, self.size = f"{self.label} · {task.name}", inputs.sizes[task]
+        self.where = f"{self.label} · {task.name}"
+        self.work = costs.Work(encoder, inputs.sizes[task], task)
         self.code = inputs.code.get(task)
 
     def once(self, step: _Of) -> _Of:
@@ -119,7 +120,7 @@ class _Builder:
     def average(self, text: TaskSpec) -> Average:
         """The average over a text."""
         size, corpus = self.inputs.sizes[text], self.corpus(text)
-        name, flops = f"{self.label} · {text.name}", costs.averaging_flops(self.encoder, size)
+        name, flops = f"{self.label} · {text.name}", replace(self.work, size=size).averaging()
         shards = -(-size.train // self.study.execution.shard_rows)
         return self.once(
             Average(f"average · {name}", flops, self.encoder, corpus, text.slots, parts=shards)
@@ -131,7 +132,7 @@ class _Builder:
         """The constants of a cell, before any training of their own."""
         where, kind = self.where, spec.start if spec.is_trained else spec.kind
         encoder, slots = self.encoder, self.task.slots
-        flops, text = costs.averaging_flops(encoder, self.size), (encoder, self.corpus(self.task))
+        flops, text = self.work.averaging(), (encoder, self.corpus(self.task))
         if spec.kind == RESAMPLED:
             name = f"outputs · {where} · {kind} · seed {seed}"
             return self.once(Outputs(name, 0.0, *text, slots, kind, seed))
@@ -173,7 +174,7 @@ class _Builder:
             restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
             masked = task.model_copy(update=restored)
         corpus, task = self.corpus(task, masked), masked or task
-        scoring, of_task = HEAD_SCORES.get(method), (encoder, self.size, task)
+        scoring, work = HEAD_SCORES.get(method), replace(self.work, task=task)
         streamed = tuple(sorted(name for name in HEAD_SCORES if HEAD_SCORES[name].streamed))
         shared = method in streamed and ranking.rows is None
         seeds = ranking.seeds[:1] if shared else ranking.seeds
@@ -182,34 +183,34 @@ class _Builder:
             own = f" · seed {seed}" if len(seeds) > 1 else ""
             asked = encoder, corpus, average, task, ranking
             if scoring is None:
-                flops = costs.ranking_flops(*of_task, ranking)
+                flops = work.ranking(ranking)
                 counts = sorted(set(partial_counts(self.study.fractions, self.heads).values()))
                 sets = tuple(product(filter(needs_lambda, self.study.orders), counts))
-                parts = costs.training_parts(self.size, task)
+                parts = work.ranking_parts()
                 name = f"rank · {self.where}{own}"
                 found[seed] = Rank(name, flops, *asked, seed, sets, parts=parts)
                 continue
             probe = None
             if task.head == "probe" and scoring.frozen_probe:
-                flops = costs.frozen_probe_flops(*of_task)
+                flops = work.frozen_probe()
                 name = f"frozen probe · {self.where}{own}"
                 probe = self.once(FrozenProbe(name, flops, encoder, corpus, task, seed))
             valued = scoring.evaluations and scoring.frozen_probe
             found[seed] = ScoreHeads(
                 f"scores · {self.where} · {'one pass' if scoring.streamed else method}{own}",
-                costs.scoring_flops(*of_task, ranking, method),
+                work.scoring(ranking, method),
                 *asked,
                 streamed if scoring.streamed else (method,),
                 seed,
                 probe,
-                parts=costs.valuing_parts(self.size, task, ranking) if valued else 1,
+                parts=work.scoring_parts(ranking) if valued else 1,
             )
         return {seed: self.once(step) for seed, step in found.items()}
 
     def baseline(self) -> Baseline:
         """What the task's scores are worth."""
         name, study = f"baseline · {self.where}", self.study
-        flops = costs.baseline_flops(self.encoder, self.size, self.task, study)
+        flops = self.work.baseline(study)
         asked = self.encoder, self.corpus(self.task), self.task, study.seeds, study.features
         return self.once(Baseline(name, flops, *asked, code=self.code))
 
@@ -238,7 +239,7 @@ class _Builder:
                 continue
             probe = Probe(
                 f"probe · {what}",
-                costs.probing_flops(self.encoder, self.size, self.task, study, len(seeds)),
+                self.work.probing(study, len(seeds)),
                 self.encoder,
                 corpus,
                 *of_heads,
@@ -252,7 +253,7 @@ class _Builder:
 
     def answers(self, what: str, *of_heads: Any) -> Answers:
         """What the model's own head answers; metrics on one text share it."""
-        flops = costs.answering_flops(self.encoder, self.size)
+        flops = self.work.answering()
         # A metric comes later.
         code = self.code if self.code and self.code.score else None
         text = self.encoder, self.corpus(self.task)

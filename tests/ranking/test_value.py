@@ -19,7 +19,7 @@ from papa.ranking.scores.sets import greedy_places, shapley_values
 from papa.ranking.value import FrozenLosses, Loss, LossValue, resumed
 from papa.spec import ExecutionSpec, RankingSpec
 from papa.spec.orders import Head
-from papa.study.costs import Size, averaging_flops, scoring_flops
+from papa.study.costs import Size, Work
 from tests.attention.cases import Case, random_constants
 from tests.ranking.planted import Planted, asked_of, silenced
 
@@ -108,11 +108,11 @@ def test_a_plan_counts_the_layers_that_are_computed(one_head: Planted, probe: Pr
     planned, computed, budgets = [], [], (100, 300)
     for evaluations in budgets:
         ranking = RankingSpec(rows=rows, evaluations=evaluations)
-        planned.append(scoring_flops(reference, size, one_head.task, ranking, "shapley"))
+        planned.append(Work(reference, size, one_head.task).scoring(ranking, "shapley"))
         losses = losses_of(one_head, probe)
         shapley_values(LossValue(losses), losses.heads, evaluations, seed=0, tolerance=0)
         computed.append(losses.layers / one_head.encoder.layers / len(losses.sizes))
-    passes = (planned[1] - planned[0]) / averaging_flops(reference, size)
+    passes = (planned[1] - planned[0]) / Work(reference, size, one_head.task).averaging()
     assert passes == pytest.approx(computed[1] - computed[0], rel=0.15)
     assert passes < 0.8 * (budgets[1] - budgets[0]), "not whole passes"
 

@@ -16,7 +16,7 @@ from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import published, read_metadata
-from papa.study.costs import baseline_flops, measured_rates, size_of
+from papa.study.costs import Work, measured_rates, size_of
 from papa.study.here import ThisProcess
 from papa.study.step import Session
 from papa.study.store import Store
@@ -80,7 +80,7 @@ def test_a_plan_knows_how_many_tokens_have_a_label(tmp_path: Path) -> None:
     assert after == before
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     fewer, all_tokens, longer = (
-        baseline_flops(encoder, size, spec.tasks[0], spec)
+        Work(encoder, size, spec.tasks[0]).baseline(spec)
         for size in (
             before,
             replace(before, labelled=before.tokens),

@@ -48,44 +48,42 @@ class Reads(Step):
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def session(tmp_path: Path) -> Session:
     store = Store(tmp_path / "store")
     store.make()
-    return store
+    return Session(store, ThisProcess(), ExecutionSpec(), Told())
 
 
-def session(store: Store, told: Told) -> Session:
-    return Session(store, ThisProcess(), ExecutionSpec(), told)
+FIRST = Reads("first", 0.0, None, [])
 
 
-def test_its_reader_is_repeated(store: Store) -> None:
-    first, told = Reads("first", 0.0, None, []), Told()
-    second = Reads("second", 0.0, first, [])
-    third, opened = Reads("third", 0.0, second, [None]), session(store, told)
-    for step in (first, second, third):
-        make(step, opened)
-    assert told.damages == ["second"]
-    assert told.ran == ["first", "second", "third", "second", "third"]
-    assert all(step.is_complete(store) for step in (first, second, third))
+def made(session: Session, *steps: Step) -> tuple[list[str], list[str]]:
+    """What ran, and what was damaged."""
+    for step in (FIRST, *steps):
+        make(step, session)
+    assert all(step.is_complete(session.store) for step in (FIRST, *steps))
+    told = session.reporter
+    assert isinstance(told, Told)
+    return told.ran, told.damages
 
 
-def test_so_is_what_it_was_made_from(store: Store) -> None:
-    first, told = Reads("first", 0.0, None, []), Told()
+def test_its_reader_is_repeated(session: Session) -> None:
+    second = Reads("second", 0.0, FIRST, [])
+    third = Reads("third", 0.0, second, [None])
+    ran, damages = made(session, second, third)
+    assert damages == ["second"]
+    assert ran == ["first", "second", "third", "second", "third"]
+
+
+def test_so_is_what_it_was_made_from(session: Session) -> None:
     damages: list[None] = []
-    second = Reads("second", 0.0, first, damages)
-    third, opened = Reads("third", 0.0, second, [None]), session(store, told)
-    make(first, opened)
-    make(second, opened)
+    second = Reads("second", 0.0, FIRST, damages)
+    made(session, second)
     damages.append(None)
-    make(third, opened)
-    assert told.damages == ["second", "first"]
-    assert all(step.is_complete(store) for step in (first, second, third))
+    assert made(session, second, Reads("third", 0.0, second, [None]))[1] == ["second", "first"]
 
 
-def test_what_is_damaged_again_ends_it(store: Store) -> None:
-    first, told = Reads("first", 0.0, None, []), Told()
-    opened = session(store, told)
-    make(first, opened)
+def test_what_is_damaged_again_ends_it(session: Session) -> None:
     with pytest.raises(DamagedError, match="data is damaged"):
-        make(Reads("second", 0.0, first, [None, None]), opened)
-    assert told.damages == ["first"]
+        made(session, Reads("second", 0.0, FIRST, [None, None]))
+    assert session.reporter.damages == ["first"]  # type: ignore[attr-defined]
