@@ -130,12 +130,8 @@ def prefect_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Ser
 def mlflow_server(
     folder: Path, backend: str, artifacts: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[Service]:
-    """MLflow's server.
-
-    Args:
-        backend: its database, such as ``postgres.url("mlflow")``.
-        artifacts: where it keeps files, such as ``s3://bucket/mlflow``.
-        environment: what reaches them: ``AWS_*``, ``MLFLOW_S3_ENDPOINT_URL``.
+    """MLflow's server on a database, with its files at ``artifacts``, such as
+    ``s3://bucket/mlflow``, which ``environment`` reaches.
     """
     port, password = free_port(), secrets.token_hex(16)
     own = {
@@ -192,12 +188,8 @@ def ray_node(
     environment: Mapping[str, str] | None = None,
     hidden: Sequence[Path] = (),
 ) -> Iterator[Service]:
-    """One more node of a Ray cluster, on the other host.
-
-    Args:
-        head: whose cluster.
-        environment: of its workers.
-        hidden: folders of the first host that this one does not see.
+    """One more node of a Ray cluster, on the other host, which does not see the ``hidden`` folders
+    of the first.
     """
     _, other = namespace()
     own = {"RAY_NODE_IP": OTHER, **head.environment, **_node(folder, cores)}

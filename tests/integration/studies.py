@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from papa.spec.document import write_yaml
 from tests.flows.processes import wait_until
 from tests.integration.s3 import S3Server
 from tests.integration.service import Service, started
+
+
+def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> str:
+    """A study of review sentences, as YAML."""
+    sizes = {"train_rows": rows, "validation_rows": 64, "slots": 64}
+    return write_yaml(
+        {
+            "name": name,
+            "encoders": ["embedded/all-MiniLM-L6-v2"],
+            "tasks": [{"name": "reviews", **sizes, "probe": {"epochs": epochs}}],
+            "fractions": list(fractions),
+            "seeds": [0],
+            "ranking": {"rows": 64, "epochs": 1, "seeds": [0]},
+            "execution": {"shard_rows": 32, "batch_tokens": 512, "device": "cpu"},
+        }
+    )
+
 
 SAME_FILES = ("tokenise", "average", "rank")
 """Stages whose files hold nothing but what they computed."""
@@ -20,13 +38,8 @@ SAME_FILES = ("tokenise", "average", "rank")
 def papa_run(
     folder: Path, study: str, environment: Mapping[str, str], *options: str
 ) -> Iterator[Service]:
-    """``papa run`` in the background; ended with the block.
-
-    Args:
-        folder: for its log and the study file.
-        study: the study as YAML.
-        environment: the services it uses.
-        options: as on the command line.
+    """``papa run`` of a study, as YAML, in the background, with its file and its log in ``folder``;
+    ended with the block.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / "study.yaml"
@@ -46,13 +59,8 @@ def to_the_end(study: Service, seconds: float = 900) -> None:
 
 
 def findings(address: str, storage: S3Server | None = None) -> dict[tuple[str, str], Any]:
-    """What a store holds, by stage and key, without how long it took.
-
-    Digests of files for corpora, averages and rankings; scores, exact to the bit, for probes.
-
-    Args:
-        address: the store.
-        storage: whose keys reach it; None for a folder.
+    """What a store, which the keys of ``storage`` reach, holds by stage and key, without times:
+    digests of files for corpora, averages and rankings; scores, to the bit, for probes.
     """
     from fsspec.core import url_to_fs
 

@@ -11,19 +11,14 @@ import pytest
 from tests.flows.processes import descendants, wait_until
 from tests.integration.s3 import S3Server
 from tests.integration.service import Service
-from tests.integration.studies import findings, papa_run, to_the_end
+from tests.integration.studies import findings, papa_run, reviews, to_the_end
 from tests.integration.test_schedule import logged_runs
 
-STUDY = """
-name: {name}
-encoders: [embedded/all-MiniLM-L6-v2]
-tasks:
-  - {{name: reviews, train_rows: 512, validation_rows: 64, slots: 64, probe: {{epochs: {epochs}}}}}
-fractions: [1, 0.5, 0]
-seeds: [0]
-ranking: {{rows: 64, epochs: 1, seeds: [0]}}
-execution: {{shard_rows: 32, batch_tokens: 512, device: cpu}}
-"""
+
+def study(name: str, epochs: int = 3) -> str:
+    return reviews(name, 512, epochs, [1, 0.5, 0])
+
+
 WORKS = "ray::Worker.run"
 
 
@@ -39,15 +34,9 @@ def undisturbed(place: Path) -> dict[tuple[str, str], object]:
     """What the study finds on this host alone, one worker, a folder for a store."""
     store = place / "undisturbed" / "store"
     with papa_run(
-        store.parent,
-        STUDY.format(name="alone", epochs=3),
-        {},
-        "--store",
-        str(store),
-        "--workers",
-        "1",
-    ) as study:
-        to_the_end(study)
+        store.parent, study("alone"), {}, "--store", str(store), "--workers", "1"
+    ) as process:
+        to_the_end(process)
     return findings(str(store))
 
 
@@ -62,15 +51,11 @@ def test_a_host_lost_in_the_middle_changes_nothing(
 ) -> None:
     store = f"s3://papa/lost-in-{stage}"
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store)
-    with papa_run(
-        place / f"lost-in-{stage}",
-        STUDY.format(name=f"lost-in-{stage}", epochs=3),
-        environment,
-        *options,
-    ) as study:
+    name = f"lost-in-{stage}"
+    with papa_run(place / name, study(name), environment, *options) as process:
 
         def in_the_middle() -> bool:
-            log = study.log.read_text()
+            log = process.log.read_text()
             begun = {line.partition(":")[0] for line in log.splitlines() if ": started" in line}
             done = {line.partition(":")[0] for line in log.splitlines() if ": done" in line}
             busy = any(
@@ -80,10 +65,10 @@ def test_a_host_lost_in_the_middle_changes_nothing(
             return busy and bool(running) and all(name.startswith(f"{stage} ·") for name in running)
 
         wait_until(
-            in_the_middle, 600, f"the other host works on '{stage}':\n{study.log.read_text()}"
+            in_the_middle, 600, f"the other host works on '{stage}':\n{process.log.read_text()}"
         )
         node.kill()
-        to_the_end(study)
+        to_the_end(process)
     assert findings(store, storage) == undisturbed
 
 
@@ -99,12 +84,8 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store, "--workers", "1")
     names = ["one-of-two", "other-of-two"]
     with (
-        papa_run(
-            place / names[0], STUDY.format(name=names[0], epochs=3), environment, *options
-        ) as one,
-        papa_run(
-            place / names[1], STUDY.format(name=names[1], epochs=4), environment, *options
-        ) as other,
+        papa_run(place / names[0], study(names[0]), environment, *options) as one,
+        papa_run(place / names[1], study(names[1], epochs=4), environment, *options) as other,
     ):
         to_the_end(one)
         to_the_end(other)

@@ -16,18 +16,8 @@ from tests.flows.processes import wait_until
 from tests.integration.s3 import S3Server
 from tests.integration.service import Service, run
 from tests.integration.services import SCRIPTS, ask, prefect_worker
+from tests.integration.studies import reviews
 from tests.tasks.tracked import logged
-
-STUDY = """
-name: scheduled
-encoders: [embedded/all-MiniLM-L6-v2]
-tasks:
-  - {name: reviews, train_rows: 128, validation_rows: 64, slots: 64, probe: {epochs: 2}}
-fractions: [1, 0]
-seeds: [0]
-ranking: {rows: 64, epochs: 1, seeds: [0]}
-execution: {shard_rows: 32, batch_tokens: 512}
-"""
 
 
 def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
@@ -47,7 +37,7 @@ def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def study(place: Path) -> Path:
     written = place / "scheduled.yaml"
-    written.write_text(STUDY)
+    written.write_text(reviews("scheduled", 128, 2, [1, 0]))
     return written
 
 
