@@ -31,6 +31,7 @@ from torch import Tensor
 
 from tests.encoders.models import RANGE
 from tests.hub.formats import (
+    WORDPIECES,
     as_they_are,
     deberta_bytes,
     fairseq_words,
@@ -42,7 +43,6 @@ from tests.hub.formats import (
     v3_halves,
     wordpieces,
 )
-from tests.hub.vocabularies import WORDPIECES
 
 SIZES: dict[str, Any] = {
     "vocab_size": 400,

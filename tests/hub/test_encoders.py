@@ -19,8 +19,8 @@ from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_en
 from papa.spec import EncoderSpec
 from tests.encoders.inputs import some_inputs
 from tests.hub.encoders import PUBLISHED, write_encoder
+from tests.hub.formats import SENTENCES
 from tests.hub.server import Hub
-from tests.hub.vocabularies import SENTENCES
 
 
 def hidden_states(reference: EncoderReference) -> list[Tensor]:
