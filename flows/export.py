@@ -197,8 +197,8 @@ def _export(
     from papa.encoders.precision import check_device
     from papa.encoders.reference import load_tokenizer
     from papa.exporting import InputLayout, export_encoder
-    from papa.exporting.card import study_score
     from papa.exporting.distances import average_by_distance
+    from papa.exporting.gains import study_score
 
     study = stored.inputs.study
     task, corpus = step.task, load_corpus(step.corpus.reference(stored.store).folder)

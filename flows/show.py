@@ -29,7 +29,7 @@ _WIDE = 110
 
 def models_tables() -> tuple[Table, Table]:
     """The encoders that a study can have, and the models whose heads can be replaced in place."""
-    from papa.ablation.tested import TESTED
+    from papa.ablation import TESTED
     from papa.encoders.reference import EMBEDDED
     from papa.encoders.supported import FAMILIES
 

@@ -8,11 +8,21 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.ablation.interface import LayerAttention
-from papa.ablation.substitutes import ByPosition, MeanOutput, Resampled, Substitute
+from papa.ablation.substitutes import (
+    ByDistance,
+    ByPosition,
+    MeanOutput,
+    Resampled,
+    Substitute,
+    last_tokens,
+    places_of,
+)
+from papa.attention.distances import APART
 
 
 @runtime_checkable
@@ -49,6 +59,47 @@ class AverageByPosition:
     def result(self) -> ByPosition:
         layers = [self.sums[layer] / self.counts[layer].clamp(min=1) for layer in sorted(self.sums)]
         return ByPosition(torch.stack(layers).float())
+
+
+@dataclass
+class AverageByDistance:
+    """Means of A along diagonals, with the columns of a text's ends apart."""
+
+    sums: dict[int, Float[Tensor, "heads ends_and_distances"]] = field(default_factory=dict)
+    counts: dict[int, Float[Tensor, " ends_and_distances"]] = field(default_factory=dict)
+
+    def see(self, attention: LayerAttention, layer: int) -> None:
+        self._make_room(attention, layer)
+        sums, counts, last = self.sums[layer], self.counts[layer], last_tokens(attention)
+        for part in attention.parts():
+            weights, pairs = weights_of_pairs(part)
+            at = places_of(part, last, (len(counts) - APART) // 2).expand(pairs.shape).flatten()
+            sums.index_add_(1, at, weights.transpose(0, 1).flatten(1))
+            counts.index_add_(0, at, pairs.double().flatten())
+
+    def _make_room(self, attention: LayerAttention, layer: int) -> None:
+        """Distances of both signs, up to that of this text's ends."""
+        if layer not in self.sums:
+            heads = attention.query.shape[1]
+            self.sums[layer] = attention.query.new_zeros(heads, APART + 1, dtype=torch.float64)
+            self.counts[layer] = attention.query.new_zeros(APART + 1, dtype=torch.float64)
+        longest = int(attention.key_slots.max())
+        if (more := longest - (len(self.counts[layer]) - APART) // 2) > 0:
+            for held in (self.sums, self.counts):
+                ends, distances = held[layer].split([APART, held[layer].shape[-1] - APART], dim=-1)
+                held[layer] = torch.cat([ends, F.pad(distances, (more, more))], dim=-1)
+
+    def result(self) -> ByDistance:
+        means = {
+            layer: sums / self.counts[layer].clamp(min=1)
+            for layer, sums in sorted(self.sums.items())
+        }
+        near = [
+            own[:, APART:][:, _last_seen(self.counts[layer][APART:] > 0)]
+            for layer, own in means.items()
+        ]
+        ends = [own[:, :APART] for own in means.values()]
+        return ByDistance(torch.stack(near).float(), torch.stack(ends).float())
 
 
 @dataclass
@@ -103,3 +154,13 @@ def weights_of_pairs(
     """A in float64, zero outside of real pairs, and which pairs are real."""
     pairs = attention.allowed[:, 0] & attention.real_queries[:, :, None]
     return attention.probabilities(attention.every_head()).double() * pairs[:, None], pairs
+
+
+def _last_seen(seen: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:
+    """For each distance itself, or where no text had it the farthest nearer one that a text had."""
+    middle = len(seen) // 2
+    behind, ahead = (
+        torch.where(side, torch.arange(middle + 1, device=seen.device), 0).cummax(dim=0).values
+        for side in (seen[: middle + 1].flip(0), seen[middle:])
+    )
+    return torch.cat([(middle - behind).flip(0), middle + ahead[1:]])

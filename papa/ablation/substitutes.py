@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from papa.ablation.interface import LayerAttention, LayerRule
+from papa.attention.distances import DistanceWeights, places
 from papa.attention.outputs import ConstantOutputs
 from papa.errors import DataError, SpecError
 
@@ -60,6 +61,21 @@ class ByPosition:
                 'cut it, or take matrices for more slots or by="relative", which has no limit'
             )
         return mixed(self.matrices[layer].to(attention.value.device)[heads], attention, heads)
+
+
+class ByDistance(DistanceWeights):
+    """What a token takes from another by the distance between them, and from a text's ends wherever
+    it stands.
+    """
+
+    def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
+        held, last = self.to(attention.value.device), last_tokens(attention)
+        table = held.table(layer, heads)
+
+        def rows(part: LayerAttention) -> Tensor:
+            return table[:, places_of(part, last, held.reach)].transpose(0, 1)
+
+        return weighted(rows, attention, heads)
 
 
 @dataclass(frozen=True)
@@ -141,6 +157,20 @@ class OutputsBySlot:
         lengths = attention.real_queries.sum(dim=1)
         found = self.constants.at(layer, heads, lengths, attention.query_slots)
         return found.to(attention.value.dtype)
+
+
+def last_tokens(attention: LayerAttention) -> Int[Tensor, "#batch 1 1"]:
+    """The position of each text's last token where it is apart, else of none."""
+    if attention.causal:
+        return attention.key_slots.new_full((1, 1, 1), -1)
+    return (attention.query_slots * attention.real_queries).amax(dim=1)[:, None, None]
+
+
+def places_of(
+    part: LayerAttention, last: Int[Tensor, "#batch 1 1"], reach: int
+) -> Int[Tensor, "#batch queries keys"]:
+    """Where among the ends and the distances a pair of tokens finds its weight."""
+    return places(part.query_slots[:, :, None], part.key_slots[:, None, :], last, reach)
 
 
 def mixed(

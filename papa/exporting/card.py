@@ -5,9 +5,8 @@ and size.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from papa.exporting.document import ExportDocument
 from papa.exporting.gains import (
@@ -18,19 +17,14 @@ from papa.exporting.gains import (
     shape_label,
     timing_label,
 )
-from papa.reporting.tables import caption, marks, score_tables
 from papa.reporting.wording import (
     markdown_table,
     markdown_text,
-    metric_label,
     order_label,
     percent_label,
     score_label,
 )
 from papa.spec.values import OUTPUTS
-
-if TYPE_CHECKING:
-    import pandas
 
 _KEPT = 0.8
 """Where surely fewer of the ten nearest neighbours are kept, by the interval's upper end, a warning
@@ -182,56 +176,6 @@ def _limits(layout: Mapping[str, Any]) -> str:
         "original's\n  whatever heads are constant."
     )
     return f"- {texts}, up to {most}\n  (S = {layout['slots']} slots); {longer}.\n- {where}"
-
-
-_ENCODER_ALONE = (
-    "The score is of the model with its own head, and this folder holds its encoder alone: put the "
-    "head on it in code, or hold the model's heads constant with papa.ablated."
-)
-
-
-def study_score(
-    summary: pandas.DataFrame,
-    *,
-    precision: str,
-    unseen_share: float | None,
-    rows: int,
-    cut: int,
-    own_head: bool,
-) -> dict[str, Any]:
-    """What a study says of the exported cell, in numbers and as its report writes them.
-
-    Args:
-        summary: of the exported cell, after that of the original where the study has it.
-        unseen_share: the share of the constants' entries read that the average had never seen.
-        cut: its texts that did not fit their slots.
-        own_head: whether the score is of a head of the model's own that is left out.
-    """
-    cell = summary.to_dict("records")[-1]
-    rows_written = score_tables(summary)[0].rows
-    cells, baselines = rows_written[: len(summary)], rows_written[len(summary) :]
-    numbers = ("mean", "low", "high", "original", "relative_drop", "drop_low", "drop_high")
-    return {
-        "metric": metric_label(cell),
-        **{name: None if math.isnan(cell[name]) else float(cell[name]) for name in numbers},
-        "seeds": int(cell["seeds"]),
-        "beats_baseline": bool(cell["beats_baseline"]),
-        "unseen_share": unseen_share,
-        "precision": precision,
-        "rows": rows,
-        "cut": cut,
-        "written": {
-            "score": cells[-1][2],
-            "drop": cells[-1][3],
-            "original": cells[0][2] if len(cells) > 1 else None,
-            "baselines": {baseline[0]: baseline[2] for baseline in baselines},
-            "notes": [
-                caption(summary),
-                *marks(summary),
-                *([_ENCODER_ALONE] if own_head else []),
-            ],
-        },
-    }
 
 
 def report_rows(document: ExportDocument) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from papa.ablation.interface import LayerAttention
-from papa.ablation.relative import AverageByDistance, ByDistance
+from papa.ablation.observers import AverageByDistance
+from papa.ablation.substitutes import ByDistance
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.dispatch import InputDependentAttention

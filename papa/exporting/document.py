@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from papa.errors import ArtifactError, shown
 from papa.storage.artifacts import sha256_of_file
 from papa.storage.metadata import DIGEST, is_plain, is_signed, signed
@@ -41,7 +43,7 @@ class ExportDocument:
         constants: the kind of the matrices.
         study: the cell of the study: name, encoder, task, constants, order, fraction; empty where
             there was none.
-        score: of that cell, see ``papa.exporting.card``; None where unknown.
+        score: of that cell, see ``papa.exporting.gains.study_score``; None where unknown.
         speed: measured when the folder was written; None where it was not.
         fidelity: of its embeddings to the original's, measured then too; None where it was not.
         size: bytes of weights and constants, and of the source encoder's weights.
@@ -82,6 +84,9 @@ class ExportDocument:
         )
 
 
+_VALID = TypeAdapter(ExportDocument)
+
+
 def read_document(folder: Path) -> ExportDocument:
     """Check every file of an exported folder and read its document."""
     path = folder / DOCUMENT
@@ -107,21 +112,7 @@ def read_document(folder: Path) -> ExportDocument:
                 "again"
             )
         fields = {name: content[name] for name in ExportDocument.__dataclass_fields__}
-        files = dict(content["files"])
-        fields["heads"] = tuple((int(layer), int(head)) for layer, head in content["heads"])
-        if not all(
-            isinstance(fields[name], dict) for name in ("encoder", "layout", "study", "size")
-        ):
-            raise TypeError
-        if not all(
-            isinstance(fields[name], dict | None)
-            for name in ("score", "speed", "fidelity", "classifier")
-        ):
-            raise TypeError
-        if not (isinstance(fields["constants"], str) and isinstance(fields["tuned"], bool)):
-            raise TypeError
-        if not all(isinstance(size, int) for size in fields["size"].values()):
-            raise TypeError
+        document, files = _VALID.validate_python(fields), dict(content["files"])
         if not all(
             is_plain(name) and re.fullmatch(DIGEST, digest) for name, digest in files.items()
         ):
@@ -131,7 +122,7 @@ def read_document(folder: Path) -> ExportDocument:
         raise ArtifactError(
             f"{path} is damaged (a field is missing or malformed): export the encoder again"
         ) from None
-    needed = [WEIGHTS, CONSTANTS, CONFIGURATION, *([CLASSIFIER] if fields["classifier"] else [])]
+    needed = [WEIGHTS, CONSTANTS, CONFIGURATION, *([CLASSIFIER] if document.classifier else [])]
     for name, expected in {**dict.fromkeys(needed), **files}.items():
         if expected is None or name in missing:
             raise ArtifactError(
@@ -143,4 +134,4 @@ def read_document(folder: Path) -> ExportDocument:
                 f"{folder / name} is damaged (expected SHA-256 {expected[:12]}, found "
                 f"{digest[:12]}): copy the folder again, or export again"
             )
-    return ExportDocument(**fields)
+    return document

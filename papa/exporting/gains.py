@@ -7,10 +7,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from papa.exporting.document import ExportDocument
-from papa.reporting.wording import NOTHING, drop_label, joined, percent_label, score_label
+from papa.reporting.tables import caption, marks, score_tables
+from papa.reporting.wording import (
+    NOTHING,
+    drop_label,
+    joined,
+    metric_label,
+    percent_label,
+    score_label,
+)
+
+if TYPE_CHECKING:
+    import pandas
 
 DROPS = (0.01, 0.02, 0.05, 0.1)
 """Relative drops of the score for which the fastest form is named."""
@@ -255,3 +266,53 @@ def _speed_rows(forms: Forms) -> list[tuple[str, ...]]:
         )
         for size, timing in timed[0].items()
     ]
+
+
+_ENCODER_ALONE = (
+    "The score is of the model with its own head, and this folder holds its encoder alone: put the "
+    "head on it in code, or hold the model's heads constant with papa.ablated."
+)
+
+
+def study_score(
+    summary: pandas.DataFrame,
+    *,
+    precision: str,
+    unseen_share: float | None,
+    rows: int,
+    cut: int,
+    own_head: bool,
+) -> dict[str, Any]:
+    """What a study says of the exported cell, in numbers and as its report writes them.
+
+    Args:
+        summary: of the exported cell, after that of the original where the study has it.
+        unseen_share: the share of the constants' entries read that the average had never seen.
+        cut: its texts that did not fit their slots.
+        own_head: whether the score is of a head of the model's own that is left out.
+    """
+    cell = summary.to_dict("records")[-1]
+    rows_written = score_tables(summary)[0].rows
+    cells, baselines = rows_written[: len(summary)], rows_written[len(summary) :]
+    numbers = ("mean", "low", "high", "original", "relative_drop", "drop_low", "drop_high")
+    return {
+        "metric": metric_label(cell),
+        **{name: None if math.isnan(cell[name]) else float(cell[name]) for name in numbers},
+        "seeds": int(cell["seeds"]),
+        "beats_baseline": bool(cell["beats_baseline"]),
+        "unseen_share": unseen_share,
+        "precision": precision,
+        "rows": rows,
+        "cut": cut,
+        "written": {
+            "score": cells[-1][2],
+            "drop": cells[-1][3],
+            "original": cells[0][2] if len(cells) > 1 else None,
+            "baselines": {baseline[0]: baseline[2] for baseline in baselines},
+            "notes": [
+                caption(summary),
+                *marks(summary),
+                *([_ENCODER_ALONE] if own_head else []),
+            ],
+        },
+    }

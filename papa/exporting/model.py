@@ -86,19 +86,14 @@ class ExportedEncoder(nn.Module):
         self.document, self.folder = document, folder
         self.classifier = None if classifier is None else classifier.to(encoder.device)
         self._entries = EntryCounts()
-        self._encoder, self._constants = encoder, constants
+        self.encoder, self._constants = encoder, constants
         self._put_back = self._replace()
         self.eval()
 
     @property
     def device(self) -> torch.device:
         """Where it runs; inputs may lie elsewhere."""
-        return self._encoder.device
-
-    @property
-    def encoder(self) -> Encoder:
-        """What runs inside."""
-        return self._encoder
+        return self.encoder.device
 
     @property
     def unseen_share(self) -> float:
@@ -133,13 +128,13 @@ class ExportedEncoder(nn.Module):
         ]
         assert on_cpu[0] is not None
         tokens = self.layout.place(on_cpu[0], on_cpu[1], on_cpu[2])
-        budget = self._encoder.tokens_per_batch(None)
+        budget = self.encoder.tokens_per_batch(None)
         if self.device.type == "cpu":
             budget *= torch.get_num_threads()
         padded, logits = list[Tensor](), None
         for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, budget):
             batch = self.layout.batch(rows, tokens.take(rows)).to(self.device)
-            every = self._encoder.token_states(batch)
+            every = self.encoder.token_states(batch)
             if self.classifier is not None:
                 logits = self._classified(self.classifier, every, batch, input_ids.shape, logits)
             layers = every[0 if output_hidden_states else -1 :]
@@ -188,7 +183,7 @@ class ExportedEncoder(nn.Module):
         """
         self._put_back()
         try:
-            dense = DenseEncoder(self._encoder, self._constants, self.heads, self.layout)
+            dense = DenseEncoder(self.encoder, self._constants, self.heads, self.layout)
             with dense.replaced():
                 yield dense
         finally:
@@ -204,7 +199,7 @@ class ExportedEncoder(nn.Module):
         """
         replacement = ExitStack()
         self._entries = replacement.enter_context(
-            replaced(self._encoder, self._constants, self.heads)
+            replaced(self.encoder, self._constants, self.heads)
         )
         return weakref.finalize(self, replacement.close)
 
@@ -215,7 +210,7 @@ class ExportedEncoder(nn.Module):
         Raises:
             SpecError: it is int8, which stays on a CPU in float32.
         """
-        if self._encoder.int8:
+        if self.encoder.int8:
             like = fn(torch.zeros(1))
             check_int8(like.device)
             if like.dtype != torch.float32:
@@ -225,6 +220,6 @@ class ExportedEncoder(nn.Module):
                 )
         self._put_back()
         super()._apply(fn, recurse)
-        self._encoder.device = next(self.model.parameters()).device
+        self.encoder.device = next(self.model.parameters()).device
         self._put_back = self._replace()
         return self

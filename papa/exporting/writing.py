@@ -85,7 +85,7 @@ def export_encoder(
         folder: must not exist, or be empty.
         examples: real inputs in that layout.
         study: the cell of the study, for the record.
-        score: of that cell (``papa.exporting.card.study_score``).
+        score: of that cell (``papa.exporting.gains.study_score``).
         onnx: also write ``model.onnx``, compared with the exported encoder and timed against the
             original on ``examples``.
         int8: also measure 8 bits on ``examples``, alone and with the constant heads, scored by

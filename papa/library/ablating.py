@@ -15,8 +15,13 @@ from transformers import PreTrainedModel
 
 from papa.ablation.interface import LayerAttention, attention_modules, head_count, routed
 from papa.ablation.mean_qk import MeanQueriesAndKeys
-from papa.ablation.observers import AverageByPosition, DrawnOutputs, MeanOfOutputs, Observer
-from papa.ablation.relative import AverageByDistance
+from papa.ablation.observers import (
+    AverageByDistance,
+    AverageByPosition,
+    DrawnOutputs,
+    MeanOfOutputs,
+    Observer,
+)
 from papa.ablation.substitutes import (
     ByPosition,
     MatrixFunction,

@@ -20,8 +20,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from papa.ablation.interface import LayerAttention, attention_modules, routed
-from papa.ablation.relative import AverageByDistance, ByDistance
-from papa.ablation.substitutes import Reused, Substitute, rules_of
+from papa.ablation.observers import AverageByDistance
+from papa.ablation.substitutes import ByDistance, Reused, Substitute, rules_of
 from papa.attention.average import AttentionAverager, AttentionSums
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens

@@ -25,8 +25,7 @@ from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
-    from papa.ablation.relative import ByDistance
-    from papa.ablation.substitutes import Substitute
+    from papa.ablation.substitutes import ByDistance, Substitute
     from papa.attention.outputs import ConstantOutputs
     from papa.corpora.batches import MicroBatch
     from papa.encoders.encoder import Encoder
@@ -237,7 +236,7 @@ def read_distances(found: ArtifactReference, encoder: EncoderReference) -> ByDis
     """What a finished step of stage ``relative`` holds."""
     from safetensors.torch import load_file
 
-    from papa.ablation.relative import ByDistance
+    from papa.ablation.substitutes import ByDistance
 
     with opened(found, DISTANCES) as folder:
         held = load_file(folder / DISTANCES)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,31 +25,29 @@ def copying_loss(model: GPT2LMHeadModel, ids: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, HALF + 1 :].flatten())
 
 
-@lru_cache
-def trained_copier() -> GPT2LMHeadModel:
-    """A small GPT-2 that has learned to go on with a sequence that it saw before."""
+def small_gpt2(
+    positions: int, words: int, loss_of: Callable[[Any, int], Tensor], enough: float, **more: Any
+) -> GPT2LMHeadModel:
+    """A small GPT-2, trained step by step until its loss is small enough."""
     torch.manual_seed(0)
-    sizes = {
-        "n_layer": LAYERS,
-        "n_head": HEADS,
-        "n_embd": 64,
-        "n_positions": 2 * HALF,
-        "vocab_size": TOKENS,
-    }
-    quiet = {
-        "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "attn_pdrop": 0.0,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-    }
-    model = GPT2LMHeadModel(GPT2Config(**sizes, **quiet))
+    sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": 64, "n_positions": positions}
+    drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), 0)
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **drops, **ends, vocab_size=words, **more))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(1000):
-        loss = copying_loss(model, repeated(step))
-        if loss.item() < 0.05:
+        loss = loss_of(model, step)
+        if loss.item() < enough:
             break
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     return model.eval()
+
+
+@lru_cache
+def trained_copier() -> GPT2LMHeadModel:
+    """A small GPT-2 that has learned to go on with a sequence that it saw before."""
+    return small_gpt2(
+        2 * HALF, TOKENS, lambda model, step: copying_loss(model, repeated(step)), 0.05
+    )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import papa
-from papa.ablation.tested import TESTED
+from papa.ablation import TESTED
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder

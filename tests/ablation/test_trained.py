@@ -10,13 +10,20 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import Tensor
-from transformers import BertModel, GPT2Config, GPT2LMHeadModel
+from transformers import BertModel, GPT2LMHeadModel
 
 import papa
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.library.ablating import substitute_for
 from papa.spec import EncoderSpec
-from tests.ablation.copying import HEADS, LAYERS, copying_loss, repeated, trained_copier
+from tests.ablation.copying import (
+    HEADS,
+    LAYERS,
+    copying_loss,
+    repeated,
+    small_gpt2,
+    trained_copier,
+)
 from tests.ablation.models import answers
 
 
@@ -74,31 +81,13 @@ def inducer() -> GPT2LMHeadModel:
     """A small GPT-2 that has learned induction: to find its last token earlier on, and to say what
     followed.
     """
-    torch.manual_seed(0)
-    sizes = {
-        "n_layer": LAYERS,
-        "n_head": HEADS,
-        "n_embd": 64,
-        "n_positions": LENGTH,
-        "vocab_size": WORDS,
-    }
-    quiet = {
-        "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "attn_pdrop": 0.0,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-    }
-    model = GPT2LMHeadModel(GPT2Config(**sizes, **quiet, loss_type="ForCausalLM"))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for step in range(1000):
-        loss = model(**periodic(step)).loss
-        if loss.item() < 0.5:
-            break
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.eval()
+    return small_gpt2(
+        LENGTH,
+        WORDS,
+        lambda model, step: model(**periodic(step)).loss,
+        0.5,
+        loss_type="ForCausalLM",
+    )
 
 
 def test_lambda_of_a_decoder_tells_heads_that_look_at_positions_from_those_that_look_at_text(

@@ -42,11 +42,8 @@ class Case:
         self.pad = self.plain.config.pad_token_id
         self.segments = max(getattr(self.plain.config, "type_vocab_size", 0), 1)
         self.tolerance = 1e-5 if variant in SINGLE else TOLERANCE
-        self.heads = [
-            (layer, head)
-            for layer in range(self.encoder.layers)
-            for head in range(self.encoder.heads)
-        ]
+        self.shape = self.encoder.layers, self.encoder.heads
+        self.heads = [(layer, head) for layer in range(3) for head in range(4)]
 
     def inputs(self, seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9)) -> Inputs:
         return some_inputs(seed, lengths, pad=self.pad, segments=self.segments)
@@ -56,6 +53,10 @@ class Case:
         slots = inputs.compact().columns
         output = self._plain(inputs)
         return [states[:, slots] for states in output.hidden_states]
+
+    def away(self, inputs: Inputs, expected: list[Tensor]) -> float:
+        """How far the encoder's hidden states are from these."""
+        return distance(self.encoder.hidden_states(inputs.compact()), expected, inputs)
 
     def attentions(self, inputs: Inputs) -> Tensor:
         """A of the stock model: [layers, batch, heads, S, S]."""
@@ -88,9 +89,8 @@ def distance(ours: list[Tensor], theirs: list[Tensor], inputs: Inputs) -> float:
 
 def random_constants(case: Case, seed: int = 5) -> ConstantMatrices:
     generator = torch.Generator().manual_seed(seed)
-    shape = (case.encoder.layers, case.encoder.heads, SLOTS, SLOTS)
     return ConstantMatrices(
-        torch.rand(shape, generator=generator),
+        torch.rand(*case.shape, SLOTS, SLOTS, generator=generator),
         torch.ones(SLOTS, SLOTS, dtype=torch.bool),
         "average",
     )

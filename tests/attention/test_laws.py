@@ -21,10 +21,7 @@ pytestmark = pytest.mark.usefixtures("no_gradients")
 
 def test_compact_equals_padded(case: Case) -> None:
     inputs = case.inputs(1)
-    assert (
-        distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs)
-        < case.tolerance
-    )
+    assert case.away(inputs, case.padded(inputs)) < case.tolerance
     moved = case.encoder.hidden_states(case.inputs(2).compact())
     assert distance(moved, case.padded(inputs), inputs) > 0.1
 
@@ -36,14 +33,8 @@ def test_compact_equals_padded_for_two_texts(case: Case) -> None:
     with plainly(case.modules(), with_constants(constants.matrices, HALF, inputs.attention_mask)):
         expected = case.padded(inputs)
     with replaced(case.encoder, constants, HALF):
-        assert (
-            distance(case.encoder.hidden_states(inputs.compact()), expected, inputs)
-            < case.tolerance
-        )
-    assert (
-        distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs)
-        < case.tolerance
-    )
+        assert case.away(inputs, expected) < case.tolerance
+    assert case.away(inputs, case.padded(inputs)) < case.tolerance
 
 
 def test_inputs_side_by_side_do_not_meet(case: Case) -> None:
@@ -109,31 +100,20 @@ def test_extra_padding_changes_nothing(case: Case) -> None:
 
 def test_lambda_one_is_the_unmodified_encoder(case: Case) -> None:
     inputs = case.inputs(1)
-    theta = torch.full((case.encoder.layers, case.encoder.heads), 40.0)
+    theta = torch.full(case.shape, 40.0)
     with mixed(case.encoder, random_constants(case), theta):
-        assert (
-            distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs)
-            < case.tolerance
-        )
+        assert case.away(inputs, case.padded(inputs)) < case.tolerance
     with mixed(case.encoder, random_constants(case), theta * 0):
-        assert (
-            distance(case.encoder.hidden_states(inputs.compact()), case.padded(inputs), inputs)
-            > 0.1
-        )
+        assert case.away(inputs, case.padded(inputs)) > 0.1
 
 
 def test_lambda_zero_is_all_constant(case: Case) -> None:
     inputs, constants = case.inputs(1), random_constants(case)
     with replaced(case.encoder, constants, case.heads):
         all_constant = case.encoder.hidden_states(inputs.compact())
-    with mixed(
-        case.encoder, constants, torch.full((case.encoder.layers, case.encoder.heads), -40.0)
-    ):
-        assert (
-            distance(case.encoder.hidden_states(inputs.compact()), all_constant, inputs)
-            < case.tolerance
-        )
-    assert distance(case.encoder.hidden_states(inputs.compact()), all_constant, inputs) > 0.1
+    with mixed(case.encoder, constants, torch.full(case.shape, -40.0)):
+        assert case.away(inputs, all_constant) < case.tolerance
+    assert case.away(inputs, all_constant) > 0.1
 
 
 def test_mixing_equals_plain(case: Case) -> None:
@@ -149,12 +129,9 @@ def test_mixing_equals_plain(case: Case) -> None:
     ):
         expected = case.padded(inputs)
     with mixed(case.encoder, constants, theta):
-        assert (
-            distance(case.encoder.hidden_states(inputs.compact()), expected, inputs)
-            < case.tolerance
-        )
+        assert case.away(inputs, expected) < case.tolerance
     with mixed(case.encoder, constants, -theta):
-        assert distance(case.encoder.hidden_states(inputs.compact()), expected, inputs) > 0.01
+        assert case.away(inputs, expected) > 0.01
 
 
 @pytest.mark.parametrize("count", [1, 8, 12])
@@ -164,23 +141,17 @@ def test_replacing_equals_plain(case: Case, count: int) -> None:
     with plainly(case.modules(), with_constants(constants.matrices, heads, inputs.attention_mask)):
         expected = case.padded(inputs)
     with replaced(case.encoder, constants, heads):
-        assert (
-            distance(case.encoder.hidden_states(inputs.compact()), expected, inputs)
-            < case.tolerance
-        )
+        assert case.away(inputs, expected) < case.tolerance
     with replaced(case.encoder, random_constants(case, seed=6), heads):
-        assert distance(case.encoder.hidden_states(inputs.compact()), expected, inputs) > 0.01
+        assert case.away(inputs, expected) > 0.01
 
 
 def test_constants_of_one_input_reproduce_its_forward_pass(case: Case) -> None:
     one, other = case.inputs(1, (9,)), case.inputs(2, (9,))
     with replaced(case.encoder, case.average(one).average(), case.heads):
-        assert (
-            distance(case.encoder.hidden_states(one.compact()), case.padded(one), one)
-            < case.tolerance
-        )
+        assert case.away(one, case.padded(one)) < case.tolerance
     with replaced(case.encoder, case.average(other).average(), case.heads):
-        assert distance(case.encoder.hidden_states(one.compact()), case.padded(one), one) > 0.05
+        assert case.away(one, case.padded(one)) > 0.05
 
 
 def test_average_equals_plain(case: Case) -> None:

@@ -96,9 +96,7 @@ def test_gradients_of_theta_equal_plain(
     """By both ways: with the mix written out, and without."""
     monkeypatch.setattr(mixing, "MOST_COLUMNS", most)
     inputs, constants = case.inputs(1), random_constants(case)
-    theta = torch.randn(
-        case.encoder.layers, case.encoder.heads, dtype=torch.float64
-    ).requires_grad_()
+    theta = torch.randn(*case.shape, dtype=torch.float64).requires_grad_()
     with plainly(
         case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)
     ):

@@ -16,36 +16,31 @@ SPECIAL = special_slots("text", SLOTS)
 SEEN = torch.ones(SLOTS, SLOTS, dtype=torch.bool)
 
 
-def uniform() -> torch.Tensor:
-    return torch.full((1, 1, SLOTS, SLOTS), 1 / SLOTS)
-
-
-def test_identity_is_diagonal_and_concentrated() -> None:
-    patterns = head_patterns(control("identity", 2, 3, SLOTS).matrices, SEEN, SPECIAL)
-    assert patterns.diagonal.all()
-    assert patterns.concentrated.all()
-    assert not patterns.special.any()
-    assert (patterns.offset == 0).all()
-    torch.testing.assert_close(patterns.diagonal_mass, torch.ones(2, 3))
-
-
-def test_uniform_has_no_pattern() -> None:
-    patterns = head_patterns(uniform(), SEEN, SPECIAL)
-    assert patterns.summary()["diagonal heads"] == 0
-    assert patterns.summary()["special heads"] == 0
-    assert patterns.summary()["concentrated heads"] == 0
-    assert patterns.largest_entry.item() == pytest.approx(1 / SLOTS)
-
-
-def test_toeplitz_is_diagonal_but_not_concentrated() -> None:
-    patterns = head_patterns(control("toeplitz", 1, 1, SLOTS).matrices, SEEN, SPECIAL)
-    assert patterns.diagonal.all()
-    assert not patterns.concentrated.any()
-
-
-def test_pruned_heads_show_nothing() -> None:
-    patterns = head_patterns(control("zeros", 1, 2, SLOTS).matrices, SEEN, SPECIAL)
-    assert all(value == 0 for value in patterns.summary().values())
+@pytest.mark.parametrize(
+    ("matrices", "diagonal", "concentrated", "largest"),
+    [
+        (control("identity", 2, 3, SLOTS).matrices, 1, 1, 1),
+        (torch.full((1, 1, SLOTS, SLOTS), 1 / SLOTS), 0, 0, 1 / SLOTS),
+        (control("toeplitz", 1, 1, SLOTS).matrices, 1, 0, None),
+        (control("zeros", 1, 2, SLOTS).matrices, 0, 0, 0),
+    ],
+    ids=["identity", "uniform", "toeplitz", "pruned"],
+)
+def test_controls_look_as_they_are(
+    matrices: torch.Tensor, diagonal: float, concentrated: float, largest: float | None
+) -> None:
+    patterns = head_patterns(matrices, SEEN, SPECIAL)
+    summary = patterns.summary()
+    found = [summary[f"{what} heads"] for what in ("diagonal", "concentrated", "special")]
+    assert found == [diagonal, concentrated, 0]
+    if largest is not None:
+        assert summary["largest entry"] == pytest.approx(largest)
+    if diagonal:
+        assert bool((patterns.offset == 0).all())
+    if largest == 0:
+        assert set(summary.values()) == {0}
+    if largest == 1:
+        torch.testing.assert_close(patterns.diagonal_mass, torch.ones(2, 3))
 
 
 @pytest.mark.parametrize("offset", [-3, -1, 1, 2])

@@ -1,4 +1,6 @@
-"""Frozen linear maps in bfloat16 against the same maps in float64."""
+"""Frozen linear maps in bfloat16 and in 8 bits, against the same maps in float64 of what was
+rounded.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from papa.encoders.linear import FrozenLinear, FrozenLinears
+from papa.encoders.linear import FrozenLinear, FrozenLinears, Int8Linear
 from papa.encoders.precision import has_bfloat16
 from tests.encoders.models import MODELS, random_model
 
-pytestmark = pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16")
+needs_bfloat16 = pytest.mark.skipif(
+    not has_bfloat16(), reason="this CPU does not multiply in bfloat16"
+)
 SHAPES = [(384, 384), (384, 1536), (1536, 384), (13, 7), (5, 1)]
 ROUNDING = 2.0**-8
 """Bfloat16 keeps eight bits: rounding to it changes a number by 2⁻⁸ of itself at most."""
@@ -30,6 +34,7 @@ def exactly(linear: nn.Linear, x: Tensor) -> tuple[Tensor, Tensor]:
     return rounded @ weight.T + bias, rounded.abs() @ weight.T.abs() + abs(bias)
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("tokens", [1, 3, 100, 600])
 @pytest.mark.parametrize("bias", [True, False])
@@ -52,6 +57,7 @@ def test_only_operands_and_result_are_rounded(
     assert found.numel() < 100 or not bool(((found.double() - unrounded).abs() <= bound).all())
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_pass_through_the_same_weights(shape: tuple[int, int]) -> None:
     linear = random_linear(*shape)
@@ -67,6 +73,7 @@ def test_gradients_pass_through_the_same_weights(shape: tuple[int, int]) -> None
     assert not bool(((found.double() - expected.flip(0)).abs() <= bound).all())
 
 
+@needs_bfloat16
 def test_any_shape_of_tokens_and_any_floating_dtype() -> None:
     frozen = FrozenLinear(random_linear(16, 8))
     x = torch.randn(2, 3, 16)
@@ -77,6 +84,7 @@ def test_any_shape_of_tokens_and_any_floating_dtype() -> None:
     assert frozen(x[:0]).shape == (0, 3, 8)
 
 
+@needs_bfloat16
 def test_it_may_be_made_where_no_gradients_are_taken() -> None:
     linear = random_linear(16, 8)
     with torch.inference_mode():
@@ -88,6 +96,7 @@ def test_it_may_be_made_where_no_gradients_are_taken() -> None:
     assert bool(x.grad.any())
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("variant", sorted(MODELS))
 def test_maps_of_all_families_stand_in_and_leave_no_trace(variant: str) -> None:
     model = random_model(variant).float()
@@ -105,3 +114,46 @@ def test_maps_of_all_families_stand_in_and_leave_no_trace(variant: str) -> None:
             pass
         assert all(isinstance(names[name].forward, FrozenLinear) for name in inside)
     assert not any("forward" in linear.__dict__ for linear in names.values())
+
+
+def scaled(weight: Tensor, *, by_row: bool) -> Tensor:
+    """The weights rounded to 8 bits with a scale for each row, or with one for all."""
+    largest = weight.abs().amax(dim=1, keepdim=True) if by_row else weight.abs().max()
+    return (weight.double() * 127 / largest).round() * largest / 127
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("bias", [True, False])
+def test_weights_are_rounded_by_row_and_inputs_by_one_scale(
+    shape: tuple[int, int], bias: bool
+) -> None:
+    """With exact weights what is left is the rounding of x: half a step of at most 1/127 of its
+    range, an entry, times the row of absolute weights.
+    """
+    linear = random_linear(*shape, bias=bias)
+    linear.weight.mul_(torch.logspace(-2, 2, shape[1])[:, None])
+    x = torch.randn(50, shape[0])
+    step = float(x.max().clamp_min(0) - x.min().clamp_max(0)) / 127
+    offset = linear.bias.double() if bias else 0.0
+
+    def within(weight: Tensor) -> bool:
+        expected = x.double() @ weight.T + offset
+        bound = (step * weight.abs().sum(1) + 1e-5) * 1.001
+        return bool(((Int8Linear(linear)(x).double() - expected).abs() <= bound).all())
+
+    assert within(scaled(linear.weight, by_row=True))
+    if shape[1] > 1:
+        assert not within(linear.weight.double().flip(0))
+    if shape[0] > 100:
+        found, plain = Int8Linear(linear)(x), torch.nn.functional.linear(x, *linear.parameters())
+        assert 1e-3 < float((found - plain).norm() / plain.norm()) < 0.03, "8 bits, not 32, not 4"
+
+
+def test_rows_of_zeros_and_no_tokens() -> None:
+    linear = random_linear(16, 8)
+    linear.weight[3] = 0
+    x = torch.randn(2, 3, 16)
+    found = Int8Linear(linear)(x)
+    assert found.shape == (2, 3, 8)
+    assert torch.equal(found[..., 3], linear.bias[3].expand(2, 3))
+    assert Int8Linear(linear)(x[:, :0]).shape == (2, 0, 8)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
+import papa
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.corpora import load_corpus, tokenise_corpus
@@ -22,7 +23,8 @@ from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
-from papa.exporting import measuring
+from papa.exporting import ExportedEncoder, export_encoder, measuring
+from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from tests.encoders.models import random_model
@@ -65,6 +67,25 @@ class Case:
             for head in range(self.reference.heads)
         ]
         return [(layer, head) for layer, head in every if layer == 1 or (layer + head) % 2]
+
+    def export(
+        self, folder: Path, heads: list[tuple[int, int]] | None = None, **more: Any
+    ) -> ExportDocument:
+        """Write a folder in which some heads are constant."""
+        heads = self.some_heads() if heads is None else heads
+        return export_encoder(self.reference, self.constants, heads, self.layout, folder, **more)
+
+    def exported(
+        self, folder: Path, heads: list[tuple[int, int]] | None = None, **more: Any
+    ) -> ExportedEncoder:
+        """Such a folder, loaded again."""
+        self.export(folder, heads, **more)
+        return papa.load_exported(folder)
+
+    def tokens(self, model: ExportedEncoder) -> dict[str, Tensor]:
+        """Its texts as the model takes them."""
+        assert model.tokenizer is not None
+        return dict(model.tokenizer(*self.texts, padding=True, return_tensors="pt"))
 
     @torch.inference_mode()
     def expected(self, heads: list[tuple[int, int]]) -> list[Tensor]:
@@ -201,11 +222,7 @@ def small(make_case: Callable[..., Case]) -> Case:
 @pytest.fixture
 def written(small: Case, tmp_path: Path) -> Path:
     """An exported folder."""
-    from papa.exporting import export_encoder
-
-    export_encoder(
-        small.reference, small.constants, small.some_heads(), small.layout, tmp_path / "export"
-    )
+    small.export(tmp_path / "export")
     return tmp_path / "export"
 
 
@@ -232,3 +249,19 @@ def _electra_tokenizer() -> Any:
     words = sorted({word for text in (*FIRST, *SECOND) for word in text.split()})
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     return ElectraTokenizer(vocab={word: number for number, word in enumerate(vocabulary)})
+
+
+def document_with(**fields: Any) -> ExportDocument:
+    """A document of two layers of two heads, one of which is constant, and else of nothing."""
+    known = {
+        "encoder": {"name": "a", "revision": None, "layers": 2, "heads": 2},
+        "layout": {"texts": 1, "longest": [6], "slots": 8},
+        "heads": ((0, 0),),
+        "constants": "average",
+        "study": {},
+        "score": None,
+        "speed": None,
+        "fidelity": None,
+        "size": {"weights": 1, "original_weights": 2, "constants": 1},
+    }
+    return ExportDocument(**known | fields)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from papa.exporting.card import model_card, study_score
-from papa.exporting.document import ExportDocument
+from papa.exporting.card import model_card
+from papa.exporting.gains import study_score
 from papa.reporting.summary import summarise
+from tests.exporting.conftest import document_with
 from tests.reporting.studies import results
 
 
@@ -26,11 +27,8 @@ NAME = "a\n---\nlicence: mine\n# <script>|[c](http://d)"
 
 def test_a_hostile_name_is_text() -> None:
     card = model_card(
-        ExportDocument(
+        document_with(
             encoder={"name": NAME, "revision": "<b>", "layers": 2, "heads": 2},
-            layout={"texts": 1, "longest": [6], "slots": 8},
-            heads=((0, 0),),
-            constants="average",
             study={
                 "name": "small",
                 "encoder": "x|<i>",
@@ -39,10 +37,6 @@ def test_a_hostile_name_is_text() -> None:
                 "order": "lambda",
                 "fraction": 0.5,
             },
-            score=None,
-            speed=None,
-            fidelity=None,
-            size={"weights": 1, "original_weights": 2, "constants": 1},
         )
     )
     _, front, rest = card.split("---\n", maxsplit=2)

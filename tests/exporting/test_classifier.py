@@ -17,7 +17,6 @@ import papa
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import load_encoder
 from papa.errors import ArtifactError
-from papa.exporting import export_encoder
 from papa.exporting.classifier import TrainedProbe
 from papa.exporting.document import CLASSIFIER, ExportDocument
 from papa.probes.evaluate import build_probe, evaluate_cell
@@ -48,15 +47,7 @@ def trained(case: Case, heads: list[Head], scratch: Path, epochs: int = 60) -> T
 
 
 def exported(case: Case, heads: list[Head], probe: TrainedProbe, folder: Path) -> ExportDocument:
-    return export_encoder(
-        case.reference,
-        case.constants,
-        heads,
-        case.layout,
-        folder,
-        examples=case.split,
-        classifier=probe,
-    )
+    return case.export(folder, heads, examples=case.split, classifier=probe)
 
 
 def predicted(case: Case, heads: list[Head], probe: TrainedProbe) -> np.ndarray:

@@ -8,19 +8,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
 
 import papa
-from papa.ablation.relative import ByDistance
+from papa.ablation.substitutes import ByDistance
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import load_tokenizer
 from papa.errors import ArtifactError, DataError
 from papa.exporting import InputLayout, export_encoder
 from papa.exporting.distances import average_by_distance
+from papa.exporting.onnx import Session
 from papa.exporting.placement import ordinary_inputs
 from papa.library.ablating import substitute_for
 from papa.probes.own_model import load_own
@@ -66,10 +68,7 @@ def test_equals_the_model_under_ablated(
     assert torch.allclose(learned.ends, case.constants.ends, atol=1e-6)
 
     heads = case.some_heads()
-    export_encoder(
-        case.reference, case.constants, heads, case.layout, tmp_path / "to", examples=case.split
-    )
-    exported = papa.load_exported(tmp_path / "to")
+    exported = case.exported(tmp_path / "to", heads, examples=case.split)
     times = 20 if case.reference.positions > SLOTS else 1
     texts = [[" ".join([text] * times) for text in one] for one in case.texts]
     inputs = dict(exported.tokenizer(*texts, padding=True, truncation=True, return_tensors="pt"))
@@ -96,10 +95,7 @@ def test_a_family_of_its_own_routing_is_averaged_and_exported(
     assert bool(case.constants.weights.isfinite().all())
     assert float(case.constants.weights.abs().max()) > 0
     heads = case.some_heads()
-    export_encoder(
-        case.reference, case.constants, heads, case.layout, tmp_path / "to", examples=case.split
-    )
-    exported = papa.load_exported(tmp_path / "to")
+    exported = case.exported(tmp_path / "to", heads, examples=case.split)
     together = exported(**exported.tokenizer(FIRST, padding=True, return_tensors="pt"))
     for row, text in enumerate(FIRST):
         alone = exported(**exported.tokenizer([text], return_tensors="pt")).last_hidden_state[0]
@@ -115,8 +111,7 @@ def test_an_encoder_with_local_layers_is_refused(make_case: Callable[..., Case])
 
 def test_what_no_text_of_the_average_had_is_counted(small: Case, tmp_path: Path) -> None:
     case = in_place(small)
-    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "to")
-    exported = papa.load_exported(tmp_path / "to")
+    exported = case.exported(tmp_path / "to")
     exported(**exported.tokenizer(FIRST, padding=True, return_tensors="pt"))
     assert exported.unseen_share == 0
     longer = [" ".join([text] * 3) for text in FIRST]
@@ -130,8 +125,7 @@ def test_refuses_what_does_not_fit(small: Case, tmp_path: Path) -> None:
         export_encoder(
             case.reference, case.constants, case.some_heads(), small.layout, tmp_path / "to"
         )
-    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "to")
-    exported = papa.load_exported(tmp_path / "to")
+    exported = case.exported(tmp_path / "to")
     inputs = exported.tokenizer([" ".join(FIRST * 5)], return_tensors="pt")
     with pytest.raises(DataError, match=f"encoder has positions for {case.reference.positions}"):
         exported(**inputs)
@@ -140,32 +134,17 @@ def test_refuses_what_does_not_fit(small: Case, tmp_path: Path) -> None:
     assert "no limit of S slots" in card
 
 
-def test_onnx_gives_the_same_states(small: Case, tmp_path: Path) -> None:
+def test_onnx_gives_the_same_states(
+    small: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The graph is compared with the folder when it is written, and here on longer texts."""
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: run 'make setup'")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
-    import jaxtyping
-
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     case = in_place(small)
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        export_encoder(
-            case.reference,
-            case.constants,
-            case.some_heads(),
-            case.layout,
-            tmp_path / "to",
-            examples=case.split,
-            onnx=True,
-        )
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
-    exported = papa.load_exported(tmp_path / "to")
+    exported = case.exported(tmp_path / "to", examples=case.split, onnx=True)
     longer = [" ".join([text] * 3) for text in FIRST]
     inputs = exported.tokenizer(longer, padding=True, return_tensors="pt")
     expected = exported(**inputs).last_hidden_state.numpy()
-    session = onnxruntime.InferenceSession(tmp_path / "to" / "model.onnx")
-    (states,) = session.run(
-        None, {one.name: inputs[one.name].numpy() for one in session.get_inputs()}
-    )
+    states = Session(tmp_path / "to" / "model.onnx").states(inputs).numpy()
     assert float(np.abs(states - expected).max() / np.abs(expected).max()) <= 1e-4

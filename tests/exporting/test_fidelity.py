@@ -14,12 +14,10 @@ import torch
 from transformers import AutoModel
 
 import papa
-from papa.exporting import export_encoder
 from papa.exporting.card import report_rows
-from papa.exporting.document import ExportDocument
 from papa.exporting.measuring import measure_fidelity, states_of
 from papa.scores.fidelity import embedding_fidelity
-from tests.exporting.conftest import Case
+from tests.exporting.conftest import Case, document_with
 
 
 @torch.inference_mode()
@@ -39,8 +37,7 @@ def test_the_embeddings_compared_are_those_that_users_get(
     original = AutoModel.from_pretrained(case.reference.folder).eval()
     found, heads = {}, {"some": case.some_heads()[:3], "most": case.some_heads()}
     for name, own in heads.items():
-        export_encoder(case.reference, case.constants, own, case.layout, tmp_path / name)
-        exported = papa.load_exported(tmp_path / name)
+        exported = case.exported(tmp_path / name, own)
         found[name] = measure_fidelity(
             states_of(original), states_of(exported), case.split, case.layout
         )
@@ -59,9 +56,7 @@ def test_the_embeddings_compared_are_those_that_users_get(
 
 def test_pairs_have_no_embeddings_of_use(make_case: Callable[..., Case], tmp_path: Path) -> None:
     case = make_case("electra", "pair")
-    export_encoder(
-        case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "pair"
-    )
+    case.export(tmp_path / "pair")
     original = AutoModel.from_pretrained(case.reference.folder).eval()
     exported = papa.load_exported(tmp_path / "pair")
     states = states_of(original), states_of(exported)
@@ -70,27 +65,8 @@ def test_pairs_have_no_embeddings_of_use(make_case: Callable[..., Case], tmp_pat
 
 def rows(kept: float, half: float) -> dict[str, str]:
     one = {"mean": kept, "low": kept - half, "high": kept + half, "seeds": 1}
-    return dict(
-        report_rows(
-            ExportDocument(
-                encoder={"layers": 2, "heads": 2},
-                layout={},
-                heads=((0, 0),),
-                constants="average",
-                study={},
-                score=None,
-                speed=None,
-                fidelity={
-                    "texts": 300,
-                    "cosine": one,
-                    "similarities": one,
-                    "nearest_1": one,
-                    "nearest_10": one,
-                },
-                size={"weights": 1, "original_weights": 2, "constants": 1},
-            )
-        )
-    )
+    names = ("cosine", "similarities", "nearest_1", "nearest_10")
+    return dict(report_rows(document_with(fidelity={"texts": 300, **dict.fromkeys(names, one)})))
 
 
 def test_a_warning_comes_first_where_surely_too_few_neighbours_are_kept() -> None:

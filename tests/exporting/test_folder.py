@@ -103,21 +103,21 @@ def test_a_document_of_other_bits_is_refused(written: Path) -> None:
         papa.load_exported(written)
 
 
-ODD_FILES = [{"README.md": {}}, {"../outside": "0" * 64}, {"a" * 300: "0" * 64}, {"a\0": "0" * 64}]
-
-
-@pytest.mark.parametrize("files", ODD_FILES)
-def test_a_document_that_names_odd_files_is_refused(written: Path, files: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("field", "odd"),
+    [
+        ("files", {"README.md": {}}),
+        ("files", {"../outside": "0" * 64}),
+        ("files", {"a" * 300: "0" * 64}),
+        ("files", {"a\0": "0" * 64}),
+        ("size", {"weights": [1]}),
+    ],
+)
+def test_a_document_of_odd_files_or_sizes_is_refused(
+    written: Path, field: str, odd: dict[str, Any]
+) -> None:
     document = json.loads((written / "papa.json").read_text())
-    document["files"] |= files
-    (written / "papa.json").write_text(json.dumps(signed(document)))
-    with pytest.raises(ArtifactError, match=r"a field is missing or malformed"):
-        papa.load_exported(written)
-
-
-def test_a_document_of_odd_sizes_is_refused(written: Path) -> None:
-    document = json.loads((written / "papa.json").read_text())
-    document["size"]["weights"] = [1]
+    document[field] |= odd
     (written / "papa.json").write_text(json.dumps(signed(document)))
     with pytest.raises(ArtifactError, match=r"a field is missing or malformed"):
         papa.load_exported(written)
@@ -166,15 +166,12 @@ def test_a_folder_that_holds_something_is_left_alone(small: Case, tmp_path: Path
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
     with pytest.raises(ArtifactError, match="is not empty"):
-        export_encoder(
-            small.reference, small.constants, small.some_heads(), small.layout, tmp_path / "taken"
-        )
+        small.export(tmp_path / "taken")
     assert [path.name for path in tmp_path.rglob("*")] == ["taken", "file"]
 
 
 def test_an_empty_folder_is_filled(small: Case, tmp_path: Path) -> None:
-    export_encoder(small.reference, small.constants, small.some_heads(), small.layout, tmp_path)
-    papa.load_exported(tmp_path)
+    small.exported(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +191,7 @@ def test_an_export_that_differs_from_the_study_is_not_published(
 ) -> None:
     follow, stay = make_case("electra", "pair"), make_case("electra", "pair", segment_ids="stay")
     with pytest.raises(ArtifactError, match="differs from the study's"):
-        export_encoder(
-            follow.reference,
-            follow.constants,
-            follow.some_heads(),
-            follow.layout,
-            tmp_path / "export",
-            examples=stay.split,
-        )
+        follow.export(tmp_path / "export", examples=stay.split)
     assert not list(tmp_path.iterdir())
 
 
@@ -217,9 +207,7 @@ def test_pairs_that_were_cut_are_not_compared_where_segments_stay(
     follow = make_case("electra", "pair", first=long)
     assert reproducible_rows(follow.split, follow.layout).tolist() == [0, 1, 2, 3, 4]
     heads = case.some_heads()
-    document = export_encoder(
-        case.reference, case.constants, heads, case.layout, tmp_path / "export", examples=case.split
-    )
+    document = case.export(tmp_path / "export", heads, examples=case.split)
     assert document.speed
 
 

@@ -13,10 +13,10 @@ import torch
 import papa
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
-from papa.exporting import export_encoder, measuring
+from papa.exporting import measuring
 from papa.exporting.document import ExportDocument
 from papa.exporting.gains import advice, choices
-from tests.exporting.conftest import Case
+from tests.exporting.conftest import Case, document_with
 
 
 def states(model: Any, *texts: list[str]) -> torch.Tensor:
@@ -34,7 +34,7 @@ def test_a_folder_loads_in_int8(
     constant head."""
     case = make_case(family, kind)
     for name, heads in (("export", case.some_heads()), ("other", case.some_heads()[1:])):
-        export_encoder(case.reference, case.constants, heads, case.layout, tmp_path / name)
+        case.export(tmp_path / name, heads)
     exact, rounded, other = (
         states(papa.load_exported(tmp_path / name, int8=int8), *case.texts)
         for name, int8 in (("export", False), ("export", True), ("other", False))
@@ -70,11 +70,7 @@ def test_the_folder_says_what_each_costs_and_gains(
         )
 
     written = {"score": "0.8", "drop": "1 %", "original": "0.81", "baselines": {}, "notes": [""]}
-    found = export_encoder(
-        small.reference,
-        small.constants,
-        small.some_heads(),
-        small.layout,
+    found = small.export(
         tmp_path / "export",
         examples=small.split,
         score={
@@ -140,12 +136,7 @@ def document(
         **constant["speed"],
         "int8": {"int8": form(int8, 0.005, 0.97), "both": form(both, 0.04, 0.85)},
     }
-    return ExportDocument(
-        encoder={"layers": 2, "heads": 2},
-        layout={},
-        heads=((0, 0),),
-        constants="average",
-        study={},
+    return document_with(
         score={
             **numbers,
             "drop_high": 0.015,
@@ -155,7 +146,6 @@ def document(
         },
         speed=speed | ({"onnx": graph} if graph else {}),
         fidelity=constant["fidelity"],
-        size={"weights": 1, "original_weights": 2, "constants": 1},
     )
 
 

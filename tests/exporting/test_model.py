@@ -25,7 +25,7 @@ TOLERANCE = 1e-5
 
 def states_of(model: ExportedEncoder, case: Case) -> list[torch.Tensor]:
     """Hidden states [tokens, width] of the case's texts, through the model's own tokenizer."""
-    inputs = model.tokenizer(*case.texts, padding=True, return_tensors="pt")
+    inputs = case.tokens(model)
     output = model(**inputs, output_hidden_states=True)
     assert torch.equal(output.last_hidden_state, output.hidden_states[-1])
     assert output.last_hidden_state.shape[:2] == inputs["input_ids"].shape
@@ -60,8 +60,7 @@ def test_equals_the_encoder_under_replaced(
         for head in range(case.reference.heads)
     ]
     heads = every if share == "all" else case.some_heads()
-    export_encoder(case.reference, case.constants, heads, case.layout, tmp_path / "export")
-    model = papa.load_exported(tmp_path / "export")
+    model = case.exported(tmp_path / "export", heads)
     found = states_of(model, case)
     assert largest_difference(found, case.expected(heads)) <= TOLERANCE
     others = heads[:-1] if share == "all" else [head for head in every if head not in heads]
@@ -72,9 +71,7 @@ def test_equals_the_encoder_under_replaced(
 
 def test_stays_exact_where_segment_ids_stay(make_case: Callable[..., Case], tmp_path: Path) -> None:
     case = make_case("electra", "pair", segment_ids="stay")
-    export_encoder(
-        case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export"
-    )
+    case.export(tmp_path / "export")
     found = states_of(papa.load_exported(tmp_path / "export"), case)
     assert largest_difference(found, case.expected(case.some_heads())) <= TOLERANCE
     follow = make_case("electra", "pair")
@@ -83,9 +80,7 @@ def test_stays_exact_where_segment_ids_stay(make_case: Callable[..., Case], tmp_
 
 def test_neighbours_in_a_batch_change_nothing(small: Case, written: Path) -> None:
     model = papa.load_exported(written)
-    together = model(
-        **model.tokenizer(*small.texts, padding=True, return_tensors="pt")
-    ).last_hidden_state
+    together = model(**small.tokens(model)).last_hidden_state
     for row, text in enumerate(small.texts[0]):
         alone = model(**model.tokenizer([text], return_tensors="pt")).last_hidden_state[0]
         assert float((together[row, : len(alone)] - alone).abs().max()) <= TOLERANCE

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,7 @@ from papa.corpora.batches import micro_batch
 from papa.corpora.tokens import Framing
 from papa.encoders.encoder import Encoder
 from papa.errors import EncoderError
-from papa.exporting import ExportedEncoder, InputLayout, export_encoder
+from papa.exporting import ExportedEncoder, InputLayout
 from papa.exporting.measuring import TOLERANCE
 from papa.exporting.onnx import (
     ONNX,
@@ -30,9 +29,7 @@ from papa.exporting.onnx import (
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
 
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="onnxruntime is not installed: run 'make setup'"
-)
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: run 'make setup'")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
 
 # While a graph is traced, sizes are symbols, which the check of signatures takes for no ints.
@@ -41,18 +38,13 @@ pytestmark = pytest.mark.unchecked
 CONVOLUTION = "deberta_v2_xlarge"
 
 
-def in_onnxruntime(path: Path, inputs: dict[str, torch.Tensor]) -> np.ndarray:
-    session = onnxruntime.InferenceSession(path)
-    names = [given.name for given in session.get_inputs()]
-    (states,) = session.run(None, {name: inputs[name].numpy() for name in names})
-    return np.asarray(states)
-
-
 def largest_difference(
     model: ExportedEncoder, path: Path, inputs: dict[str, torch.Tensor]
 ) -> float:
     expected = model(**inputs).last_hidden_state.detach().numpy()
-    return float(np.abs(in_onnxruntime(path, inputs) - expected).max() / np.abs(expected).max())
+    return float(
+        np.abs(Session(path).states(inputs).numpy() - expected).max() / np.abs(expected).max()
+    )
 
 
 def written_onnx(model: ExportedEncoder, folder: Path) -> Path:
@@ -64,16 +56,7 @@ def written_onnx(model: ExportedEncoder, folder: Path) -> Path:
 def folder(small: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small encoder exported with its ONNX form."""
     place = tmp_path_factory.mktemp("onnx") / "export"
-    export_encoder(
-        small.reference,
-        small.constants,
-        small.some_heads(),
-        small.layout,
-        place,
-        examples=small.split,
-        onnx=True,
-        int8=lambda *_: None,
-    )
+    small.export(place, examples=small.split, onnx=True, int8=lambda *_: None)
     return place
 
 
@@ -86,11 +69,8 @@ def test_batches_of_any_shape(small: Case, folder: Path) -> None:
 
 
 def test_other_heads_give_other_states(small: Case, folder: Path, tmp_path: Path) -> None:
-    export_encoder(
-        small.reference, small.constants, small.some_heads()[1:], small.layout, tmp_path / "other"
-    )
-    other = papa.load_exported(tmp_path / "other")
-    inputs = dict(other.tokenizer(*small.texts, padding=True, return_tensors="pt"))
+    other = small.exported(tmp_path / "other", small.some_heads()[1:])
+    inputs = small.tokens(other)
     assert largest_difference(other, folder / ONNX, inputs) > 10 * TOLERANCE
 
 
@@ -98,7 +78,7 @@ def test_what_is_too_long_is_refused(folder: Path) -> None:
     model = papa.load_exported(folder)
     inputs = dict(model.tokenizer([" ".join(["facts"] * 63)], return_tensors="pt"))
     with pytest.raises(Exception, match="invalid index found"):
-        in_onnxruntime(folder / ONNX, inputs)
+        Session(folder / ONNX).states(inputs)
 
 
 def test_the_card_says_how_fast_and_how(folder: Path) -> None:
@@ -111,7 +91,7 @@ def test_the_card_says_how_fast_and_how(folder: Path) -> None:
 def test_the_graph_in_8_bits(small: Case, folder: Path) -> None:
     """It differs from the graph by the rounding alone, and the card says what that costs."""
     model = papa.load_exported(folder)
-    inputs = dict(model.tokenizer(*small.texts, padding=True, return_tensors="pt"))
+    inputs = small.tokens(model)
     assert 10 * TOLERANCE < largest_difference(model, folder / ONNX_INT8, inputs) < 0.1
     assert "model.int8.onnx" in (folder / "papa.json").read_text()
     card = (folder / "README.md").read_text()
@@ -119,30 +99,21 @@ def test_the_graph_in_8_bits(small: Case, folder: Path) -> None:
     assert "| Which one" not in card, "nothing was scored"
 
 
-def test_real_weights(make_case: Callable[..., Case], tmp_path: Path) -> None:
-    case = make_case("minilm", "text")
-    export_encoder(
-        case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export"
-    )
-    model = papa.load_exported(tmp_path / "export")
-    before = model(
-        **model.tokenizer(*case.texts, padding=True, return_tensors="pt")
-    ).last_hidden_state
-    graph = written_onnx(model, tmp_path)
-    inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
-    assert largest_difference(model, graph, inputs) <= TOLERANCE
+@pytest.mark.parametrize(("family", "kind"), [("minilm", "text"), ("roberta", "pair")])
+def test_real_weights_and_two_texts(
+    make_case: Callable[..., Case], tmp_path: Path, family: str, kind: str
+) -> None:
+    case = make_case(family, kind)
+    model = case.exported(tmp_path / "export")
+    inputs = case.tokens(model)
+    before = model(**inputs).last_hidden_state
+    assert largest_difference(model, written_onnx(model, tmp_path), inputs) <= TOLERANCE
     assert torch.equal(before, model(**inputs).last_hidden_state), "the encoder is as it was"
 
 
-def test_two_texts(make_case: Callable[..., Case], tmp_path: Path) -> None:
-    case = make_case("roberta", "pair")
-    export_encoder(
-        case.reference, case.constants, case.some_heads(), case.layout, tmp_path / "export"
-    )
-    model = papa.load_exported(tmp_path / "export")
-    graph = written_onnx(model, tmp_path)
-    inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
-    assert largest_difference(model, graph, inputs) <= TOLERANCE
+def random_constants(layers: int, heads: int, slots: int) -> ConstantMatrices:
+    matrices = (4 * torch.randn(layers, heads, slots, slots)).softmax(dim=-1)
+    return ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
 
 
 @pytest.mark.parametrize("texts", [1, 2])
@@ -155,8 +126,7 @@ def test_the_dense_form_of_every_family(family: str, texts: int) -> None:
     layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
     longest = (slots - 2,) if texts == 1 else (slots // 2 - 1, slots // 2 - 2)
     layout = InputLayout(texts, slots, longest, "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
-    matrices = (4 * torch.randn(layers, heads, slots, slots)).softmax(dim=-1)
-    constants = ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
+    constants = random_constants(layers, heads, slots)
     some = [
         (layer, head)
         for layer in range(layers)
@@ -187,9 +157,9 @@ def _input(length: int, texts: int) -> list[int]:
 def test_deberta_as_a_graph(tmp_path: Path) -> None:
     """Relative positions: those that occur depend on the inputs, so the graph has all."""
     model, slots = random_model("deberta_v3").float(), 32
-    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
-    matrices = torch.rand(layers, heads, slots, slots)
-    constants = ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
+    constants = random_constants(
+        model.config.num_hidden_layers, model.config.num_attention_heads, slots
+    )
     layout = InputLayout(1, slots, (slots - 2,), "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
     exported = ExportedEncoder(Encoder(model), constants, [(0, 1), (1, 0)], layout)
     graph = written_onnx(exported, tmp_path)
@@ -221,8 +191,7 @@ def test_a_graph_serves_probes_the_layers_of_its_encoder(
     case = make_case(family, kind)
     heads, found = case.some_heads(), dict[str, list[torch.Tensor]]()
     for name, own in (("export", heads), ("other", heads[1:])):
-        export_encoder(case.reference, case.constants, own, case.layout, tmp_path / name)
-        exported = papa.load_exported(tmp_path / name)
+        exported = case.exported(tmp_path / name, own)
         with exported.dense() as dense:
             graphs = Graphs(dense, case.layout, tmp_path / f"{name}-graphs")
         graph = GraphFeatures(graphs.every, exported.encoder)

@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 import papa
 from papa.encoders.encoder import load_encoder
 from papa.errors import ArtifactError
-from papa.exporting import ExportedEncoder, export_encoder
 from papa.exporting.onnx import Graphs, Session
 from papa.exporting.stored import rows_kept
 from papa.spec.values import OUTPUTS, RESAMPLED
@@ -34,11 +33,6 @@ def of_kind(case: Case, kind: str) -> Case:
     return replace(case, constants=made)
 
 
-def exported(case: Case, folder: Path) -> ExportedEncoder:
-    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, folder)
-    return papa.load_exported(folder)
-
-
 @pytest.mark.parametrize(
     ("family", "texts", "kind"),
     [
@@ -51,7 +45,7 @@ def test_equals_the_encoder_under_replaced(
     make_case: Callable[..., Case], tmp_path: Path, family: str, texts: str, kind: str
 ) -> None:
     case = of_kind(make_case(family, texts), kind)
-    found = states_of(exported(case, tmp_path / "export"), case)
+    found = states_of(case.exported(tmp_path / "export"), case)
     assert largest_difference(found, case.expected(case.some_heads())) <= TOLERANCE
     other = "mean_output" if kind != "mean_output" else "mean_output_by_slot"
     for control in (
@@ -63,7 +57,7 @@ def test_equals_the_encoder_under_replaced(
 
 def test_the_folder_lacks_what_those_heads_need_not(small: Case, tmp_path: Path) -> None:
     case = of_kind(small, "mean_output_by_slot")
-    model = exported(case, tmp_path / "export")
+    model = case.exported(tmp_path / "export")
     kept, whole = (
         load_file(folder / "model.safetensors")
         for folder in (tmp_path / "export", Path(case.reference.folder))
@@ -88,7 +82,7 @@ def test_the_folder_lacks_what_those_heads_need_not(small: Case, tmp_path: Path)
 
 def test_int8_rounds_the_same_export(small: Case, tmp_path: Path) -> None:
     for kind in ("mean_output", RESAMPLED):
-        exported(of_kind(small, kind), tmp_path / kind)
+        of_kind(small, kind).exported(tmp_path / kind)
     exact, rounded, other = (
         states(papa.load_exported(tmp_path / name, int8=int8), *small.texts)
         for name, int8 in (
@@ -119,14 +113,14 @@ def test_onnx_gives_the_same_states(
 ) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     case = of_kind(small, RESAMPLED)
-    model = exported(case, tmp_path / "export")
+    model = case.exported(tmp_path / "export")
     with model.dense() as dense:
         graph = Session(Graphs(dense, model.layout, tmp_path / "graphs").last)
-    inputs = dict(model.tokenizer(*case.texts, padding=True, return_tensors="pt"))
+    inputs = case.tokens(model)
     expected = model(**inputs).last_hidden_state
     size = expected.abs().max()
     assert float((graph.states(inputs) - expected).abs().max() / size) <= TOLERANCE
-    other = exported(of_kind(small, "mean_output"), tmp_path / "other")(**inputs)
+    other = of_kind(small, "mean_output").exported(tmp_path / "other")(**inputs)
     assert float((other.last_hidden_state - expected).abs().max() / size) > 100 * TOLERANCE
 
 
@@ -134,4 +128,4 @@ def test_outputs_of_other_slots_are_refused(small: Case, tmp_path: Path) -> None
     case = of_kind(small, "mean_output_by_slot")
     shorter = replace(case.constants, index=case.constants.index[:33, :32])
     with pytest.raises(ArtifactError, match=r"expected .* in 64 slots: rerun"):
-        exported(replace(case, constants=shorter), tmp_path / "export")
+        replace(case, constants=shorter).exported(tmp_path / "export")

@@ -52,7 +52,7 @@ def test_embeddings_are_those_of_the_models_own_use(
         return float(((states * mask).sum(1) / mask.sum(1) - expected).abs().max())
 
     ordinary, by_slot = exported("tokens"), exported("slots")
-    inputs = ordinary.tokenizer(*case.texts, padding=True, return_tensors="pt")
+    inputs = case.tokens(ordinary)
     assert difference(ordinary(**inputs).last_hidden_state) <= 1e-5
     with ordinary.dense() as dense:
         assert difference(dense(**inputs)[0]) <= 1e-5
@@ -98,7 +98,7 @@ def test_its_own_classifier_answers_in_a_pipeline(
     assert document.classifier["same"] == document.classifier["rows"] == len(case.split)
     assert "the model's own head; it answers" in (tmp_path / "export" / "README.md").read_text()
     exported = papa.load_exported(tmp_path / "export")
-    inputs = exported.tokenizer(*case.texts, padding=True, return_tensors="pt")
+    inputs = case.tokens(exported)
     logits = exported(**inputs).logits
     if head:
         labelled = case.split.labels_of(case.split.rows) >= 0

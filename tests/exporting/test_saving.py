@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 
 import papa
 from papa.errors import ArtifactError
-from papa.exporting import ExportedEncoder, export_encoder
+from papa.exporting import ExportedEncoder
 from tests.exporting.conftest import FIRST, Case
 
 
@@ -38,8 +38,7 @@ def test_maps_that_are_taken_apart_are_saved_in_one(
     make_case: Callable[..., Case], tmp_path: Path, family: str
 ) -> None:
     case, first, second = make_case(family, "text"), tmp_path / "first", tmp_path / "second"
-    export_encoder(case.reference, case.constants, case.some_heads(), case.layout, first)
-    model = papa.load_exported(first)
+    model = case.exported(first)
     papa.save_exported(model, second)
     assert (second / "model.safetensors").read_bytes() == (first / "model.safetensors").read_bytes()
     with torch.no_grad():

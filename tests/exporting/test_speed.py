@@ -11,11 +11,10 @@ import torch
 
 from papa.exporting import measuring
 from papa.exporting.card import report_rows
-from papa.exporting.document import ExportDocument
 from papa.exporting.gains import gained
 from papa.exporting.measuring import BATCHES, timings
 from papa.timing import LEAST
-from tests.exporting.conftest import Case
+from tests.exporting.conftest import Case, document_with
 
 
 class Recorder:
@@ -101,25 +100,9 @@ def timing(batch: int, low: float, high: float) -> dict[str, float]:
     ],
 )
 def test_what_is_not_gained_is_said_first(found: list[dict[str, float]], sentence: str) -> None:
-    document = ExportDocument(
-        encoder={"name": "a", "revision": None, "layers": 2, "heads": 2},
-        layout={"texts": 1, "longest": [6], "slots": 8},
-        heads=((0, 0),),
-        constants="average",
-        study={},
-        score=None,
-        speed={
-            "timings": found,
-            "left_out": [],
-            "threads": 2,
-            "device": "CPU",
-            "attention": "sdpa",
-        },
-        fidelity=None,
-        size={"weights": 1, "original_weights": 2, "constants": 1},
-    )
-    rows = report_rows(document)
+    how = {"left_out": [], "threads": 2, "device": "CPU", "attention": "sdpa"}
+    rows = report_rows(document_with(speed={"timings": found, **how}))
     assert rows[0] == ("Speed", sentence)
     assert ("Speed, 16 texts × 20 tokens", f"{found[1]['ratio']:.2f}× ") in [
-        (what, how[:6]) for what, how in rows
+        (what, told[:6]) for what, told in rows
     ]
