@@ -31,6 +31,8 @@ from papa.encoders.supported import family_of
 from papa.errors import EncoderError
 
 _NAME = "papa_ablated"
+_REPLACEABLE = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "paged")
+"""Attention functions whose results rules give."""
 _ENTRIES = 2**22
 """Of A, held at once."""
 
@@ -265,6 +267,9 @@ def routed(
             "the model checkpoints gradients: it would repeat passes after the block, with its "
             "own attention; switch that off first"
         )
+    # Those that the model's modules look their attention function up in.
+    parts = (getattr(part, "config", None) for part in model.modules())
+    configurations: list[Any] = [one for one in parts if isinstance(one, PreTrainedConfig)]
     routing = _Routing(rules, list(modules))
     with ExitStack() as after:
         for layer, module in enumerate(modules):
@@ -273,9 +278,13 @@ def routed(
         for part in model.modules():
             if isinstance(part, PreTrainedModel):
                 after.callback(_begins_pass(part, routing, modules).remove)
-        for config in {id(config): config for config in _configurations(model)}.values():
+        for config in {id(config): config for config in configurations}.values():
             before = config._attn_implementation_internal
-            _check_replaceable(before)
+            if before is not None and not before.startswith(_REPLACEABLE):
+                raise EncoderError(
+                    f"the model's attention function is '{before}', which its other heads would "
+                    "lose: call model.set_attn_implementation('eager') first"
+                )
             after.callback(setattr, config, "_attn_implementation_internal", before)
             config._attn_implementation_internal = _NAME
         yield
@@ -286,28 +295,9 @@ def routed(
             )
 
 
-def _check_replaceable(implementation: str | None) -> None:
-    """Refuse an attention function whose results no rule gives."""
-    known = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "paged")
-    if implementation is not None and not implementation.startswith(known):
-        raise EncoderError(
-            f"the model's attention function is '{implementation}', which its other heads would "
-            "lose: call model.set_attn_implementation('eager') first"
-        )
-
-
 def _inside(outer: LayerRule | None, rule: LayerRule) -> LayerRule:
     """A rule within another block's."""
     return lambda attention: rule(replace(attention, outer=outer))
-
-
-def _configurations(model: PreTrainedModel) -> list[Any]:
-    """Those that the model's modules look their attention function up in."""
-    return [
-        part.config
-        for part in model.modules()
-        if isinstance(getattr(part, "config", None), PreTrainedConfig)
-    ]
 
 
 def _begins_pass(part: nn.Module, routing: _Routing, modules: Sequence[nn.Module]) -> Any:

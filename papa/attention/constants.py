@@ -89,11 +89,7 @@ class ConstantMatrices:
             **metadata,
             "kind": self.kind,
             "slots": self.slots,
-            "encoder": {
-                "name": encoder.name,
-                "revision": encoder.revision,
-                "digest": encoder.digest,
-            },
+            "encoder": {name: getattr(encoder, name) for name in ("name", "revision", "digest")},
         }
         # safetensors takes contiguous tensors only.
         tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
@@ -115,51 +111,39 @@ class ConstantMatrices:
         Raises:
             ArtifactError: the artifact is damaged, or was made for another encoder or S.
         """
-        with reading(folder):
-            return cls._read(folder, verify(folder, FILE), encoder, slots)
-
-    @classmethod
-    def _read(
-        cls,
-        folder: Path,
-        metadata: Mapping[str, Any],
-        encoder: EncoderReference | None,
-        slots: int | None,
-    ) -> ConstantMatrices:
         path = folder / FILE
-        # By digest, not name: a name may stand for other weights tomorrow.
-        if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
-            made_for = metadata["encoder"]
-            raise ArtifactError(
-                f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), this "
-                f"study uses {encoder.name} ({encoder.digest[:12]}): rerun 'average' for this "
-                "encoder"
+        with reading(folder):
+            metadata = verify(folder, FILE)
+            # By digest, not name: a name may stand for other weights tomorrow.
+            if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
+                made_for = metadata["encoder"]
+                raise ArtifactError(
+                    f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), "
+                    f"this study uses {encoder.name} ({encoder.digest[:12]}): rerun 'average' for "
+                    "this encoder"
+                )
+            if slots is not None and metadata["slots"] != slots:
+                raise ArtifactError(
+                    f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun "
+                    f"'average' or set slots: {metadata['slots']}"
+                )
+            try:
+                tensors = load_file(path)
+            except (OSError, SafetensorError) as error:
+                raise ArtifactError(
+                    f"{path} cannot be read ({error}): delete {folder} and run again"
+                ) from None
+            shape = tuple(tensors["matrices"].shape)
+            of = shape[:2] if encoder is None else (encoder.layers, encoder.heads)
+            square = (metadata["slots"], metadata["slots"])
+            seen = tensors["seen"]
+            check_form(
+                matrices=((shape, tensors["matrices"].dtype), ((*of, *square), torch.float32)),
+                seen=((tuple(seen.shape), seen.dtype), (square, torch.bool)),
+                counts=(tuple(tensors.get("counts", seen).shape), square),
             )
-        if slots is not None and metadata["slots"] != slots:
-            raise ArtifactError(
-                f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun "
-                f"'average' or set slots: {metadata['slots']}"
-            )
-        try:
-            tensors = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise ArtifactError(
-                f"{path} cannot be read ({error}): delete {folder} and run again"
-            ) from None
-        shape = tuple(tensors["matrices"].shape)
-        of = shape[:2] if encoder is None else (encoder.layers, encoder.heads)
-        square = (metadata["slots"], metadata["slots"])
-        check_form(
-            matrices=((shape, tensors["matrices"].dtype), ((*of, *square), torch.float32)),
-            seen=((tuple(tensors["seen"].shape), tensors["seen"].dtype), (square, torch.bool)),
-            counts=(tuple(tensors.get("counts", tensors["seen"]).shape), square),
-        )
-        return cls(
-            matrices=tensors["matrices"],
-            seen=tensors["seen"],
-            kind=metadata["kind"],
-            counts=tensors.get("counts"),
-        )
+            kind, counts = metadata["kind"], tensors.get("counts")
+            return cls(matrices=tensors["matrices"], seen=seen, kind=kind, counts=counts)
 
 
 def control(

@@ -29,7 +29,7 @@ def mixed_product(
     constant: Float[Tensor, "#batch heads m m"],
     share: Float[Tensor, "heads 1 1"],
 ) -> Float[Tensor, "batch heads m width"]:
-    """Return what the heads of a layer put out; gradients reach queries, keys, values, the bias of
+    """What the heads of a layer put out; gradients reach queries, keys, values, the bias of
     A, and λ.
 
     Args:
@@ -134,22 +134,17 @@ class _Mixing:
         single = at_least_single(value)
         matrices = at_slots(self.matrices, all_heads, batch.columns).to(single.dtype)
         if own.dropout > 0:
-            return self._with_dropout(own, single, matrices, batch)
+            # Entries of the mix itself are dropped, so here it is written out.
+            probabilities = replace(own, dropout=0.0).probabilities()
+            constant = normalised_rows(matrices, batch.attention_mask)
+            mix = constant + self.share * (probabilities - constant)
+            return torch.matmul(F.dropout(mix, own.dropout), single)
         if value.device.type == "cpu" and len(batch.columns) <= MOST_COLUMNS:
             return mixed_product(
                 own, value, normalised_rows(matrices, batch.attention_mask), self.share
             )
         constant = constant_product(matrices, single, batch.attention_mask)
         return constant + self.share * (own.product(value) - constant)
-
-    def _with_dropout(
-        self, own: InputDependentAttention, value: Tensor, matrices: Tensor, batch: MicroBatch
-    ) -> Tensor:
-        """Entries of the mix itself are dropped, so here it is written out."""
-        probabilities = replace(own, dropout=0.0).probabilities()
-        constant = normalised_rows(matrices, batch.attention_mask)
-        mix = constant + self.share * (probabilities - constant)
-        return torch.matmul(F.dropout(mix, own.dropout), value)
 
 
 def mixed(

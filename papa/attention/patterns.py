@@ -67,20 +67,21 @@ class HeadPatterns:
         return self.largest_entry >= CONCENTRATED
 
     def summary(self) -> dict[str, float]:
-        """Return shares of heads by pattern and mean weights over heads, by columns of a table."""
-        return {
-            "diagonal heads": _mean(self.diagonal),
-            "special heads": _mean(self.special),
-            "concentrated heads": _mean(self.concentrated),
-            "diagonal weight": _mean(self.diagonal_mass),
-            "[CLS] weight": _mean(self.cls_mass),
-            "[SEP] weight": _mean(self.sep_mass),
-            "largest entry": _mean(self.largest_entry),
+        """Shares of heads by pattern and mean weights over heads, by columns of a table."""
+        columns = {
+            "diagonal heads": self.diagonal,
+            "special heads": self.special,
+            "concentrated heads": self.concentrated,
+            "diagonal weight": self.diagonal_mass,
+            "[CLS] weight": self.cls_mass,
+            "[SEP] weight": self.sep_mass,
+            "largest entry": self.largest_entry,
         }
+        return {name: float(values.double().mean()) for name, values in columns.items()}
 
 
 def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False) -> tuple[int, ...]:
-    """Return where the layout puts [CLS] (first) and [SEP] (the others) in S slots; of a decoder's
+    """Where the layout puts [CLS] (first) and [SEP] (the others) in S slots; of a decoder's
     text the first slot. RoBERTa's tokenizer puts a double separator, ``</s></s>``, between two
     texts.
     """
@@ -124,7 +125,7 @@ def head_patterns(
     offsets = list(range(-MAX_OFFSET, MAX_OFFSET + 1))
     for offset in offsets:
         # Rows at the border, whose slot at this offset is no text slot, cannot show the diagonal.
-        possible = rows * _shifted(text & seen, offset)
+        possible = rows * _along((text & seen).double(), offset)
         shares.append(_row_mean((points_to == offset).double(), possible))
         masses.append(_row_mean(_along(weights, offset), possible))
     best = torch.stack(shares).max(dim=0)
@@ -141,24 +142,16 @@ def head_patterns(
 def _along(
     matrices: Shaped[Tensor, "*any slots slots"], offset: int
 ) -> Shaped[Tensor, "*any slots"]:
-    """Return entry (i, i + offset) of every row i; 0 where that slot does not exist."""
+    """Entry (i, i + offset) of every row i; 0 where that slot does not exist."""
     slots = matrices.shape[-1]
     columns = torch.arange(slots) + offset
     exists = (columns >= 0) & (columns < slots)
     return matrices[..., torch.arange(slots), columns.clamp(0, slots - 1)] * exists
 
 
-def _shifted(entries: Bool[Tensor, "slots slots"], offset: int) -> Float[Tensor, " slots"]:
-    return _along(entries.double(), offset)
-
-
 def _row_mean(
     values: Float[Tensor, "layers heads slots"], rows: Float[Tensor, "layers heads slots"]
 ) -> Float[Tensor, "layers heads"]:
-    """Return the mean over rows, weighted; 0 where no row counts."""
+    """The mean over rows, weighted; 0 where no row counts."""
     total = rows.sum(dim=-1)
     return (values * rows).sum(dim=-1) / total.where(total > 0, torch.ones_like(total))
-
-
-def _mean(values: Tensor) -> float:
-    return float(values.double().mean())

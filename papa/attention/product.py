@@ -15,7 +15,7 @@ def at_slots(
     chosen: Int[Tensor, " chosen"],
     slots: Int[Tensor, " m"],
 ) -> Float[Tensor, "chosen m m"]:
-    """Return C of the chosen heads at the batch's slots; a flat look-up is ten times faster."""
+    """C of the chosen heads at the batch's slots; a flat look-up is ten times faster."""
     if torch.compiler.is_exporting():
         # A graph that is written out takes inputs of any length: nothing may depend on m.
         return matrices.index_select(0, chosen).index_select(1, slots).index_select(2, slots)
@@ -33,7 +33,7 @@ def constant_product(
     attention_mask: Bool[Tensor, "batch m"],
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads m width"]:
-    """Return what constant heads put out (paper, Section 3.1).
+    """What constant heads put out (paper, Section 3.1).
 
     Args:
         dropout: probability with which entries are dropped; above 0 each input needs matrices of

@@ -233,12 +233,11 @@ class DependentHeadsProjection(nn.Module):
     def _rows_of(self, heads: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         in_training = self.linear.weight.requires_grad
         if in_training or heads not in self._slices:
-            rows = torch.cat(
-                [torch.arange(h * self.head_width, (h + 1) * self.head_width) for h in heads]
-            )
-            rows = rows.to(self.linear.weight.device)
-            weight = self.linear.weight[rows].contiguous()
-            bias = None if self.linear.bias is None else self.linear.bias[rows]
+            of_heads = self.linear.weight.unflatten(0, (-1, self.head_width))
+            weight = of_heads[list(heads)].flatten(0, 1)
+            bias = self.linear.bias
+            if bias is not None:
+                bias = bias.unflatten(0, (-1, self.head_width))[list(heads)].flatten()
             if in_training:
                 self._slices.clear()  # They are of other weights.
                 return partial(F.linear, weight=weight, bias=bias)
@@ -255,15 +254,12 @@ def dependent_heads_projected(
     prepared: Kind,
 ) -> Iterator[None]:
     """Inside the block, and blocks in it, queries and keys are computed only where rules ask."""
-    # Layers that share a module share its projections.
-    unique = dict.fromkeys(modules)
-    found = [
+    whole = [
         (module, name, getattr(module, name))
-        for module in unique
+        for module in dict.fromkeys(modules)  # Layers that share one share its projections.
         for name in names
-        if hasattr(module, name)
+        if not isinstance(getattr(module, name, None), DependentHeadsProjection | None)
     ]
-    whole = [entry for entry in found if not isinstance(entry[2], DependentHeadsProjection)]
     for module, name, linear in whole:
         setattr(module, name, DependentHeadsProjection(linear, dispatch, head_width, prepared))
     try:

@@ -107,7 +107,7 @@ class Encoder:
         self._frozen_linears = None if self._kind is None else FrozenLinears(model, self._kind)
 
     def tokens_per_batch(self, asked: int | None) -> int:
-        """Return the tokens of a micro-batch: what was asked for, else what suits the device."""
+        """The tokens of a micro-batch: what was asked for, else what suits the device."""
         return asked or (512 if self.device.type == "cpu" else 16_384)
 
     def check_unchanged(self) -> None:
@@ -137,7 +137,7 @@ class Encoder:
         return self.model.get_input_embeddings().weight  # type: ignore[operator]
 
     def hidden_states(self, batch: MicroBatch) -> list[Float[Tensor, "batch m width"]]:
-        """Return the L+1 hidden states of a micro-batch, embeddings first; columns without a token
+        """The L+1 hidden states of a micro-batch, embeddings first; columns without a token
         hold no meaning.
         """
         batch = batch.to(self.device)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ with other names are adapters, other precisions or other frameworks' weights."""
 
 
 def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
-    """Return what an encoder's config.json holds; nothing in it is checked."""
+    """What an encoder's config.json holds; nothing in it is checked."""
     path = folder / CONFIGURATION
     try:
         if not path.is_file():
@@ -75,7 +75,7 @@ class WeightFiles:
 
 
 def weight_files(folder: Path, what: str) -> WeightFiles:
-    """Return the files that hold the weights of the encoder in ``folder``."""
+    """The files that hold the weights of the encoder in ``folder``."""
     for name, pickled in ((SAFETENSORS, False), (_PICKLED, True)):
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
@@ -86,7 +86,7 @@ def weight_files(folder: Path, what: str) -> WeightFiles:
 
 
 def has_weights(folder: Path) -> bool:
-    """Tell whether the encoder's weights, whole or all shards of them, are in ``folder``."""
+    """Whether the encoder's weights, whole or all shards of them, are in ``folder``."""
     try:
         return bool(weight_files(folder, "").paths)
     except EncoderError:
@@ -96,7 +96,7 @@ def has_weights(folder: Path) -> bool:
 def encoder_digest(
     folder: Path, what: str, digest_of: Callable[[Path], str] = sha256_of_file
 ) -> str:
-    """Return SHA-256 over the weights of the encoder in ``folder``, as they were published, and its
+    """SHA-256 over the weights of the encoder in ``folder``, as they were published, and its
     configuration.
     """
     weights = {path.name: digest_of(path) for path in weight_files(folder, what).paths}
@@ -104,29 +104,29 @@ def encoder_digest(
 
 
 def tokenizer_digest(folder: Path) -> str:
-    """Return SHA-256 over the files of the tokenizer in ``folder``."""
+    """SHA-256 over the files of the tokenizer in ``folder``."""
     return sha256_of_json({path.name: sha256_of_file(path) for path in tokenizer_files(folder)})
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files of the tokenizer in ``folder``."""
+    """The files of the tokenizer in ``folder``."""
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
 def digest_of_source(encoder: str, tokenizer: str) -> str:
-    """Return what a converted encoder is known by: the digests of the files that it was made of."""
+    """What a converted encoder is known by: the digests of the files that it was made of."""
     return sha256_of_json({"encoder": encoder, "tokenizer": tokenizer})
 
 
 def converted_folder(digest: str) -> Path:
-    """Return where this machine keeps an encoder whose published weights are pickles, with
+    """Where this machine keeps an encoder whose published weights are pickles, with
     safetensors.
     """
     return cache_folder() / "encoders" / digest
 
 
 def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
-    """Return the error that says which files are there instead."""
+    """The error that says which files are there instead."""
     found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"
     return EncoderError(
         f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in shards, in {where} (found "
@@ -159,7 +159,7 @@ def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Pat
     """Download an encoder's configuration and tokenizer, where they are not here yet; returns the
     folder with them, and the commit.
     """
-    with _hub_errors(what, name, revision):
+    with hub_errors(what, page_of(name), revision, EncoderError):
         folder = _fetched(name, revision, [CONFIGURATION, POOLING, *TOKENIZER_FILES])
     return folder, folder.name
 
@@ -168,13 +168,13 @@ def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
     """Download an encoder's weights to the folder of its configuration, where they are not here
     yet.
     """
-    patterns = weight_patterns(name, commit, folder, what)
-    with _hub_errors(what, name, commit):
-        _fetched(name, commit, list(patterns))
+    patterns = list(weight_patterns(name, commit, folder, what))
+    with hub_errors(what, page_of(name), commit, EncoderError):
+        _fetched(name, commit, patterns)
 
 
 def weight_patterns(name: str, commit: str, folder: Path, what: str) -> tuple[str, ...]:
-    """Return patterns of the files that hold an encoder's weights on the hub; none of them is
+    """Patterns of the files that hold an encoder's weights on the hub; none of them is
     fetched.
     """
     files = _files(name, commit, folder)
@@ -185,14 +185,14 @@ def weight_patterns(name: str, commit: str, folder: Path, what: str) -> tuple[st
 
 
 def page_of(name: str) -> str:
-    """Return where a person finds an encoder's page: its licence, its files."""
+    """Where a person finds an encoder's page: its licence, its files."""
     from huggingface_hub import constants
 
     return f"{constants.ENDPOINT}/{name}"
 
 
 def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
-    """Return the folder of a commit; the files of these names in it are on this machine."""
+    """The folder of a commit; the files of these names in it are on this machine."""
     from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import (
         CachedRepoTreeNotFoundError,
@@ -219,7 +219,7 @@ def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
 
 
 def _files(name: str, commit: str, folder: Path) -> list[str]:
-    """Return all files of a commit, as the hub listed them when something of it was fetched."""
+    """All files of a commit, as the hub listed them when something of it was fetched."""
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
@@ -227,7 +227,3 @@ def _files(name: str, commit: str, folder: Path) -> list[str]:
         return [file.path for file in get_cached_repo_tree(name, revision=commit)]
     except CachedRepoTreeNotFoundError:  # Fetched long ago, by a library that kept no list.
         return [path.name for path in folder.iterdir()]
-
-
-def _hub_errors(what: str, name: str, revision: str | None) -> AbstractContextManager[None]:
-    return hub_errors(what, page_of(name), revision, EncoderError)

@@ -14,7 +14,7 @@ from papa.errors import NumbersError
 
 
 def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
-    """Tell whether the sum of the numbers is finite: no NaN and no infinite one is among them."""
+    """Whether the sum of the numbers is finite: no NaN and no infinite one is among them."""
     # Half precision could not hold the sum of what it holds.
     return bool(
         numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite()

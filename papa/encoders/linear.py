@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from papa.encoders.precision import cpu_has
+
 _TOKENS = 512
 """For how many tokens weights are arranged: those of a micro-batch."""
 
@@ -90,22 +92,13 @@ class Int8Linear:
                 weight, scales.double(), torch.zeros(len(weight)).long(), 0, torch.qint8
             )
         self._packed = torch.ops.quantized.linear_prepack(rounded, linear.bias)
-        self._seven_bits = not _multiplies_in_int8()
+        # Without VNNI x86 sums products of 8 bits in 16, where two may overflow at more than 7.
+        self._seven_bits = not cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
 
     def __call__(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         """The map of x in float32."""
         found: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self._seven_bits)
         return found
-
-
-def _multiplies_in_int8() -> bool:
-    """Whether this CPU sums products of 8 bits in 32: without VNNI x86 sums them in 16, where two
-    may overflow unless inputs have 7 bits.
-    """
-    if not hasattr(torch.cpu, "get_capabilities"):
-        return False
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_vnni", "avx_vnni", "amx_int8"))
 
 
 Kind = Callable[[nn.Linear], Callable[[Tensor], Tensor]]

@@ -15,18 +15,24 @@ if TYPE_CHECKING:
 HOLDS_IN_BFLOAT16 = frozenset({EMBEDDED})
 """Encoders whose scores hold in bfloat16 on a CPU, by ``python -m benchmarks.precision``."""
 
-_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
-"""What PyTorch calls the instructions that multiply in bfloat16: two of x86's, two of Arm's."""
+
+def cpu_has(*instructions: str) -> bool:
+    """Whether this CPU has any of these instructions, in PyTorch's words."""
+    import torch
+
+    if not hasattr(torch.cpu, "get_capabilities"):
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in instructions)
 
 
 def has_bfloat16() -> bool:
-    """Tell whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
+    """Whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
     import torch
 
-    if not torch.backends.mkldnn.is_available() or not hasattr(torch.cpu, "get_capabilities"):
-        return False
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in _INSTRUCTIONS)
+    # Two sets of x86's, two of Arm's.
+    multiplies = cpu_has("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
+    return multiplies and torch.backends.mkldnn.is_available()
 
 
 def check_device(device: str | torch.device) -> None:
@@ -63,7 +69,7 @@ def check_precision(precision: Precision, device: str) -> None:
 
 
 def chosen_precision(asked: PrecisionChoice, encoders: Iterable[str], device: str) -> Precision:
-    """Return what ``auto`` means for these encoders on the device; other precisions stay."""
+    """What ``auto`` means for these encoders on the device; other precisions stay."""
     if asked != "auto":
         return asked
     holds = HOLDS_IN_BFLOAT16.issuperset(encoders) and device == "cpu" and has_bfloat16()

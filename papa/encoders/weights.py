@@ -52,7 +52,7 @@ _CAPTURING = "_output_capturing_hooks_installed"
 
 
 def as_safetensors(folder: Path, digest: str, what: str) -> Path:
-    """Return a folder in this machine's cache with the same encoder, checked against its digests,
+    """A folder in this machine's cache with the same encoder, checked against its digests,
     and its weights as safetensors; pickles are read once.
     """
     converted = converted_folder(digest)
@@ -173,7 +173,7 @@ def check_size(folder: Path, what: str) -> None:
 
 
 def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
-    """Return the tensors of pickles by name, contiguous and unshared, as safetensors needs."""
+    """The tensors of pickles by name, contiguous and unshared, as safetensors needs."""
     tensors: dict[str, Tensor] = {}
     memory: set[int] = set()
     for path in pickles:

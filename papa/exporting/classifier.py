@@ -101,11 +101,18 @@ class OwnHead(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A probe of one seed, or a model's own head, on the hidden states of a batch."""
+    """A probe of one seed, or a model's own head, of so many labels, on the hidden states of a
+    batch; of its tokens or its texts.
+    """
 
     def __init__(self, probe: SequenceProbe | TokenProbe | OwnHead) -> None:
         super().__init__()
         self.probe = probe.requires_grad_(False)
+        if isinstance(probe, OwnHead):
+            self.labels, self.of_tokens = probe.labels, probe.of_tokens
+        else:
+            self.labels = probe.classifier.bias.shape[-1]
+            self.of_tokens = isinstance(probe, TokenProbe)
 
     @classmethod
     def read(
@@ -134,18 +141,6 @@ class Classifier(nn.Module):
         config.label2id = {label: number for number, label in enumerate(labels)}
         config.problem_type = "regression" if regression else "single_label_classification"
         return cls(probe)
-
-    @property
-    def labels(self) -> int:
-        """How many classes there are."""
-        probe = self.probe
-        return probe.labels if isinstance(probe, OwnHead) else probe.classifier.bias.shape[-1]
-
-    @property
-    def of_tokens(self) -> bool:
-        """Whether tokens have labels, not texts."""
-        probe = self.probe
-        return probe.of_tokens if isinstance(probe, OwnHead) else isinstance(probe, TokenProbe)
 
     def forward(
         self, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
@@ -204,11 +199,7 @@ class TrainedProbe:
     def same(
         self, found: np.ndarray, split: TokenisedSplit, rows: np.ndarray
     ) -> Bool[np.ndarray, " rows"]:
-        """Which rows are answered as in the study.
-
-        Args:
-            found: the answers, one after the other.
-        """
+        """Which rows are answered as in the study; answers are found one after the other."""
         labels, lengths = split.labels_of(rows), None
         if split.label_per_token:
             labels, lengths = labels[labels != IGNORED], split.probed_lengths[split.index_of(rows)]
@@ -234,13 +225,11 @@ class OwnClassifier:
     answers: Mapping[str, np.ndarray]
 
     def described(self) -> dict[str, Any]:
-        """What ``papa.json`` says of it."""
         return {"tokens": self.probe.of_tokens, "labels": list(self.labels), "own": self.name}
 
     def same(
         self, found: np.ndarray, split: TokenisedSplit, rows: np.ndarray
     ) -> Bool[np.ndarray, " rows"]:
-        """As of ``TrainedProbe``."""
         logits, ends = self.answers["logits"], self.answers["lengths"].cumsum()
         expected = np.split(logits[:, 0] if self.probe.labels == 1 else logits.argmax(1), ends[:-1])
         theirs = [expected[place] for place in split.index_of(rows)]

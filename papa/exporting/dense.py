@@ -35,33 +35,6 @@ class DenseBatch(MicroBatch):
     real: Bool[Tensor, "batch m"]
     ordinary: bool
 
-    @classmethod
-    def of_columns(
-        cls,
-        input_ids: Int[Tensor, "batch m"],
-        token_type_ids: Int[Tensor, "batch m"],
-        positions: Int[Tensor, "batch m"],
-        columns: Int[Tensor, " m"],
-        real: Bool[Tensor, "batch m"],
-        *,
-        ordinary: bool,
-    ) -> DenseBatch:
-        """The batch of these ids at these slots; ``positions`` numbers the tokens of an input from
-        0.
-        """
-        batch, m = input_ids.shape
-        return cls(
-            rows=torch.arange(batch),
-            columns=columns,
-            column_ids=torch.arange(m).expand(batch, m).reshape(-1),
-            inputs_of_tokens=torch.arange(batch)[:, None].expand(batch, m).reshape(-1),
-            positions_in_input=positions.reshape(-1),
-            input_ids=input_ids.reshape(-1),
-            token_type_ids=token_type_ids.reshape(-1),
-            real=real,
-            ordinary=ordinary,
-        )
-
     @property
     def shape(self) -> tuple[int, int]:
         return self.real.shape[0], self.real.shape[1]
@@ -166,12 +139,16 @@ class DenseEncoder(nn.Module):
         if self.layout.slots is None:
             lay_out = self._in_place
         columns, index, real, back = lay_out(input_ids, lengths)
-        batch = DenseBatch.of_columns(
-            input_ids.gather(1, index),
-            token_type_ids.gather(1, index),
-            index,
-            columns,
-            real,
+        rows, numbers = torch.arange(index.shape[0]), torch.arange(index.shape[1])
+        batch = DenseBatch(
+            rows=rows,
+            columns=columns,
+            column_ids=numbers.expand_as(index).reshape(-1),
+            inputs_of_tokens=rows[:, None].expand_as(index).reshape(-1),
+            positions_in_input=index.reshape(-1),
+            input_ids=input_ids.gather(1, index).reshape(-1),
+            token_type_ids=token_type_ids.gather(1, index).reshape(-1),
+            real=real,
             ordinary=self.layout.positions == "tokens",
         )
         back = back[..., None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -51,18 +50,16 @@ def average_by_distance(
         average.see(_as_called(own, value, batch), layer)
         return own.product(value)
 
-    batches = _batches(split, layout, encoder.tokens_per_batch(None))
+    budget = encoder.tokens_per_batch(None)
+    batches = (
+        MicroBatch.of(rows, layout.place(**ordinary_inputs(split, split.rows[rows], layout)))
+        for rows in rows_of_like_length(split.lengths, split.lengths, budget)
+    )
     encoder.watch(see, batches, len(split), progress)
     found = average.result()
     if not sum_is_finite(found.weights):
         raise NumbersError("the encoder's attention", "look at the size of its weights")
     return found
-
-
-def _batches(split: TokenisedSplit, layout: InputLayout, budget: int) -> Iterator[MicroBatch]:
-    for rows in rows_of_like_length(split.lengths, split.lengths, budget):
-        inputs = ordinary_inputs(split, split.rows[rows], layout)
-        yield MicroBatch.of(rows, layout.place(**inputs))
 
 
 def _as_called(own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> LayerAttention:

@@ -27,7 +27,6 @@ DROPS = (0.01, 0.02, 0.05, 0.1)
 """Relative drops of the score for which the fastest form is named."""
 LOSSES = (0.01, 0.05, 0.1, 0.2)
 """Shares of the ten nearest neighbours that are lost, where no score tells of a drop."""
-_FORMS = ("constant", "int8", "both")
 Forms = Mapping[str, Mapping[str, Any]]
 """Of each form its speed, fidelity and score."""
 Size = tuple[int, int]
@@ -113,37 +112,33 @@ class Choice:
 
 def choices(document: ExportDocument) -> list[Choice]:
     """A choice for each runtime in which int8 was measured; none where it was not."""
-    return [_choice(runtime, forms, document.score) for runtime, forms in _forms(document).items()]
-
-
-def _forms(document: ExportDocument) -> dict[str, Forms]:
-    """The forms in each runtime in which int8 was measured."""
-    speed = document.speed or {}
-    found, score = dict[str, Forms](), document.score
-    for runtime, timed in (("torch", speed), ("onnxruntime", speed.get("onnx", {}))):
-        if "int8" in timed:
-            # The ONNX form has the hidden states of the export, so its score and embeddings.
-            constant = {"speed": timed, "fidelity": document.fidelity, "score": _of_study(score)}
-            found[runtime] = {"constant": constant, **timed["int8"]}
+    found = []
+    for runtime, forms in _forms(document).items():
+        where = "" if runtime == "torch" else f" in {runtime}"
+        sentences = (
+            (f"Constant heads beside int8{where}", _added(forms)),
+            (f"Int8 alone{where}", gained(forms["int8"]["speed"])),
+            (f"Int8 and constant heads{where}", gained(forms["both"]["speed"])),
+        )
+        rows = *_score_rows(forms, document.score), *_fidelity_rows(forms), *_speed_rows(forms)
+        found.append(Choice(runtime, sentences, ("", "original", *forms), rows))
     return found
 
 
-def _of_study(score: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if score is None:
-        return None
+def _forms(document: ExportDocument) -> dict[str, Forms]:
+    """The forms in each runtime in which int8 was measured: constant, int8, both."""
+    speed, score = document.speed or {}, document.score
     numbers = ("mean", "low", "high", "drop_low", "drop_high")
-    return {**{name: score[name] for name in numbers}, "drop": score["relative_drop"]}
-
-
-def _choice(runtime: str, forms: Forms, score: Mapping[str, Any] | None) -> Choice:
-    where = "" if runtime == "torch" else f" in {runtime}"
-    sentences = [(f"Constant heads beside int8{where}", _added(forms))]
-    sentences += [
-        (f"{name}{where}", gained(forms[form]["speed"]))
-        for form, name in (("int8", "Int8 alone"), ("both", "Int8 and constant heads"))
-    ]
-    rows = [*_score_rows(forms, score), *_fidelity_rows(forms), *_speed_rows(forms)]
-    return Choice(runtime, tuple(sentences), ("", "original", *_FORMS), tuple(rows))
+    # The ONNX form has the hidden states of the export, so its score and embeddings.
+    told = score and {**{name: score[name] for name in numbers}, "drop": score["relative_drop"]}
+    return {
+        runtime: {
+            "constant": {"speed": timed, "fidelity": document.fidelity, "score": told},
+            **timed["int8"],
+        }
+        for runtime, timed in (("torch", speed), ("onnxruntime", speed.get("onnx", {})))
+        if "int8" in timed
+    }
 
 
 def _timings(form: Mapping[str, Any]) -> dict[Size, Mapping[str, Any]]:
