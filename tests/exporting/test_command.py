@@ -49,17 +49,14 @@ def export(place: Path, *options: str, to: str) -> Finished:
 
 @pytest.fixture(scope="module")
 def exported(place: Path) -> Finished:
-    options = [
-        "--encoder",
-        "all-MiniLM-L6-v2",
-        "--task",
-        "reviews",
-        "--constants",
-        "average",
-        "--order",
-        "lambda",
-    ]
-    return export(place, *options, "--fraction", "0.5", to="half")
+    options = "--encoder all-MiniLM-L6-v2 --task reviews --constants average --order lambda"
+    return export(place, *options.split(), "--fraction", "0.5", to="half")
+
+
+@pytest.fixture(scope="module")
+def summary(place: Path) -> pandas.DataFrame:
+    table = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv")
+    return table.set_index("fraction")
 
 
 def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported: Finished) -> None:
@@ -102,14 +99,13 @@ def test_by_relative_refuses_what_goes_by_slot(place: Path, option: tuple[str, .
     assert not (place / "none").exists()
 
 
-def test_the_card_and_the_screen_hold_the_studys_verdict(place: Path, exported: Finished) -> None:
+def test_the_card_and_the_screen_hold_the_studys_verdict(
+    place: Path, exported: Finished, summary: pandas.DataFrame
+) -> None:
     """Baselines, intervals, the dagger, precision and the rows that were cut, as the study's own
     report has them.
     """
     report = (place / "store" / "studies" / "small" / "report.md").read_text()
-    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index(
-        "fraction"
-    )
     cell, original = summary.loc[0.5], summary.loc[1.0]
     written = [
         score_label(cell["mean"], cell["low"], cell["high"]),
@@ -130,12 +126,9 @@ def test_the_card_and_the_screen_hold_the_studys_verdict(place: Path, exported: 
 
 
 def test_the_report_holds_the_studys_scores_and_measured_times(
-    place: Path, exported: Finished
+    place: Path, exported: Finished, summary: pandas.DataFrame
 ) -> None:
     document = json.loads((place / "half" / "papa.json").read_text())
-    summary = pandas.read_csv(place / "store" / "studies" / "small" / "summary.csv").set_index(
-        "fraction"
-    )
     score = document["score"]
     assert score["mean"] == pytest.approx(summary.loc[0.5, "mean"])
     assert score["low"] == pytest.approx(summary.loc[0.5, "low"])
@@ -218,70 +211,32 @@ def test_the_command_measures_int_8_in_both_runtimes(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "overrides", "to", "store", "sentence"),
+    ("wanted", "sentence"),
     [
-        (
-            {"fraction": 0.25},
-            [],
-            "new",
-            "store",
-            "--constants average --order lambda --fraction 1 or 0.5",
-        ),
-        ({"encoder": "other"}, [], "new", "store", "has no such cell"),
-        (
-            {"order": "random"},
-            [],
-            "new",
-            "store",
-            "has no such cell, as it has no order 'random': it has",
-        ),
+        ({"fraction": 0.25}, "--constants average --order lambda --fraction 1 or 0.5"),
+        ({"encoder": "other"}, "has no such cell"),
+        ({"order": "random"}, "has no such cell, as it has no order 'random': it has"),
         (
             {"order": "lamda"},
-            [],
-            "new",
-            "store",
             "it has no order 'lamda' (did you mean 'lambda'?): it has --encoder",
         ),
-        (
-            {"constants": "avarage"},
-            [],
-            "new",
-            "store",
-            "no constants 'avarage' (did you mean 'average'?)",
-        ),
-        ({"task": "revews"}, [], "new", "store", "no task 'revews' (did you mean 'reviews'?)"),
-        ({"fraction": 1.0}, [], "new", "store", "no head is constant"),
-        ({}, [], "half", "store", "is not empty"),
-        ({}, [], "new", "elsewhere", "has not been run in this store"),
-        (
-            {"fraction": 0.0},
-            ["fractions=[1, 0.5, 0]"],
-            "new",
-            "store",
-            "this cell of 'small' has not been run",
-        ),
+        ({"constants": "avarage"}, "no constants 'avarage' (did you mean 'average'?)"),
+        ({"task": "revews"}, "no task 'revews' (did you mean 'reviews'?)"),
+        ({"fraction": 1.0}, "no head is constant"),
+        ({"to": "half"}, "is not empty"),
+        ({"store": "elsewhere"}, "has not been run in this store"),
+        ({"fraction": 0.0}, "this cell of 'small' has not been run"),
     ],
 )
 def test_what_cannot_be_exported_is_one_sentence(
-    place: Path,
-    exported: Finished,
-    wanted: dict[str, Any],
-    overrides: list[str],
-    to: str,
-    store: str,
-    sentence: str,
+    place: Path, exported: Finished, wanted: dict[str, Any], sentence: str
 ) -> None:
-    study = load_study(place / "study.yaml", overrides)
-    request = ExportRequest(
-        **{
-            "encoder": None,
-            "task": None,
-            "constants": "average",
-            "order": "lambda",
-            "fraction": 0.5,
-        }
-        | wanted
-    )
+    more = ["fractions=[1, 0.5, 0]"] if wanted.get("fraction") == 0 else []
+    study = load_study(place / "study.yaml", more)
+    wanted = {"to": "new", "store": "store"} | wanted
+    to, store = wanted.pop("to"), wanted.pop("store")
+    asked = dict.fromkeys(("encoder", "task"), None) | {"constants": "average", "order": "lambda"}
+    request = ExportRequest(**asked | {"fraction": 0.5} | wanted)
     with pytest.raises(PapaError) as raised:
         export_cell(study, Store(place / store), request, place / to, Console())
     assert sentence in str(raised.value)

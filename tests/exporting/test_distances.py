@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import jaxtyping
-import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -22,7 +20,6 @@ from papa.encoders.reference import load_tokenizer
 from papa.errors import ArtifactError, DataError
 from papa.exporting import InputLayout, export_encoder
 from papa.exporting.distances import average_by_distance
-from papa.exporting.onnx import Session
 from papa.exporting.placement import ordinary_inputs
 from papa.library.ablating import substitute_for
 from papa.probes.own_model import load_own
@@ -132,19 +129,3 @@ def test_refuses_what_does_not_fit(small: Case, tmp_path: Path) -> None:
     card = (tmp_path / "to" / "README.md").read_text()
     assert "Constants go by the distance between two tokens" in card
     assert "no limit of S slots" in card
-
-
-def test_onnx_gives_the_same_states(
-    small: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The graph is compared with the folder when it is written, and here on longer texts."""
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: run 'make setup'")
-    pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    case = in_place(small)
-    exported = case.exported(tmp_path / "to", examples=case.split, onnx=True)
-    longer = [" ".join([text] * 3) for text in FIRST]
-    inputs = exported.tokenizer(longer, padding=True, return_tensors="pt")
-    expected = exported(**inputs).last_hidden_state.numpy()
-    states = Session(tmp_path / "to" / "model.onnx").states(inputs).numpy()
-    assert float(np.abs(states - expected).max() / np.abs(expected).max()) <= 1e-4

@@ -17,6 +17,7 @@ from papa.exporting import measuring
 from papa.exporting.document import ExportDocument
 from papa.exporting.gains import advice, choices
 from tests.exporting.conftest import Case, document_with
+from tests.exporting.test_outputs import of_kind
 
 
 def states(model: Any, *texts: list[str]) -> torch.Tensor:
@@ -26,18 +27,23 @@ def states(model: Any, *texts: list[str]) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize(("family", "kind"), [("minilm", "text"), ("roberta", "pair")])
+@pytest.mark.parametrize(
+    ("family", "kind", "constants"),
+    [("minilm", "text", None), ("roberta", "pair", None), ("electra", "text", "mean_output")],
+)
 def test_a_folder_loads_in_int8(
-    make_case: Callable[..., Case], family: str, kind: str, tmp_path: Path
+    make_case: Callable[..., Case], family: str, kind: str, constants: str | None, tmp_path: Path
 ) -> None:
     """It is the export but for the rounding, which is another change than that of one more
     constant head."""
     case = make_case(family, kind)
-    for name, heads in (("export", case.some_heads()), ("other", case.some_heads()[1:])):
-        case.export(tmp_path / name, heads)
-    exact, rounded, other = (
-        states(papa.load_exported(tmp_path / name, int8=int8), *case.texts)
-        for name, int8 in (("export", False), ("export", True), ("other", False))
+    if constants is not None:
+        case = of_kind(case, constants)
+    case.export(tmp_path / "export")
+    other = states(case.exported(tmp_path / "other", case.some_heads()[1:]), *case.texts)
+    exact, rounded = (
+        states(papa.load_exported(tmp_path / "export", int8=int8), *case.texts)
+        for int8 in (False, True)
     )
     error = float((rounded - exact).norm() / exact.norm())
     assert 1e-3 < error < 0.25

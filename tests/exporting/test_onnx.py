@@ -26,8 +26,11 @@ from papa.exporting.onnx import (
     Graphs,
     check_onnx,
 )
+from papa.spec.values import RESAMPLED
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
+from tests.exporting.test_distances import in_place
+from tests.exporting.test_outputs import of_kind
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: run 'make setup'")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
@@ -99,13 +102,30 @@ def test_the_graph_in_8_bits(small: Case, folder: Path) -> None:
     assert "| Which one" not in card, "nothing was scored"
 
 
-@pytest.mark.parametrize(("family", "kind"), [("minilm", "text"), ("roberta", "pair")])
-def test_real_weights_and_two_texts(
-    make_case: Callable[..., Case], tmp_path: Path, family: str, kind: str
+@pytest.mark.parametrize(
+    ("family", "kind", "constants"),
+    [
+        ("minilm", "text", lambda case: case),
+        ("roberta", "pair", lambda case: case),
+        ("electra", "text", lambda case: of_kind(case, RESAMPLED)),
+        ("electra", "text", in_place),
+    ],
+    ids=["real weights", "two texts", "outputs", "by distance"],
+)
+def test_every_kind_of_constants(
+    make_case: Callable[..., Case],
+    tmp_path: Path,
+    family: str,
+    kind: str,
+    constants: Callable[[Case], Case],
 ) -> None:
-    case = make_case(family, kind)
+    case = constants(make_case(family, kind))
     model = case.exported(tmp_path / "export")
-    inputs = case.tokens(model)
+    if constants is in_place:
+        longer = [" ".join([text] * 3) for text in case.texts[0]]
+        inputs = dict(model.tokenizer(longer, padding=True, return_tensors="pt"))
+    else:
+        inputs = case.tokens(model)
     before = model(**inputs).last_hidden_state
     assert largest_difference(model, written_onnx(model, tmp_path), inputs) <= TOLERANCE
     assert torch.equal(before, model(**inputs).last_hidden_state), "the encoder is as it was"

@@ -9,20 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 
-import jaxtyping
 import pytest
 import torch
 from safetensors.torch import load_file
 
-import papa
 from papa.encoders.encoder import load_encoder
 from papa.errors import ArtifactError
-from papa.exporting.onnx import Graphs, Session
 from papa.exporting.stored import rows_kept
 from papa.spec.values import OUTPUTS, RESAMPLED
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
-from tests.exporting.test_int8 import states
 from tests.exporting.test_model import TOLERANCE, largest_difference, states_of
 
 
@@ -80,21 +76,6 @@ def test_the_folder_lacks_what_those_heads_need_not(small: Case, tmp_path: Path)
     assert "unseen_share" not in card
 
 
-def test_int8_rounds_the_same_export(small: Case, tmp_path: Path) -> None:
-    for kind in ("mean_output", RESAMPLED):
-        of_kind(small, kind).exported(tmp_path / kind)
-    exact, rounded, other = (
-        states(papa.load_exported(tmp_path / name, int8=int8), *small.texts)
-        for name, int8 in (
-            (RESAMPLED, False),
-            (RESAMPLED, True),
-            ("mean_output", False),
-        )
-    )
-    error = float((rounded - exact).norm())
-    assert 0 < error < float((other - rounded).norm())
-
-
 @pytest.mark.parametrize("family", MODELS)
 def test_every_family_names_its_values(family: str) -> None:
     """Those with one map for queries, keys and values keep it whole."""
@@ -106,22 +87,6 @@ def test_every_family_names_its_values(family: str) -> None:
     )
     assert bool(dropped) == (family not in ("modernbert", "deberta", "deberta_near"))
     assert all("v" in name.split(".")[-2] for name in dropped)
-
-
-def test_onnx_gives_the_same_states(
-    small: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    case = of_kind(small, RESAMPLED)
-    model = case.exported(tmp_path / "export")
-    with model.dense() as dense:
-        graph = Session(Graphs(dense, model.layout, tmp_path / "graphs").last)
-    inputs = case.tokens(model)
-    expected = model(**inputs).last_hidden_state
-    size = expected.abs().max()
-    assert float((graph.states(inputs) - expected).abs().max() / size) <= TOLERANCE
-    other = of_kind(small, "mean_output").exported(tmp_path / "other")(**inputs)
-    assert float((other.last_hidden_state - expected).abs().max() / size) > 100 * TOLERANCE
 
 
 def test_outputs_of_other_slots_are_refused(small: Case, tmp_path: Path) -> None:
