@@ -30,9 +30,8 @@ Rotation = tuple[Float[Tensor, "#batch tokens width"], Float[Tensor, "#batch tok
 class ByMeanScores:
     """softmax over the tokens that a token may see, of scores by distance.
 
-    Attributes:
-        scores: s[layer, head, d] of a token and the one ``d`` before it; the middle entry is d = 0.
-            A distance beyond the first or the last entry has that entry's.
+    s[layer, head, d] is of a token and the one ``d`` before it; the middle entry is d = 0. A
+    distance beyond the first or the last entry has that entry's.
     """
 
     scores: Float[Tensor, "layers heads distances"]

@@ -83,12 +83,9 @@ def places(
     queries: Int[Tensor, "..."], keys: Int[Tensor, "..."], last: Int[Tensor, "..."], reach: int
 ) -> Int[Tensor, "... queries keys"]:
     """Where in a table a pair of tokens finds its weight: the first token, the last, or a distance
-    from the farthest ahead to the farthest behind.
+    from the farthest ahead to the farthest behind, of which ``reach`` have places of their own.
 
-    Args:
-        queries, keys: their positions, in shapes that make a table of pairs together.
-        last: the position of the last token where it is apart, else -1.
-        reach: the longest distance with a place of its own.
+    Positions have shapes that make a table of pairs; ``last`` is -1 where that token is not apart.
     """
     distances = (queries - keys).clamp(-reach, reach) + reach + APART
     return torch.where(keys == 0, 0, torch.where(keys == last, 1, distances))

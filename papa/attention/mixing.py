@@ -32,12 +32,8 @@ def mixed_product(
     """What the heads of a layer put out; gradients reach queries, keys, values, the bias of
     A, and λ.
 
-    Args:
-        own: what A follows from; without dropout.
-        constant: C, masked and with its rows normalised for every input; gets no gradient.
-
-    Returns:
-        In float32 at least, as all is computed.
+    All is computed in float32 at least, without dropout. C is masked, has rows that are normalised
+    for every input, and gets no gradient.
     """
     output: Tensor = _MixedProduct.apply(
         own.query, own.key, value, share, own.bias, constant, own.mask, own.scaling

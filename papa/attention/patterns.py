@@ -98,13 +98,8 @@ def head_patterns(
     counts: Shaped[Tensor, "slots slots"],
     special: Sequence[int],
 ) -> HeadPatterns:
-    """Measure every head's constant matrix.
-
-    Args:
-        matrices: C, not normalised.
-        counts: how many inputs had tokens at both slots; or whether any had, which weighs all rows
-            alike.
-        special: the slot of [CLS], then those of [SEP]; see ``special_slots``.
+    """Measure every head's C, not normalised. ``counts`` are the inputs with tokens at both slots;
+    or whether any had, which weighs all rows alike.
     """
     slots = matrices.shape[-1]
     seen = counts > 0

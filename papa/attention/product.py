@@ -35,14 +35,9 @@ def constant_product(
 ) -> Float[Tensor, "batch heads m width"]:
     """What constant heads put out (paper, Section 3.1).
 
-    Args:
-        dropout: probability with which entries are dropped; above 0 each input needs matrices of
-            its own.
-
-    Returns:
-        The rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out
-        0. Sums are of absolute values, which matters only to trained matrices, whose entries may be
-           negative.
+    It is the rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out
+    0. Sums are of absolute values, which matters only to trained matrices, whose entries may be
+    negative. With dropout of entries each input needs matrices of its own.
     """
     if dropout > 0:
         rows = F.dropout(normalised_rows(matrices, attention_mask), dropout)

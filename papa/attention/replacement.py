@@ -123,15 +123,9 @@ def replaced(
     """Inside the block, ``heads`` use constants; the others stay as they were (Section
     3.1).
 
-    As they were is input-dependent, or constant in a block around this one.
-
-    Args:
-        constants: C, whose rows are masked and normalised for each input; or weights of distances,
-            for inputs whose tokens stand side by side; or what heads put out.
-
-    Yields:
-        What the inputs that pass through read of the constants, and how much of it the average had
-        never seen.
+    As they were is input-dependent, or constant in a block around this one. Constants are C, whose
+    rows are masked and normalised for each input; or weights of distances, for inputs whose tokens
+    stand side by side; or what heads put out. What inputs read of them is counted.
     """
     check_fits(constants, encoder)
     block = _Block(constants.to(encoder.device), tuple(sorted(heads)), EntryCounts())

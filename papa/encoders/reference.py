@@ -89,9 +89,8 @@ def resolve_encoder(
 ) -> EncoderReference:
     """Find an encoder's files, from the hub where it is a hub name, and read its shape and digests.
 
-    Args:
-        read_again: read its weights even where the file system says that they are what they were;
-            needed before anything is computed with them.
+    Weights are ``read_again`` even where the file system says that they are what they were, before
+    anything is computed with them.
     """
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
     folder = Path(described.folder)

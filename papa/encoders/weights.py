@@ -83,14 +83,10 @@ def load_model(
     attention: str = "eager",
     head: str = "AutoModel",
 ) -> nn.Module:
-    """Load the model of an encoder from its safetensors.
-
-    Args:
-        head: the class of transformers that loads it; of one with a head every weight is needed.
+    """Load the model of an encoder from its safetensors, by a class of transformers; of one with a
+    head every weight is needed.
 
     Raises:
-        EncoderError: the files are damaged, or the weights do not fit the architecture, or lack its
-            head.
         ValueError: the architecture has no such implementation of attention.
     """
     import transformers

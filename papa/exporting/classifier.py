@@ -55,11 +55,7 @@ class _Given(nn.Module):
 
 
 class OwnHead(nn.Module):
-    """What a model puts on its encoder.
-
-    Args:
-        model: of one of ``CLASSES``; it stays as it is.
-    """
+    """What a model of one of ``CLASSES``, which stays as it is, puts on its encoder."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -72,11 +68,7 @@ class OwnHead(nn.Module):
 
     @classmethod
     def read(cls, name: str, weights: Mapping[str, Tensor], config: Any) -> OwnHead:
-        """The head whose weights these are.
-
-        Raises:
-            ArtifactError: it is of another class.
-        """
+        """The head of a class of that name whose weights these are."""
         if name not in CLASSES:
             raise ArtifactError(f"a head of class '{name}' is not known: export the encoder again")
         with torch.device("meta"):
@@ -170,14 +162,8 @@ _ROWS = 32
 
 @dataclass(frozen=True)
 class TrainedProbe:
-    """A probe as the study trained it with one seed.
-
-    Attributes:
-        probe: of that seed alone.
-        seed: which.
-        labels: the classes' names; one for a number.
-        metric, positive: how it is scored (``papa.scores.metrics.scored``).
-        examples: what the study found of each validation row, float64 [rows, k].
+    """A probe as the study trained it with one seed, and what it found of each validation row, as
+    ``papa.scores.metrics.scored`` has it, float64 [rows, k]. There is one label for a number.
     """
 
     probe: Probe
@@ -210,13 +196,8 @@ class TrainedProbe:
 
 @dataclass(frozen=True)
 class OwnClassifier:
-    """A model's own head, as the study asked it.
-
-    Attributes:
-        probe: the head.
-        name: the class of transformers that it is of.
-        labels: the classes' names, as the model has them.
-        answers: what the study found of each validation row: ``logits``, and ``lengths``.
+    """A model's own head, of a class of transformers, and what the study found of each validation
+    row: ``logits``, and ``lengths``.
     """
 
     probe: OwnHead

@@ -29,14 +29,7 @@ def average_by_distance(
     progress: Progress = ignore_progress,
 ) -> ByDistance:
     """What ``papa.ablated(by="relative")`` learns of the same texts, in passes without padding and
-    for every family.
-
-    Args:
-        layout: one whose tokens stay in their places.
-
-    Raises:
-        ArtifactError: some layer looks at a window only, which constants by distance would leave.
-        NumbersError: there is NaN or infinity in the attention.
+    for every family; tokens stay in their places.
     """
     config: Any = encoder.model.config
     if LOCAL in (getattr(config, "layer_types", None) or ()):

@@ -280,11 +280,9 @@ def study_score(
 ) -> dict[str, Any]:
     """What a study says of the exported cell, in numbers and as its report writes them.
 
-    Args:
-        summary: of the exported cell, after that of the original where the study has it.
-        unseen_share: the share of the constants' entries read that the average had never seen.
-        cut: its texts that did not fit their slots.
-        own_head: whether the score is of a head of the model's own that is left out.
+    The summary's last row is the exported cell, before it the original where the study has it.
+    ``cut`` texts did not fit their slots; with ``own_head`` the score is of a head of the model's
+    own that is left out.
     """
     cell = summary.to_dict("records")[-1]
     rows_written = score_tables(summary)[0].rows

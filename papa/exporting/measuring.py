@@ -77,13 +77,9 @@ def timings(
     layout: InputLayout,
     progress: Progress = ignore_progress,
 ) -> dict[str, Any]:
-    """Time both on batches of every size and length, the small ones first (``papa.timing``).
-
-    Returns:
-        ``timings``: batch, longest (tokens of each input, padding included), original_seconds and
-        exported_seconds (the least per batch), ratio (the median within pairs) and its 95 %
-        interval low and high, pairs; ``left_out``: [batch, longest] of shapes that there was no
-        time for.
+    """Time both on batches of every size and length, the small ones first (``papa.timing``): the
+    least seconds per batch, the median ratio within pairs and its 95 % interval; and [batch,
+    longest] of shapes that there was no time for. Longest counts tokens, padding included.
     """
     lengths = sorted({int(length) for length in np.quantile(split.lengths, LENGTHS)})
     shapes = sorted(product(BATCHES, lengths), key=prod)
@@ -189,12 +185,8 @@ BATCH = 16
 def measure_fidelity(
     original: States, changed: States, split: TokenisedSplit, layout: InputLayout
 ) -> dict[str, Any] | None:
-    """Compare mean-pooled last hidden states, as sentence-transformers pools them, on texts of the
-    split.
-
-    Returns:
-        ``texts``, how many, and for each measure of ``embedding_fidelity`` its mean, low and high;
-        None for pairs and masked texts, and where there are fewer than four.
+    """Compare mean-pooled last hidden states, as sentence-transformers pools them, by the measures
+    of ``embedding_fidelity``; None for pairs and masked texts, and where there are too few.
     """
     count = min(ROWS, int(TOKENS / split.lengths.mean()))
     rows = spread_rows(split.rows[np.argsort(split.lengths, kind="stable")], count)

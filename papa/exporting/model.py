@@ -51,15 +51,8 @@ class ExportedEncoder(nn.Module):
     along there are its ``logits`` as well, so that pipelines of ``transformers`` classify texts or
     tokens.
 
-    Args:
-        encoder: the encoder, whose attention this module changes for good.
-        constants: of all heads; only those of ``heads`` are read.
-        heads: the constant heads.
-        layout: where tokens belong.
-        tokenizer: the encoder's tokenizer.
-        document: what the folder says of itself.
-        classifier: the probe that came along.
-        folder: that it was loaded from.
+    It changes the encoder's attention for good. Constants are of all heads; only those of ``heads``
+    are read.
 
     Attributes:
         unseen_share: of what the constant heads read of their matrices, over all inputs, the share

@@ -97,11 +97,8 @@ def write_onnx(
     examples: TokenisedSplit | None,
     scored: Scored | None,
 ) -> dict[str, Any] | None:
-    """Write the ONNX form, also in 8 bits where those are scored.
-
-    Returns:
-        What it gains in onnxruntime, where there are examples: ``timings`` against the original
-        there, and with scores ``int8``: what is ``compared``, and the scores.
+    """Write the ONNX form, also in 8 bits where those are scored; where there are examples, what
+    both gain in onnxruntime against the original there.
     """
     exported, layout = exported.to("cpu"), exported.layout
     with TemporaryDirectory() as scratch:

@@ -106,17 +106,8 @@ class InputLayout:
         attention_mask: Mask | None = None,
         token_type_ids: Int[Tensor, "batch tokens"] | None = None,
     ) -> PackedTokens:
-        """The inputs' tokens in their slots, as the corpora arrange the same texts.
-
-        Args:
-            input_ids: [batch, tokens] as the tokenizer gives them, padded on the right, on the CPU.
-            attention_mask: 1 where there is a token; None: everywhere.
-            token_type_ids: segment ids; None: those that the tokenizer of the study gives.
-
-        Raises:
-            DataError: an input is padded on the left, is not framed by [CLS] and [SEP], holds
-                another number of texts, or has a text that is too long; the message names the
-                input.
+        """The tokens of right-padded inputs on the CPU in their slots, as the corpora arrange the
+        same texts; without segment ids those that the tokenizer of the study gives.
         """
         if input_ids.ndim != 2 or input_ids.shape[0] == 0:
             raise DataError(

@@ -67,9 +67,7 @@ def with_all_rows(
 ) -> dict[str, Tensor]:
     """The inverse of ``without_constant_heads``; rows that were left out are 0 and never used.
 
-    Args:
-        model: the architecture; its own weights are not read and may lie on the meta device.
-        kind: of their constants.
+    Of the model nothing but the architecture is read: it may lie on the meta device.
     """
     expected, kept_rows = needed_weights(model), dict(rows_kept(model, heads, kind))
     for names, what in (

@@ -82,7 +82,6 @@ def export_encoder(
 
     Args:
         constants: of all its heads: matrices by slot, weights by distance, or outputs.
-        folder: must not exist, or be empty.
         examples: real inputs in that layout.
         study: the cell of the study, for the record.
         score: of that cell (``papa.exporting.gains.study_score``).
@@ -92,12 +91,6 @@ def export_encoder(
             this; with ``onnx`` also write ``model.int8.onnx``.
         classifier: a probe or an own head that comes along, compared with the study's answers on
             ``examples``.
-
-    Raises:
-        ArtifactError: the folder is taken or cannot be written, no head is constant, the matrices
-            do not fit, or what was written does not behave as the encoder under ``replaced``.
-        EncoderError: the encoder has no ONNX form.
-        SpecError: int8 is asked for elsewhere than on a CPU.
     """
     check_free(folder)
     if int8 is not None:
