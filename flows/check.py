@@ -21,9 +21,8 @@ from papa.corpora.corpus import RowTokens, tokens_per_row
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_for
 from papa.credentials import holds_credentials
-from papa.encoders.files import CONFIGURATION
+from papa.encoders.files import CONFIGURATION, remembered
 from papa.encoders.reference import EncoderReference, check_trace, load_tokenizer, resolve_encoder
-from papa.encoders.remembered_checks import remembered
 from papa.errors import (
     CheckError,
     HubUnreachableError,

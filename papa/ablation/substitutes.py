@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from papa.ablation.interface import LayerAttention, LayerRule
-from papa.attention.distances import DistanceWeights, places
+from papa.attention.constants import DistanceWeights, places
 from papa.attention.outputs import ConstantOutputs
 from papa.errors import DataError, SpecError
 

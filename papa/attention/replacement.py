@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.distances import DistanceWeights
+from papa.attention.constants import ConstantMatrices, DistanceWeights
 from papa.attention.outputs import ConstantOutputs
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention, at_least_single

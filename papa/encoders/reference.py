@@ -20,11 +20,11 @@ from papa.encoders.files import (
     fetch_configuration,
     fetch_weights,
     read_configuration_file,
+    remembered,
     tokenizer_digest,
     tokenizer_files,
     weight_files,
 )
-from papa.encoders.remembered_checks import remembered
 from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
 from papa.storage.artifacts import is_complete, sha256_of_file, verify

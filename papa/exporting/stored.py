@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.distances import DistanceWeights
+from papa.attention.constants import ConstantMatrices, DistanceWeights
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import Constants
 from papa.encoders.supported import family_of

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from papa.ablation.interface import LayerAttention, attention_modules, head_count, routed
-from papa.ablation.mean_qk import MeanQueriesAndKeys
 from papa.ablation.observers import (
     AverageByDistance,
     AverageByPosition,
     DrawnOutputs,
     MeanOfOutputs,
+    MeanQueriesAndKeys,
     Observer,
 )
 from papa.ablation.substitutes import (

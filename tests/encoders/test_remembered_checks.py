@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from papa.encoders import remembered_checks as module
-from papa.encoders.remembered_checks import remembered
+from papa.encoders import files as module
+from papa.encoders.files import remembered
 from papa.errors import EncoderError
 
 
