@@ -4,12 +4,12 @@ with it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, TypeAdapter
 from torch import Tensor, nn
 
 from papa.errors import ArtifactError
@@ -19,6 +19,16 @@ from papa.storage.metadata import is_plain
 
 _MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"
 _KEPT = ("prompts", "default_prompt_name", "similarity_fn_name")
+
+
+class _Part(BaseModel):
+    """A module of a saved model."""
+
+    type: str
+    path: str
+
+
+_PARTS, _SETTINGS_READ = TypeAdapter(list[_Part]), TypeAdapter(dict[str, Any])
 
 
 class SentenceModule(nn.Module):
@@ -120,41 +130,34 @@ def load_sentence_transformer(
         pooling = Pooling(module.get_embedding_dimension(), "mean")
         return SentenceTransformer(modules=[module, pooling], device=str(device))
     # Their other classes import what a folder names, or read weights that can hold code.
-    known = {_type_of(kind): kind for kind in (SentenceModule, Pooling, Normalize)}
+    kinds = SentenceModule, Pooling, Normalize
+    known = {f"{kind.__module__}.{kind.__name__}": kind for kind in kinds}
     damaged = f"{folder} is damaged (%s): save the model again"
     try:
-        listed = [(part["type"], part["path"]) for part in _read(folder / _MODULES)]
-        settings = _read(folder / _SETTINGS)
-        kept = {name: settings[name] for name in _KEPT if name in settings}
-        texts = all(isinstance(kind, str) for kind, _ in listed)
-        if not (listed and texts and all(path == "" or is_plain(path) for _, path in listed)):
+        parts = _PARTS.validate_json((folder / _MODULES).read_bytes())
+        settings = _SETTINGS_READ.validate_json((folder / _SETTINGS).read_bytes())
+        if not parts or not all(part.path == "" or is_plain(part.path) for part in parts):
             raise ValueError
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError):
         raise ArtifactError(damaged % f"{_MODULES} or {_SETTINGS}") from None
-    for kind, _ in listed:
-        if kind not in known:
+    for part in parts:
+        if part.type not in known:
             raise ArtifactError(
-                f"{folder / _MODULES} names {kind!r}, and folders hold papa.SentenceModule, "
+                f"{folder / _MODULES} names {part.type!r}, and folders hold papa.SentenceModule, "
                 "Pooling and Normalize alone: put the model together in code"
             )
     modules = list[nn.Module]()
-    for kind, path in listed:
-        if known[kind] is SentenceModule:
-            modules.append(SentenceModule(folder / path, device, int8=int8))
+    for part in parts:
+        kind = known[part.type]
+        if kind is SentenceModule:
+            modules.append(SentenceModule(folder / part.path, device, int8=int8))
             continue
         try:
-            modules.append(known[kind].load(str(folder), subfolder=path, local_files_only=True))
+            modules.append(kind.load(str(folder), subfolder=part.path, local_files_only=True))
         except (OSError, ValueError, TypeError, AttributeError):
-            raise ArtifactError(damaged % path) from None
+            raise ArtifactError(damaged % part.path) from None
+    kept = {name: settings[name] for name in _KEPT if name in settings}
     try:
         return SentenceTransformer(modules=modules, device=str(device), **kept)
     except (ValueError, TypeError, AttributeError):
         raise ArtifactError(damaged % _SETTINGS) from None
-
-
-def _type_of(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__name__}"
-
-
-def _read(file: Path) -> Any:
-    return json.loads(file.read_text())

@@ -29,6 +29,13 @@ LANGUAGE: dict[str, Any] = {
     "pad_token_id": 0,
 }
 GROUPED: dict[str, Any] = {**LANGUAGE, "num_key_value_heads": 2, "head_dim": 8}
+WHISPER: dict[str, Any] = {
+    "vocab_size": 60,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+}
 IMAGES: dict[str, Any] = {**SIZES, "image_size": 12, "patch_size": 4}
 
 
@@ -76,16 +83,9 @@ def whisper() -> tf.PreTrainedModel:
         "encoder_attention_heads": 4,
         "encoder_ffn_dim": 64,
     }
-    tokens = {
-        "vocab_size": 60,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 1,
-    }
     config = tf.WhisperConfig(
         **sizes,
-        **tokens,
+        **WHISPER,
         decoder_layers=1,
         decoder_attention_heads=4,
         num_mel_bins=8,

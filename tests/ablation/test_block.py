@@ -31,7 +31,7 @@ from transformers import (
 
 import papa
 from papa.errors import PapaError
-from tests.ablation.models import IMAGES, SIZES, answers, inputs_of, random_model
+from tests.ablation.models import IMAGES, SIZES, WHISPER, answers, inputs_of, random_model
 
 HEADS = [(0, 1), (2, 3)]
 IDENTITY = torch.eye(64).expand(3, 4, 64, 64)
@@ -103,34 +103,17 @@ def test_what_is_impossible_is_one_sentence() -> None:
 
 
 def test_a_model_whose_attention_cannot_be_reached_is_refused_by_name() -> None:
-    small = {
-        "vocab_size": 50,
-        "d_model": 16,
-        "d_kv": 8,
-        "d_ff": 16,
-        "num_layers": 1,
-        "num_heads": 2,
-    }
-    whisper = {
-        "d_model": 16,
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "encoder_layers": 1,
-    }
-    tokens = {
-        "vocab_size": 60,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 1,
-    }
+    small = dict.fromkeys(("d_model", "d_ff"), 16) | {"vocab_size": 50, "d_kv": 8}
+    whisper = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
     clip = CLIPConfig(text_config={**SIZES, "vocab_size": 50}, vision_config=IMAGES)
     assert "MPNetModel (mpnet) computes attention outside" in refusal(
         MPNetModel(MPNetConfig(**SIZES, vocab_size=50))
     )
-    assert "T5Model" in refusal(T5Model(T5Config(**small)))
+    assert "T5Model" in refusal(T5Model(T5Config(**small, num_layers=1, num_heads=2)))
     assert "model.get_encoder()" in refusal(
-        WhisperModel(WhisperConfig(**whisper, **tokens, decoder_layers=1))
+        WhisperModel(
+            WhisperConfig(**whisper, **WHISPER, d_model=16, encoder_layers=1, decoder_layers=1)
+        )
     )
     assert "CLIPModel has several kinds of attention" in refusal(CLIPModel(clip))
     assert "found a Linear" in refusal(torch.nn.Linear(2, 2))

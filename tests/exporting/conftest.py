@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,14 @@ class Case:
     task: TaskSpec
     texts: tuple[list[str], ...]
 
+    def every_head(self) -> list[tuple[int, int]]:
+        return list(product(range(self.reference.layers), range(self.reference.heads)))
+
     def some_heads(self) -> list[tuple[int, int]]:
         """Every head of the second layer, every other head of the others."""
-        every = [
-            (layer, head)
-            for layer in range(self.reference.layers)
-            for head in range(self.reference.heads)
+        return [
+            (layer, head) for layer, head in self.every_head() if layer == 1 or (layer + head) % 2
         ]
-        return [(layer, head) for layer, head in every if layer == 1 or (layer + head) % 2]
 
     def export(
         self, folder: Path, heads: list[tuple[int, int]] | None = None, **more: Any
@@ -167,7 +168,8 @@ def make_case(
             )
             for row, (a, b) in enumerate(zip(first, SECOND, strict=True))
         ]
-        (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
+        rows = folder / "rows.jsonl"
+        rows.write_text("\n".join(lines) + "\n")
         text = "words" if kind == "words" else "text"
         columns = {text: text, "label": "label"} | (
             {"text_pair": "text_pair"} if kind == "pair" else {}
@@ -176,11 +178,7 @@ def make_case(
             {
                 "name": "task",
                 "kind": kind,
-                "source": {
-                    "kind": "files",
-                    "train": folder / "rows.jsonl",
-                    "validation": folder / "rows.jsonl",
-                },
+                "source": {"kind": "files", "train": rows, "validation": rows},
                 "columns": columns,
                 "metric": "token_f1" if kind == "words" else "accuracy",
                 "slots": SLOTS,

@@ -54,11 +54,7 @@ def test_equals_the_encoder_under_replaced(
     make_case: Callable[..., Case], tmp_path: Path, family: str, kind: str, share: str
 ) -> None:
     case = make_case(family, kind)
-    every = [
-        (layer, head)
-        for layer in range(case.reference.layers)
-        for head in range(case.reference.heads)
-    ]
+    every = case.every_head()
     heads = every if share == "all" else case.some_heads()
     model = case.exported(tmp_path / "export", heads)
     found = states_of(model, case)

@@ -19,13 +19,7 @@ from papa.encoders.encoder import Encoder
 from papa.errors import EncoderError
 from papa.exporting import ExportedEncoder, InputLayout
 from papa.exporting.measuring import TOLERANCE
-from papa.exporting.onnx import (
-    ONNX,
-    ONNX_INT8,
-    GraphFeatures,
-    Graphs,
-    check_onnx,
-)
+from papa.exporting.onnx import ONNX, ONNX_INT8, GraphFeatures, Graphs, Session, check_onnx
 from papa.spec.values import RESAMPLED
 from tests.encoders.models import MODELS, random_model
 from tests.exporting.conftest import Case
