@@ -80,7 +80,8 @@ def test_a_relative_constant_needs_no_matrix_of_positions(
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert"])
-def test_a_distance_that_no_text_had_weighs_as_the_farthest_that_one_had(name: str) -> None:
+def test_a_relative_constant_is_the_mean_along_a_diagonal(name: str) -> None:
+    """And serves longer texts: a distance that no text had weighs as the farthest that one had."""
     model, short = random_model(name), alone(inputs_of(name, length=5))
     ids = inputs_of(name, 6, 1 + 1, 14)["input_ids"][:1]
     model.set_attn_implementation("eager")

@@ -178,36 +178,3 @@ def test_a_mean_output_is_the_mean_over_real_tokens() -> None:
         seen[-1][..., head], mean.expand_as(seen[-1][..., head]), atol=EXACT, rtol=0
     )
     assert not torch.allclose(seen[-1][..., :8], seen[-1][:1, :1, :8])
-
-
-def test_a_relative_constant_serves_texts_longer_than_any_it_was_made_from() -> None:
-    model = random_model("llama")
-    data = [inputs_of("llama", seed, length=8) for seed in range(3, 6)]
-    long = {"input_ids": inputs_of("llama", length=30)["input_ids"][:1]}
-    with papa.ablated(model, EVERY_HEAD, by="relative", data=data):
-        assert bool(answers(model, long).isfinite().all())
-
-
-def test_a_relative_constant_is_the_mean_along_a_diagonal() -> None:
-    model, inputs = random_model("gpt2"), alone(inputs_of("gpt2"))
-    length = inputs["input_ids"].shape[1]
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        own = model(**inputs, output_attentions=True).attentions[0][0]
-    model.set_attn_implementation("sdpa")
-    expected = torch.zeros_like(own)
-    for row in range(length):
-        for column in range(row + 1):
-            rows = torch.arange(length)
-            if column == 0:
-                expected[:, row, column] = own[:, rows, 0].mean(dim=-1)
-            else:
-                along = rows[rows >= row - column + 1]
-                expected[:, row, column] = own[:, along, along - (row - column)].mean(dim=-1)
-    expected = expected / expected.sum(dim=-1, keepdim=True)
-    other = torch.zeros(LAYERS, HEADS, length, length)
-    other[0] = expected
-    with papa.ablated(model, {0: range(HEADS)}, by="relative", data=[inputs]):
-        relative = answers(model, inputs)
-    with papa.ablated(model, {0: range(HEADS)}, by=other):
-        torch.testing.assert_close(relative, answers(model, inputs), atol=EXACT, rtol=0)
