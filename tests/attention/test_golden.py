@@ -20,6 +20,7 @@ from papa.attention.replacement import replaced
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
+from tests.encoders import trained
 from tests.encoders.inputs import Inputs
 
 SLOTS = 64
@@ -57,12 +58,22 @@ def golden(shared: Path) -> Golden:
     return Golden(load_file(path), [(layer, head) for layer, head in order])
 
 
+@pytest.fixture(
+    scope="module",
+    params=["minilm", "as_electra", "as_distilbert", "as_deberta", "as_deberta_v2"],
+)
+def same(request: pytest.FixtureRequest, minilm: Encoder) -> Encoder:
+    """MiniLM, and in other families' classes that compute the same."""
+    name = request.param
+    return minilm if name == "minilm" else Encoder(getattr(trained, name)(minilm))
+
+
 @pytest.mark.parametrize("count", [0, 36, 72])
-def test_replaced_heads(golden: Golden, minilm: Encoder, count: int) -> None:
-    with replaced(minilm, golden.constants, golden.order[:count]):
-        assert golden.difference(str(count), minilm) < 1e-5
-    with replaced(minilm, golden.constants, golden.order[count % 72 : count % 72 + 9]):
-        assert golden.difference(str(count), minilm) > 0.01
+def test_replaced_heads(golden: Golden, same: Encoder, count: int) -> None:
+    with replaced(same, golden.constants, golden.order[:count]):
+        assert golden.difference(str(count), same) < 1e-5
+    with replaced(same, golden.constants, golden.order[count % 72 : count % 72 + 9]):
+        assert golden.difference(str(count), same) > 0.01
 
 
 class AsAssigned:
@@ -112,11 +123,11 @@ def test_the_authors_swap_two_heads_at_63(golden: Golden, minilm: Encoder) -> No
         assert golden.difference("63", minilm) > 0.1
 
 
-def test_mixed(golden: Golden, minilm: Encoder) -> None:
-    with mixed(minilm, golden.constants, golden.tensors["lambda_logits"]):
-        assert golden.difference("mix", minilm) < 1e-5
-    with mixed(minilm, golden.constants, -golden.tensors["lambda_logits"]):
-        assert golden.difference("mix", minilm) > 0.01
+def test_mixed(golden: Golden, same: Encoder) -> None:
+    with mixed(same, golden.constants, golden.tensors["lambda_logits"]):
+        assert golden.difference("mix", same) < 1e-5
+    with mixed(same, golden.constants, -golden.tensors["lambda_logits"]):
+        assert golden.difference("mix", same) > 0.01
 
 
 def test_average(golden: Golden, minilm: Encoder) -> None:

@@ -22,6 +22,7 @@ from papa.exporting.placement import reproducible_rows
 from papa.storage.artifacts import sha256_of_file
 from papa.storage.metadata import signed
 from tests.exporting.conftest import FIRST, SLOTS, Case
+from tests.exporting.test_outputs import of_kind
 
 
 def refused(folder: Path, sentence: str) -> None:
@@ -29,27 +30,34 @@ def refused(folder: Path, sentence: str) -> None:
         papa.load_exported(folder)
 
 
-def test_weights_lack_the_rows_of_constant_heads(small: Case, written: Path) -> None:
-    original, kept = (
-        load_file(folder / "model.safetensors")
-        for folder in (Path(small.reference.folder), written)
-    )
+@pytest.mark.parametrize(
+    ("kind", "projections", "said"),
+    [
+        ("average", ("query", "key"), "compute no queries, keys or softmax"),
+        ("mean_output_by_slot", ("query", "key", "value"), "need no queries, keys or values"),
+    ],
+)
+def test_weights_lack_the_rows_of_constant_heads(
+    small: Case, tmp_path: Path, kind: str, projections: tuple[str, ...], said: str
+) -> None:
+    case = small if kind == "average" else of_kind(small, kind)
+    case.export(tmp_path / "export")
+    source, written = Path(case.reference.folder), tmp_path / "export"
+    original, kept = (load_file(folder / "model.safetensors") for folder in (source, written))
     assert kept.keys() == original.keys()
-    width = small.reference.width // small.reference.heads
-    for layer in range(small.reference.layers):
-        own = [
-            head for head in range(small.reference.heads) if (layer, head) not in small.some_heads()
-        ]
-        rows = [row for head in own for row in range(head * width, (head + 1) * width)]
-        for projection in ("query", "key"):
+    for layer in range(case.reference.layers):
+        own = [h for h in range(case.reference.heads) if (layer, h) not in case.some_heads()]
+        for projection in projections:
             for part in ("weight", "bias"):
                 name = f"encoder.layer.{layer}.attention.self.{projection}.{part}"
-                assert torch.equal(kept[name], original[name][rows]), name
-    others = [name for name in original if ".query." not in name and ".key." not in name]
-    assert all(torch.equal(kept[name], original[name]) for name in others)
-    assert (written / "model.safetensors").stat().st_size < (
-        Path(small.reference.folder) / "model.safetensors"
-    ).stat().st_size
+                by_head = original[name].unflatten(0, (case.reference.heads, -1))
+                assert torch.equal(kept.pop(name), by_head[own].flatten(0, 1)), name
+    assert all(torch.equal(weight, original[name]) for name, weight in kept.items())
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (written, source)]
+    assert sizes[0] < sizes[1]
+    card = (written / "README.md").read_text()
+    assert f"({kind}).\nThose heads {said};" in card
+    assert ("unseen_share" in card) == (kind == "average")
 
 
 def test_constants_are_those_of_constant_heads_alone(small: Case, written: Path) -> None:

@@ -16,7 +16,6 @@ from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.reference import load_tokenizer
 from papa.errors import DataError
 from papa.exporting import ExportedEncoder, export_encoder
-from papa.exporting.stored import rows_kept
 from papa.spec import LayoutSpec
 from tests.exporting.conftest import FIRST, Case
 
@@ -80,19 +79,6 @@ def test_neighbours_in_a_batch_change_nothing(small: Case, written: Path) -> Non
     for row, text in enumerate(small.texts[0]):
         alone = model(**model.tokenizer([text], return_tensors="pt")).last_hidden_state[0]
         assert float((together[row, : len(alone)] - alone).abs().max()) <= TOLERANCE
-
-
-def test_rows_that_were_left_out_are_never_used(small: Case, written: Path) -> None:
-    model = papa.load_exported(written)
-    expected = states_of(model, small)
-    for name, rows in rows_kept(type(model.model)(model.config), model.heads, "average"):
-        module, _, part = name.rpartition(".")
-        # Inside the block a projection wraps the linear map that holds the rows.
-        linear = model.model.get_submodule(module).linear
-        with torch.no_grad():
-            getattr(linear, part)[~rows] = torch.nan
-    moved = model.to("cpu")  # takes the kept rows anew
-    assert largest_difference(states_of(moved, small), expected) == 0
 
 
 def test_conversions_reach_the_constants(small: Case, written: Path) -> None:
