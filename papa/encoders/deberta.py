@@ -27,10 +27,10 @@ from papa.encoders.dispatch import (
     Dispatch,
     InputDependentAttention,
     at_least_single,
-    linear_of,
     split_heads,
 )
 from papa.encoders.family import Family
+from papa.encoders.linear import linear_of
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ heads put out. Rules are set by context managers, which put back what they found
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.linear import Kind
 from papa.errors import EncoderError
 
 
@@ -200,75 +198,6 @@ class Dispatch:
             self.rules = before
 
 
-class DependentHeadsProjection(nn.Module):
-    """A query or key projection that is computed for the heads the layer's rule asks for, and no
-    others.
-
-    The rows of those heads are kept, as ``prepared`` makes them, one copy for each set of heads:
-    layers may share the projection. While its weights are in training they are taken anew at every
-    call.
-    """
-
-    def __init__(
-        self, linear: nn.Linear, dispatch: Dispatch, head_width: int, prepared: Kind
-    ) -> None:
-        super().__init__()
-        self.linear = linear
-        self.dispatch = dispatch
-        self.head_width = head_width
-        self._prepared = prepared
-        self._slices: dict[tuple[int, ...], Callable[[Tensor], Tensor]] = {}
-
-    def forward(
-        self, hidden_states: Float[Tensor, "1 tokens width"]
-    ) -> Float[Tensor, "1 tokens own_width"]:
-        heads = self.dispatch.dependent_heads()
-        if heads is None:
-            return self.linear(hidden_states)
-        if heads.numel() == 0:
-            # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
-            return hidden_states[..., : self.head_width]
-        return self._rows_of(tuple(heads.tolist()))(hidden_states)
-
-    def _rows_of(self, heads: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-        in_training = self.linear.weight.requires_grad
-        if in_training or heads not in self._slices:
-            of_heads = self.linear.weight.unflatten(0, (-1, self.head_width))
-            weight = of_heads[list(heads)].flatten(0, 1)
-            bias = self.linear.bias
-            if bias is not None:
-                bias = bias.unflatten(0, (-1, self.head_width))[list(heads)].flatten()
-            if in_training:
-                self._slices.clear()  # They are of other weights.
-                return partial(F.linear, weight=weight, bias=bias)
-            self._slices[heads] = self._prepared(linear_of(weight, bias))
-        return self._slices[heads]
-
-
-@contextmanager
-def dependent_heads_projected(
-    modules: list[nn.Module],
-    names: Sequence[str],
-    dispatch: Dispatch,
-    head_width: int,
-    prepared: Kind,
-) -> Iterator[None]:
-    """Inside the block, and blocks in it, queries and keys are computed only where rules ask."""
-    whole = [
-        (module, name, getattr(module, name))
-        for module in dict.fromkeys(modules)  # Layers that share one share its projections.
-        for name in names
-        if not isinstance(getattr(module, name, None), DependentHeadsProjection | None)
-    ]
-    for module, name, linear in whole:
-        setattr(module, name, DependentHeadsProjection(linear, dispatch, head_width, prepared))
-    try:
-        yield
-    finally:
-        for module, name, linear in whole:
-            setattr(module, name, linear)
-
-
 _WITHOUT_EFFECT = frozenset(
     {
         # The mask holds these.
@@ -340,15 +269,3 @@ def split_heads(
 ) -> Float[Tensor, "1 heads n width"]:
     """One slice per head."""
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
-
-
-def linear_of(
-    weight: Float[Tensor, "out into"], bias: Float[Tensor, " out"] | None = None
-) -> nn.Linear:
-    """Make a frozen linear map with these weights: one part of a fused map."""
-    # On meta, as weights that are replaced at once need no memory.
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        linear.bias = nn.Parameter(bias, requires_grad=False)
-    return linear

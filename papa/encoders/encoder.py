@@ -17,10 +17,15 @@ from papa.encoders.dispatch import (
     See,
     StopForward,
     Watching,
-    dependent_heads_projected,
 )
 from papa.encoders.finite import check_states
-from papa.encoders.linear import FrozenLinear, FrozenLinears, Int8Linear, Kind
+from papa.encoders.linear import (
+    FrozenLinear,
+    FrozenLinears,
+    Int8Linear,
+    Kind,
+    dependent_heads_projected,
+)
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, check_read, watched
 from papa.encoders.supported import family_of, supported

@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, linear_of, split_heads
+from papa.encoders.dispatch import Dispatch, InputDependentAttention, split_heads
 from papa.encoders.family import Family
+from papa.encoders.linear import linear_of
 
 LOCAL = "sliding_attention"
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
-from papa.encoders.dispatch import DependentHeadsProjection, InputDependentAttention
+from papa.encoders.dispatch import InputDependentAttention
+from papa.encoders.linear import DependentHeadsProjection
 from papa.errors import ArtifactError
 from tests.attention.cases import HALF, Case, random_constants
 from tests.encoders.inputs import SLOTS
