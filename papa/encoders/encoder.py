@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,9 +26,9 @@ from papa.encoders.linear import (
     dependent_heads_projected,
 )
 from papa.encoders.precision import check_device, check_precision
-from papa.encoders.reference import EncoderReference, check_read, watched
+from papa.encoders.reference import EncoderReference
 from papa.encoders.supported import family_of, supported
-from papa.encoders.weights import load_model, sharing_weights
+from papa.encoders.weights import load_reference, sharing_weights
 from papa.errors import EncoderError
 from papa.progress import Progress
 from papa.spec import Precision
@@ -234,16 +233,7 @@ def load_encoder(
         )
     family = family_of(reference.model_type)
     attention = family.attention_implementation if family else "eager"
-    files = watched(reference)
-    try:
-        model = load_model(
-            Path(reference.folder),
-            f"encoder '{reference.name}'",
-            dtype=torch.float32,
-            attention=attention,
-        )
-    finally:  # What is wrong with other weights is not what matters.
-        check_read(reference, files)
+    model, files = load_reference(reference, attention=attention)
     encoder = Encoder(model, device, reference.precision, int8=int8)
     encoder.files, encoder.reference = files, reference
     return encoder

@@ -122,7 +122,7 @@ def _weights_fit(folder: Path, what: str, digest: str) -> bool:
     """True; raises EncoderError where they do not, or are no longer those of ``digest``."""
     from papa.encoders.weights import check_size, load_model
 
-    files = _watched(folder, what)
+    files = watched(folder, what)
     check_size(folder, what)
     load_model(folder, what)
     files.check()
@@ -140,11 +140,6 @@ def check_trace(what: str, folder: Path, expected: str, found: str) -> None:
         )
 
 
-def watched(reference: EncoderReference) -> Watched:
-    """The traces of an encoder's weights and configuration; see ``check_read``."""
-    return _watched(Path(reference.folder), f"encoder '{reference.name}'")
-
-
 def check_read(reference: EncoderReference, files: Watched) -> None:
     """Refuse what was read since the files were ``watched``, where it is not what ``reference``
     stands for.
@@ -157,7 +152,8 @@ def check_read(reference: EncoderReference, files: Watched) -> None:
         files.check_digest(reference.digest, encoder_digest(folder, f"encoder '{reference.name}'"))
 
 
-def _watched(folder: Path, what: str) -> Watched:
+def watched(folder: Path, what: str) -> Watched:
+    """The traces of an encoder's weights and configuration; see ``check_read``."""
     paths = [folder / CONFIGURATION, *weight_files(folder, what).paths]
     return Watched(f"{what} in {folder}", paths, EncoderError)
 

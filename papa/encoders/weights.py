@@ -32,6 +32,7 @@ from papa.encoders.files import (
     tokenizer_files,
     weight_files,
 )
+from papa.encoders.reference import EncoderReference, check_read, watched
 from papa.errors import EncoderError, in_one_line
 from papa.storage.artifacts import is_sound, published, read_metadata
 from papa.storage.remembered import Watched
@@ -144,6 +145,17 @@ def load_model(
             "give a folder or hub name with the encoder's full weights"
         )
     return model
+
+
+def load_reference(reference: EncoderReference, **how: str) -> tuple[nn.Module, Watched]:
+    """The model that a reference stands for, in float32 and checked, and traces of its files."""
+    folder, what = Path(reference.folder), f"encoder '{reference.name}'"
+    files = watched(folder, what)
+    try:
+        model = load_model(folder, what, dtype=torch.float32, **how)
+    finally:  # What is wrong with other weights is not what matters.
+        check_read(reference, files)
+    return model, files
 
 
 def check_size(folder: Path, what: str) -> None:

@@ -22,8 +22,8 @@ from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
 from papa.encoders.files import POOLING, read_configuration_file
-from papa.encoders.reference import EncoderReference, check_read, watched
-from papa.encoders.weights import load_model
+from papa.encoders.reference import EncoderReference
+from papa.encoders.weights import load_reference
 from papa.errors import DataError, EncoderError, joined
 from papa.scores.fidelity import LEAST_SENTENCES
 from papa.spec import TaskSpec
@@ -62,12 +62,7 @@ def own_class(task: TaskSpec, reference: EncoderReference) -> str:
 @lru_cache(maxsize=1)
 def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> PreTrainedModel:
     """The model with its own head, in float32 and in eval mode; a process keeps the last one."""
-    files = watched(reference)
-    try:
-        what = f"encoder '{reference.name}'"
-        model = load_model(Path(reference.folder), what, dtype=torch.float32, head=head)
-    finally:
-        check_read(reference, files)
+    model, _ = load_reference(reference, head=head)
     attention_modules(model)
     return cast("PreTrainedModel", model.eval().to(device))
 
