@@ -41,13 +41,8 @@ HALF: Precision = "bfloat16"
 
 @dataclass(frozen=True)
 class Found:
-    """A small study in one precision.
-
-    Attributes:
-        full: the scores with every head input-dependent.
-        none: with no head input-dependent.
-        order: heads, λ ascending.
-        seconds: of one core, for the average, λ, and both cells.
+    """A small study in one precision: scores with every head input-dependent and with none, heads
+    by λ, and one core's seconds for the average, λ and both cells.
     """
 
     full: Measured

@@ -20,12 +20,8 @@ from papa.timing import Comparison, Part, in_turn
 
 
 def encoder_flops(setting: Setting, *, last_layer: bool) -> float:
-    """Multiplications and additions of the encoder on the real tokens of the training text.
-
-    Args:
-        setting: the corpus.
-        last_layer: whether the last layer runs to its end (features) or only to its attention
-            (averaging).
+    """Multiplications and additions of the encoder on the real tokens of the training text, with
+    the last layer to its end (features) or only to its attention (averaging).
     """
     model, lengths = encoder(), setting.corpus.split("train").lengths.astype(float)
     width, inner = model.width, model.config.intermediate_size

@@ -22,14 +22,9 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table that is not measured yet.
-
-    Attributes:
-        group: the word that asks for it.
-        name: the work.
-        target: the least ratio that is asked for.
-        measure: runs both ways; raises LeftOut.
-        on_request: it takes long, and runs only where it is asked for.
+    """A line of the table that is not measured yet: the work, the word of the group that asks for
+    it, the least ratio that is asked for, and what runs both ways or raises ``LeftOut``. What takes
+    long runs on request alone.
     """
 
     group: str
@@ -41,13 +36,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured(Comparison):
-    """A line of the table.
-
-    Attributes:
-        name, target: of its row.
-        peaks: GFLOP/s of a matrix product before and after.
-        spent: seconds that the measurement took.
-        date, torch, python, cores, threads: when and on what it was measured.
+    """A line of the table, with GFLOP/s of a matrix product before and after as ``peaks``, the
+    seconds that it took as ``spent``, and when and on what it was measured.
     """
 
     name: str = ""

@@ -39,10 +39,8 @@ ROWS = 32
 
 
 class StandIn:
-    """A worker that waits; an actor once Ray wraps it.
-
-    Args:
-        seconds: how long, by stage; "shard" for one shard of an average.
+    """A worker that waits so many seconds by stage, or for a "shard" of an average; an actor once
+    Ray wraps it.
     """
 
     def __init__(self, seconds: Mapping[str, float]) -> None:
@@ -77,13 +75,7 @@ class StandIn:
 
 
 class StandInPool(WorkerPool):
-    """A pool of stand-ins; what they do not do is computed in one more process.
-
-    Args:
-        stand_ins: how many.
-        seconds: as of ``StandIn``.
-        folder: for Ray's session.
-    """
+    """A pool of stand-ins; what they do not do is computed in one more process."""
 
     def __init__(self, stand_ins: int, seconds: Mapping[str, float], folder: Path) -> None:
         super().__init__(stand_ins, "cpu", folder)

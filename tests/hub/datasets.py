@@ -115,12 +115,8 @@ def write_glue(folder: Path, rows: int = ROWS, only: Sequence[str] = tuple(GLUE)
                 column: [f"{split} {column} number {row}" for row in range(rows)]
                 for column in columns
             }
-            write(
-                folder,
-                f"{config}/{split}-00000-of-00001.parquet",
-                features,
-                {**texts, "label": labels},
-            )
+            file = f"{config}/{split}-00000-of-00001.parquet"
+            write(folder, file, features, {**texts, "label": labels})
         files[config] = {split: f"{config}/{split}-*" for split in splits}
     write_readme(folder, files, infos)
 
@@ -172,20 +168,13 @@ def write_wikitext(folder: Path) -> None:
         ROWS // 4
     )
     features, files, infos = Features({"text": TEXT}), {}, []
-    for config, parts in (
-        ("wikitext-103-raw-v1", 2),
-        ("wikitext-103-v1", 2),
-        ("wikitext-2-raw-v1", 1),
-    ):
+    configs = {"wikitext-103-raw-v1": 2, "wikitext-103-v1": 2, "wikitext-2-raw-v1": 1}
+    for config, parts in configs.items():
         for split, count in (("test", 1), ("train", parts), ("validation", 1)):
             for part in range(count):
-                write(
-                    folder,
-                    f"{config}/{split}-{part:05d}-of-{count:05d}.parquet",
-                    features,
-                    {"text": lines},
-                )
-        files[config] = {split: f"{config}/{split}-*" for split in ("test", "train", "validation")}
+                file = f"{config}/{split}-{part:05d}-of-{count:05d}.parquet"
+                write(folder, file, features, {"text": lines})
+        files[config] = {split: f"{config}/{split}-*" for split in SPLITS}
         infos.append((config, features, {"train": ROWS * parts, "validation": ROWS}))
     write_readme(folder, files, infos)
 
@@ -201,11 +190,11 @@ def write_universal_dependencies(folder: Path) -> None:
     content = {"sent_id": [str(row) for row in range(ROWS)], "tokens": WORDS, "upos": upos}
     files = {}
     for treebank in ("en_ewt", "en_gum", "fr_gsd"):
-        for split in ("train", "dev", "test"):
-            write(folder, f"parquet/{treebank}/{split}.parquet", features, content)
         files[treebank] = {
             split: f"parquet/{treebank}/{split}.parquet" for split in ("train", "dev", "test")
         }
+        for file in files[treebank].values():
+            write(folder, file, features, content)
     write_readme(folder, files, [])
 
 
