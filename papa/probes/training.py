@@ -37,7 +37,7 @@ class SeedScore:
     Attributes:
         seed: the probe's start and order of rows.
         score: on the validation split, after the last epoch.
-        examples: what each validation row adds to the score (``papa.scores.examples``), in the
+        examples: what each validation row adds to the score (``papa.scores.metrics``), in the
             order of the split.
         seconds: the seed's share of the time that training and scoring took.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from papa.scores.examples import influence
+from papa.scores.metrics import influence
 from papa.spec import Metric
 from papa.spec.task import RANKED, is_own
 
@@ -65,7 +65,7 @@ class Measured:
         scores: Mapping[int, float],
         examples: Sequence[Float[np.ndarray, "rows k"]],
     ) -> Measured:
-        """From what each example adds to each seed's score (``papa.scores.examples``)."""
+        """From what each example adds to each seed's score (``papa.scores.metrics``)."""
         values = [influence(metric, of_seed) for of_seed in examples]
         return cls(scores, dict(zip(scores, values, strict=True)), unit_of(metric))
 

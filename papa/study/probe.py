@@ -241,7 +241,7 @@ def read_scores(found: ArtifactReference | Address) -> ProbeScores:
 
 def read_examples(found: ArtifactReference | Address) -> Any:
     """What each validation row adds to each seed's score, float64 [seeds, rows, k]
-    (``papa.scores.examples``).
+    (``papa.scores.metrics``).
     """
     from safetensors.numpy import load_file
 

@@ -141,8 +141,8 @@ def _result_rows(
     """A row for each seed of a finished probing, in one of the cells that it scores."""
     import numpy as np
 
-    from papa.scores.examples import influence
     from papa.scores.intervals import Measured
+    from papa.scores.metrics import influence
 
     nothing = np.zeros(0, np.float32)
     of_answer = influence(metric, one_answer.examples).astype(np.float32) if one_answer else nothing

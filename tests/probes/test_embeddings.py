@@ -19,7 +19,7 @@ from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import FeatureModel, WordEmbeddings
 from papa.probes.training import SeedScore
-from papa.scores.examples import score_of_examples
+from papa.scores.metrics import score_of_examples
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
 
 

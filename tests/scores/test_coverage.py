@@ -12,8 +12,8 @@ import pytest
 
 from flows.drops import verdict_on
 from papa.reporting.summary import not_beaten
-from papa.scores.examples import Answers, example_counts, score_of
 from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
+from papa.scores.metrics import Answers, example_counts, score_of
 from papa.spec import Metric
 
 STUDIES = 200

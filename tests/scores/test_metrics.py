@@ -1,15 +1,28 @@
-"""Metrics against values worked out by hand, and their corners."""
+"""Metrics against values worked out by hand, and scikit-learn, SciPy and seqeval on random answers;
+and what each example adds.
+"""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from scipy.stats import spearmanr
+from seqeval.metrics import f1_score as entity_f1
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from papa.errors import DataError
-from papa.scores.metrics import positive_class, scored
+from papa.scores.metrics import (
+    Answers,
+    example_counts,
+    influence,
+    positive_class,
+    score_of_examples,
+    scored,
+)
 from papa.spec import Metric, TaskSpec
 
 TRUE = np.array([1, 1, 1, 0, 0, 0, 1, 0])
@@ -18,7 +31,7 @@ FOUND = np.array([1, 0, 1, 0, 1, 0, 1, 1])
 NOTHING, ONES = np.zeros(4, int), np.ones(8, int)
 LEVELS = np.array([1.0, 2.0, 3.0, 4.0])
 IOB = ("O", "B-person", "I-person", "B-place", "I-place")
-BARE = ("NN", "VB", "RB", "DT")
+BARE = ("NN", "VB", "RB", "DT", ".", "IN")
 MATTHEWS = (3 * 2 - 2 * 1) / np.sqrt((3 + 2) * (3 + 1) * (2 + 2) * (2 + 1))
 
 
@@ -115,8 +128,6 @@ def test_bare_tags_merge_as_seqeval_reads_them() -> None:
 
 
 def test_bare_tags_raise_no_warning_and_leave_the_filters(recwarn: pytest.WarningsRecorder) -> None:
-    import warnings
-
     before = list(warnings.filters)
     tags("bare_entity_f1", ("NN", "."), [0, 1], [0, 0])
     assert not recwarn.list
@@ -137,3 +148,75 @@ def test_answers_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(DataError, match=words):
         scored(metric, *answers)
+
+
+def classes(seed: int, names: int, rows: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, predictions that are right for about half of them, and lengths of sentences, some
+    without a word.
+    """
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(0, 6, rows)
+    labels = draw.integers(0, names, lengths.sum())
+    predictions = np.where(
+        draw.random(len(labels)) < 0.5, labels, draw.integers(0, names, len(labels))
+    )
+    return predictions, labels, lengths
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sums_over_examples_give_the_libraries_scores(seed: int) -> None:
+    for names in (2, 3, 5):
+        found, true, lengths = classes(seed, names)
+        by_library = [
+            (scored("accuracy", found, true), accuracy_score(true, found)),
+            (scored("token_f1", found, true, None, lengths), accuracy_score(true, found)),
+            (scored("token_f1", found, true), f1_score(true, found, average="micro")),
+            (scored("matthews", found, true), matthews_corrcoef(true, found)),
+        ]
+        for positive in range(names):
+            own = scored("f1", found, true, positive=positive)
+            by_library.append((own, f1_score(true == positive, found == positive)))
+        for own, expected in by_library:
+            assert own.score == pytest.approx(expected)
+    draw = np.random.default_rng(seed)
+    numbers, targets = draw.normal(size=50), draw.integers(0, 8, 50)
+    expected = spearmanr(numbers, targets).statistic
+    assert scored("spearman", numbers, targets).score == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("metric", "names"), [("entity_f1", IOB), ("bare_entity_f1", BARE)])
+@pytest.mark.filterwarnings("ignore:.* seems not to be NE tag")
+def test_entities_counted_by_sentence_give_seqevals_score(
+    metric: Metric, names: tuple[str, ...], seed: int
+) -> None:
+    found, true, lengths = classes(seed, len(names))
+    tags = np.array(names, dtype=object)
+    spans = np.cumsum(lengths)[:-1]
+    found_tags, true_tags = (
+        [list(part) for part in np.split(tags[side], spans)] for side in (found, true)
+    )
+    expected = entity_f1(true_tags, found_tags)
+    assert 0.2 < expected < 0.9, "random answers that score something"
+    assert scored(metric, found, true, names, lengths).score == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["accuracy", "f1", "matthews", "token_f1", "entity_f1", "negative_log_perplexity", "spearman"],
+)
+def test_an_examples_influence_is_what_the_score_loses_without_it(metric: Metric) -> None:
+    names = IOB if metric == "entity_f1" else None
+    found, true, lengths = classes(0, 2 if metric == "f1" else 5)
+    if metric in ("negative_log_perplexity", "spearman"):
+        found = np.random.default_rng(1).normal(size=len(true))
+    if metric not in ("entity_f1", "token_f1", "negative_log_perplexity"):
+        lengths = np.ones(len(true), int)
+    examples = example_counts(metric, Answers(found, true, lengths, names, 1))
+    whole = score_of_examples(metric, examples)
+    expected = [
+        whole - score_of_examples(metric, np.delete(examples, row, axis=0))
+        for row in range(len(examples))
+    ]
+    np.testing.assert_allclose(influence(metric, examples), expected)
+    assert np.ptp(expected) > 0.005, "examples differ"

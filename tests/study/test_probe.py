@@ -11,7 +11,7 @@ from papa.attention.constants import control
 from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_trained_cell
-from papa.scores.examples import score_of_examples
+from papa.scores.metrics import score_of_examples
 from papa.spec import ExecutionSpec, FeaturesSpec
 from papa.storage.artifacts import read_metadata
 from papa.study.baseline import Baseline, read_baseline

@@ -13,7 +13,7 @@ import pandas
 from safetensors.numpy import save_file
 
 from papa.reporting.summary import summarise
-from papa.scores.examples import influence
+from papa.scores.metrics import influence
 from papa.spec import Order
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, published, reference
