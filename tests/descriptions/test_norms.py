@@ -9,6 +9,7 @@ import torch
 
 from papa.descriptions.mixing import Mixing, behind_norm
 from papa.descriptions.norms import Norms
+from papa.descriptions.seen import Seen
 from papa.encoders.encoder import Encoder
 from tests.descriptions.cases import seen
 from tests.encoders.inputs import some_inputs
@@ -28,9 +29,8 @@ def test_output_maps_take_what_heads_put_out(variant: str) -> None:
         found = torch.einsum("bthd,hdw->btw", heads, maps)
         expected = out if module.bias is None else out - module.bias
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-        assert not torch.allclose(
-            torch.einsum("bthd,hdw->btw", heads, maps.flip(0)), expected, atol=1e-2
-        ), "negative control: heads in another order"
+        turned = torch.einsum("bthd,hdw->btw", heads, maps.flip(0))
+        assert not torch.allclose(turned, expected, atol=1e-2), "control: heads in another order"
 
 
 @pytest.mark.parametrize("variant", sorted(MODELS))
@@ -51,8 +51,7 @@ def test_parts_behind_the_norm_add_up_to_the_stock_norm(variant: str) -> None:
     weights = encoder.attention_norm_weights
     states = torch.stack(encoder.token_states(some_inputs(3).compact())[:-1])
     brought, biases = torch.stack(added), torch.stack([norm.bias for norm in norms])
-    whole = states + brought
-    sigma = whole.std(dim=-1, correction=0, keepdim=True)
+    sigma = (states + brought).std(dim=-1, correction=0, keepdim=True)
     parts = (behind_norm(states, weights) + behind_norm(brought, weights)) / sigma
     expected = torch.stack(normed) - biases[:, None]
     torch.testing.assert_close(parts, expected, rtol=1e-3, atol=1e-3)
@@ -65,40 +64,34 @@ def case(of: str = "input-dependent"):
     return seen(of, attention)
 
 
+def brought_by(one: Seen) -> torch.Tensor:
+    """What token j brings to token i, behind the output map: [layer, head, i, j, width]."""
+    return torch.einsum("lhij,lhjd,lhdw->lhijw", one.attention, one.value, one.output_maps)
+
+
 def test_norms_are_what_each_token_brings() -> None:
-    one, norms = case(), Norms()
+    one, norms, still = case(), Norms(), Norms()
     norms.see(one)
-    frame = norms.frame().set_index(["layer", "head"])
-    for layer, head in [(0, 1), (1, 0)]:
-        shares, own, added = 0.0, 0.0, 0.0
-        for i in range(4):
-            brought = [
-                one.attention[layer, head, i, j]
-                * (one.value[layer, head, j] @ one.output_maps[layer, head])
-                for j in range(4)
-            ]
-            total = sum(part.norm() for part in brought)
-            shares += brought[3].norm() / total
-            own += brought[i].norm() / total
-            added += sum(brought).norm()
-        expected = [float(part) / 4 for part in (shares, own, added)]
-        assert frame.loc[(layer, head), ["separator_norm", "own_norm", "added"]].tolist() == (
-            pytest.approx(expected, abs=1e-5)
-        )
-
-
-def test_a_separator_with_small_values_takes_mass_and_brings_nothing() -> None:
-    one = case()
+    brought = brought_by(one)
+    shares = brought.norm(dim=-1)
+    shares = shares / shares.sum(dim=-1, keepdim=True)
+    expected = {
+        "separator_norm": shares[..., 3],
+        "own_norm": shares.diagonal(dim1=-2, dim2=-1),
+        "added": brought.sum(dim=3).norm(dim=-1),
+    }
+    frame = norms.frame()
+    for name, values in expected.items():
+        assert frame[name].tolist() == pytest.approx(values.mean(dim=-1).flatten().tolist()), name
     one.value[..., 3, :] = 0
-    norms = Norms()
-    norms.see(one)
-    assert norms.frame()["separator_norm"].tolist() == [0, 0, 0, 0]
+    still.see(one)
+    assert still.frame()["separator_norm"].tolist() == [0, 0, 0, 0], "it takes mass, brings nothing"
 
 
 def test_mixing_counts_other_tokens_against_the_own() -> None:
     one, mixing = case(), Mixing()
     mixing.see(one)
-    brought = torch.einsum("lhij,lhjd,lhdw->lijw", one.attention, one.value, one.output_maps)
+    brought = brought_by(one).sum(dim=1)
     own = torch.stack([brought[:, i, i] for i in range(4)], dim=1)
     others = (brought.sum(dim=2) - own).norm(dim=-1)
     frame = mixing.frame()
@@ -113,8 +106,8 @@ def test_mixing_counts_other_tokens_against_the_own() -> None:
     normed.see(replace(one, norm_weights=weights))
     # With one σ for a token's parts, its ratio is that of the centred and scaled parts.
     for part in (brought.sum(dim=2) - own, own + one.states[:2]):
-        shift = part.sum(dim=-1, keepdim=True) / 6
-        parts.append(torch.linalg.vector_norm((part - shift) * weights.unsqueeze(1), dim=-1))
+        centred = part - part.sum(dim=-1, keepdim=True) / 6
+        parts.append(torch.linalg.vector_norm(centred * weights.unsqueeze(1), dim=-1))
     behind = (parts[0] / (parts[0] + parts[1])).mean(dim=1)
     assert normed.frame()["mixing_behind_norm"].tolist() == pytest.approx(behind.tolist(), abs=1e-5)
     one.attention[0] = torch.eye(4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas
 import pytest
 
 import papa
@@ -17,18 +16,12 @@ from papa.study.store import Store
 TEXTS = ["A fine film.", "Dull, and then it ends."]
 
 
-class First:
+class First(Means):
     """How much attention a head puts on the first token, a mean over tokens."""
-
-    def __init__(self) -> None:
-        self.means = Means()
 
     def see(self, seen: Seen) -> None:
         mass = seen.attention[..., 0].sum(dim=-1)
-        self.means.add(seen.of, len(seen.separators), {"first_mass": mass})
-
-    def frame(self) -> pandas.DataFrame:
-        return self.means.frame()
+        self.add(seen.of, len(seen.separators), {"first_mass": mass})
 
 
 def test_an_entry_of_the_table_is_a_description(
