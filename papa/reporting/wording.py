@@ -50,11 +50,8 @@ def fraction_label(fraction: float) -> str:
     nearest = Fraction(fraction).limit_denominator(1024)
     power_of_two = nearest.denominator & (nearest.denominator - 1) == 0
     simple = power_of_two or nearest.denominator <= 12
-    return (
-        str(nearest)
-        if simple and math.isclose(nearest, fraction, abs_tol=1e-9)
-        else f"{fraction:g}"
-    )
+    exact = math.isclose(nearest, fraction, abs_tol=1e-9)
+    return str(nearest) if simple and exact else f"{fraction:g}"
 
 
 def condition(fraction: float) -> str:
@@ -83,13 +80,11 @@ def shares_note(summary: pandas.DataFrame) -> str:
 
 def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
     """How the fractions are written, from 1 to 0; with the real share where all agree on it."""
-    headings = {}
-    for fraction in sorted(summary["fraction"].unique(), reverse=True):
-        shares = summary.loc[summary["fraction"] == fraction, "share_of_heads"].unique()
-        headings[fraction] = (
-            heads_label(fraction, shares[0]) if len(shares) == 1 else fraction_label(fraction)
-        )
-    return headings
+    shares = summary.groupby("fraction")["share_of_heads"].unique()
+    return {
+        fraction: heads_label(fraction, own[0]) if len(own) == 1 else fraction_label(fraction)
+        for fraction, own in reversed(list(shares.items()))
+    }
 
 
 def metric_label(cell: Any) -> str:
@@ -145,10 +140,8 @@ def drop_label(drop: float, low: float = math.nan, high: float = math.nan) -> st
 def lost_label(cell: Any) -> str:
     """The relative drop of a row; where the original comes near 0, the difference of scores."""
     if math.isnan(cell["relative_drop"]) and not math.isnan(cell["difference"]):
-        return (
-            f"{score_label(cell['difference'], cell['difference_low'], cell['difference_high'])} "
-            "absolute"
-        )
+        ends = cell["difference_low"], cell["difference_high"]
+        return f"{score_label(cell['difference'], *ends)} absolute"
     return drop_label(cell["relative_drop"], cell["drop_low"], cell["drop_high"])
 
 
@@ -190,12 +183,9 @@ def present(summary: pandas.DataFrame, axes: Iterable[str] = tuple(HEADINGS)) ->
 
 def fixed_caption(summary: pandas.DataFrame) -> str:
     """What all rows have in common: ``all-MiniLM-L6-v2 · reviews · average · λ ascending``."""
-    varied = (
-        varying(summary) if orders_matter(summary["fraction"]) else [*varying(summary), "order"]
-    )
-    return " · ".join(
-        axis_label(axis, summary[axis].iloc[0]) for axis in present(summary) if axis not in varied
-    )
+    varied = varying(summary) + ([] if orders_matter(summary["fraction"]) else ["order"])
+    fixed = [axis for axis in present(summary) if axis not in varied]
+    return " · ".join(names_of(summary.iloc[0], fixed).values())
 
 
 def orders_matter(fractions: Iterable[float]) -> bool:
@@ -271,18 +261,13 @@ def markdown_text(text: str) -> str:
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table with columns of even width; all but text columns are right-aligned."""
-    escaped = [[markdown_text(cell) for cell in row] for row in (headings, *rows)]
-    widths = [max(3, *(len(row[column]) for row in escaped)) for column in range(len(headings))]
-    right = [heading not in TEXT_COLUMNS for heading in headings]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(cells, widths, right, strict=True)
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = "|".join(
-        f" {'-' * (w - 1)}: " if r else f" {'-' * w} " for w, r in zip(widths, right, strict=True)
-    )
-    return "\n".join([line(escaped[0]), f"|{rule}|", *(line(row) for row in escaped[1:])]) + "\n"
+    columns = []
+    for heading, *cells in zip(headings, *rows, strict=True):
+        first, *others = map(markdown_text, (heading, *cells))
+        width = max(3, *map(len, (first, *others)))
+        if heading in TEXT_COLUMNS:
+            columns.append([cell.ljust(width) for cell in (first, "-" * width, *others)])
+        else:
+            rule = f"{'-' * (width - 1)}:"
+            columns.append([cell.rjust(width) for cell in (first, rule, *others)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
