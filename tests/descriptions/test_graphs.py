@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -24,10 +26,9 @@ def test_arborescences_are_as_heavy_as_those_of_networkx(n: int, seed: int) -> N
     assert parents[root] == -1
     children = [child for child in range(n) if child != root]
     graph = nx.DiGraph()
-    for parent in range(n):
-        for child in children:
-            if parent != child:
-                graph.add_edge(parent, child, weight=weights[parent, child])
+    for parent, child in product(range(n), children):
+        if parent != child:
+            graph.add_edge(parent, child, weight=weights[parent, child])
     best = nx.maximum_spanning_arborescence(graph, preserve_attrs=True)
     found = nx.DiGraph([(int(parents[child]), child) for child in children])
     assert nx.is_arborescence(found)
@@ -50,10 +51,8 @@ def steps(layers: int = 3, n: int = 4, seed: int = 0) -> torch.Tensor:
 def test_flows_are_those_of_networkx(token: int) -> None:
     matrices = steps().numpy()
     graph = nx.DiGraph()
-    for layer, step in enumerate(matrices):
-        for i, row in enumerate(step):
-            for j, capacity in enumerate(row):
-                graph.add_edge((layer + 1, i), (layer, j), capacity=float(capacity))
+    for (layer, i, j), capacity in np.ndenumerate(matrices):
+        graph.add_edge((layer + 1, i), (layer, j), capacity=float(capacity))
     top = (len(matrices), token)
     expected = [nx.maximum_flow_value(graph, top, (0, sink)) for sink in range(4)]
     np.testing.assert_allclose(flows_from(matrices, token), expected, atol=1e-4)

@@ -25,12 +25,7 @@ _OPTIONS = (
 
 
 class Page:
-    """An open page.
-
-    Args:
-        driver: of the browser.
-        downloads: where what it saves appears.
-    """
+    """An open page; what it saves appears in ``downloads``."""
 
     def __init__(self, driver: webdriver.Chrome, downloads: Path) -> None:
         self.driver, self.downloads = driver, downloads
@@ -73,15 +68,10 @@ class Page:
 
     def requested(self) -> set[str]:
         """Every address that was asked for since the last call."""
-        events = [
-            json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
-        ]
-        sent = [
-            event["params"]["request"]["url"]
-            for event in events
-            if event["method"] == "Network.requestWillBeSent"
-        ]
-        return set(sent)
+        log = self.driver.get_log("performance")
+        events = [json.loads(entry["message"])["message"] for entry in log]
+        sent = [one for one in events if one["method"] == "Network.requestWillBeSent"]
+        return {event["params"]["request"]["url"] for event in sent}
 
     def saved(self, name: str) -> str:
         """What a download holds; it is removed."""

@@ -22,14 +22,9 @@ def heads_of(
     ranked: bool = True,
     special: tuple[int, ...] | None = None,
 ) -> HeadsOfEncoder:
-    """By turns: on the diagonal, on [CLS], on [SEP], on the next slot, nowhere in particular.
-
-    Args:
-        encoder, task: as in tables.
-        layers, heads, slots: L, H, S.
-        unseen: this many slots before the last were never seen.
-        ranked: whether λ was trained.
-        special: the slots of [CLS] and [SEP]; None takes the first and the last.
+    """By turns: on the diagonal, on [CLS], on [SEP], on the next slot, nowhere in particular; as
+    many slots before the last as are ``unseen`` were never seen. The first and the last slot are
+    special, unless others are given.
     """
     noise = torch.Generator().manual_seed(len(encoder) + slots)
     matrices = 0.02 * torch.rand(layers, heads, slots, slots, generator=noise)
@@ -49,20 +44,11 @@ def heads_of(
     seen[:, slots - 1 - unseen : slots - 1] = False
     special = special or (0, slots - 1)
     falling = np.linspace(0.9, 0.1, layers * heads).reshape(1, layers, heads)
-    lambdas = (
-        TrainedLambda({seed: falling + 0.01 * (seed - 0.5) for seed in (0, 1)}) if ranked else None
-    )
-    names = ("lambda", "first_to_last") if ranked else ("first_to_last",)
-    return HeadsOfEncoder(
-        encoder,
-        task,
-        matrices * seen,
-        seen,
-        special,
-        head_patterns(matrices, seen, special),
-        lambdas,
-        {
-            name: head_order(name, lambdas.mean if lambdas else None, layers, heads)
-            for name in names
-        },
-    )
+    lambdas = TrainedLambda({seed: falling + 0.01 * (seed - 0.5) for seed in (0, 1)})
+    orders = {
+        name: head_order(name, lambdas.mean, layers, heads)
+        for name in (("lambda", "first_to_last") if ranked else ("first_to_last",))
+    }
+    patterns = head_patterns(matrices, seen, special)
+    shown = matrices * seen, seen, special, patterns, lambdas if ranked else None, orders
+    return HeadsOfEncoder(encoder, task, *shown)

@@ -76,12 +76,10 @@ def markdown_of(summary: pandas.DataFrame) -> str:
     """The summary's tables as the report writes them, each under its heading where there are
     several.
     """
-    tables = [(table.heading, table.markdown) for table in score_tables(summary)]
-    return (
-        tables[0][1]
-        if len(tables) == 1
-        else "\n".join(f"**{heading}**\n\n{rows}" for heading, rows in tables)
-    )
+    tables = score_tables(summary)
+    if len(tables) == 1:
+        return tables[0].markdown
+    return "\n".join(f"**{table.heading}**\n\n{table.markdown}" for table in tables)
 
 
 def study(frame: pandas.DataFrame) -> StudySpec:
