@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from papa.ablation.interface import attention_modules, head_count
 from papa.ablation.substitutes import Mixed
-from papa.corpora.tokens import special_tokens_of
 from papa.errors import DataError, SpecError
 from papa.library.ablating import By, ablated, substitute_for
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder
 from papa.library.fidelity import batches_of, kl_divergence, of_batch
 from papa.library.tasks import LabelledData, Task, prepared
-from papa.probes.own_model import check_own, load_own, own_class
+from papa.probes.own_model import check_own, opened_own
 from papa.progress import bar
 from papa.ranking import learned
 from papa.ranking.given import numbers_of
@@ -85,12 +84,8 @@ def train_lambda(
         trained: Any = partial(learned.train_lambda, encoder.encoder)
         if spec.head == "own":
             check_own(spec, encoder.reference, None, None)
-            model = load_own(
-                encoder.reference, own_class(spec, encoder.reference), str(encoder.encoder.device)
-            )
-            trained = partial(
-                train_lambda_of_own, model, special_tokens=special_tokens_of(encoder.tokenizer)
-            )
+            model, tokens = opened_own(spec, encoder.reference, str(encoder.encoder.device))
+            trained = partial(train_lambda_of_own, model, special_tokens=tokens)
         for seed in seeds:
             with bar(f"λ, seed {seed}", progress) as report:
                 by_epoch[seed] = trained(

@@ -20,9 +20,9 @@ from transformers import PreTrainedModel
 from papa.ablation.interface import attention_modules
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
-from papa.corpora.tokens import IGNORED, SpecialTokens
+from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_for
 from papa.encoders.files import POOLING, read_configuration_file
-from papa.encoders.reference import EncoderReference
+from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.encoders.weights import load_reference
 from papa.errors import DataError, EncoderError, joined
 from papa.scores.fidelity import LEAST_SENTENCES
@@ -65,6 +65,14 @@ def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> Pre
     model, _ = load_reference(reference, head=head)
     attention_modules(model)
     return cast("PreTrainedModel", model.eval().to(device))
+
+
+def opened_own(
+    task: TaskSpec, reference: EncoderReference, device: str = "cpu"
+) -> tuple[PreTrainedModel, SpecialTokens]:
+    """The model that answers a task, and the special tokens of its texts."""
+    tokens = special_tokens_for(task.kind, load_tokenizer(reference))
+    return load_own(reference, own_class(task, reference), device), tokens
 
 
 def check_own(

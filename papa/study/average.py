@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import load_tokenizer
 from papa.errors import ArtifactError, TransientError
 from papa.progress import Progress
 from papa.storage.artifacts import (
@@ -111,13 +110,10 @@ class Average(OnText):
             sums.save(folder / SUMS)
 
     def _of_decoder(self, shard: TokenisedSplit, progress: Progress) -> AttentionSums:
-        from papa.corpora.tokens import special_tokens_for
         from papa.probes.own import average_by_position
-        from papa.probes.own_model import load_own, own_class
+        from papa.probes.own_model import opened_own
 
-        task = self.corpus.task
-        model = load_own(self.encoder, own_class(task, self.encoder))
-        special_tokens = special_tokens_for(task.kind, load_tokenizer(self.encoder))
+        model, special_tokens = opened_own(self.corpus.task, self.encoder)
         return average_by_position(model, shard, special_tokens, self.encoder.heads, progress)
 
     def finish(

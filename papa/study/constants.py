@@ -214,17 +214,12 @@ class Distances(OnText, WorkerStep):
     def compute(self, encoder: None, context: Context) -> None:
         from safetensors.torch import save_file
 
-        from papa.corpora.tokens import special_tokens_for
         from papa.probes.own import average_by_distance
-        from papa.probes.own_model import load_own, own_class
+        from papa.probes.own_model import opened_own
 
-        task = self.corpus.task
-        found = average_by_distance(
-            load_own(self.encoder, own_class(task, self.encoder)),
-            open_corpus(context.found[self.corpus]).split("train"),
-            special_tokens_for(task.kind, load_tokenizer(self.encoder)),
-            context.progress,
-        )
+        model, special_tokens = opened_own(self.corpus.task, self.encoder)
+        split = open_corpus(context.found[self.corpus]).split("train")
+        found = average_by_distance(model, split, special_tokens, context.progress)
         with context.published() as folder:
             save_file(
                 {"weights": found.weights.contiguous(), "ends": found.ends.contiguous()},

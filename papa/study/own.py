@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import TypeAdapter
 
-from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.encoders.reference import EncoderReference
 from papa.scores.own import OwnCode, code_part
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
@@ -50,14 +50,13 @@ class Answers(WithConstantHeads):
         from safetensors.numpy import save_file
 
         from papa.ablation.substitutes import ByPosition, OutputsBySlot
-        from papa.corpora.tokens import special_tokens_for
         from papa.probes.cell import unseen_by
         from papa.probes.own import own_answers
-        from papa.probes.own_model import class_names, load_own, own_class
+        from papa.probes.own_model import class_names, opened_own
 
         reference = (encoder and encoder.reference) or self.encoder
         device, heads = str(encoder.device) if encoder else "cpu", self.heads(context.found)
-        model = load_own(reference, own_class(self.task, reference), device)
+        model, special_tokens = opened_own(self.task, reference, device)
         matrices = None
         substitute: Substitute | None = None
         if isinstance(self.constants, OnTheFly):
@@ -74,7 +73,7 @@ class Answers(WithConstantHeads):
         found = own_answers(
             model,
             split,
-            special_tokens_for(self.task.kind, load_tokenizer(reference)),
+            special_tokens,
             substitute,
             heads,
             embeddings=self.task.of_embeddings,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.progress import Progress
 from papa.spec import Order, RankingSpec, TaskSpec
@@ -207,17 +207,17 @@ class Rank(OnText, WorkerStep):
         corpus: TokenisedCorpus,
         context: Context,
     ) -> Float[Tensor, "epochs layers heads"]:
-        from papa.corpora.tokens import special_tokens_for
-        from papa.probes.own_model import load_own, own_class
+        from papa.probes.own_model import opened_own
         from papa.ranking.own import train_lambda_of_own
 
         reference = (encoder and encoder.reference) or self.encoder
         device = str(encoder.device) if encoder else "cpu"
+        model, special_tokens = opened_own(self.task, reference, device)
         return train_lambda_of_own(
-            load_own(reference, own_class(self.task, reference), device),
+            model,
             constants,
             corpus,
-            special_tokens_for(self.task.kind, load_tokenizer(reference)),
+            special_tokens,
             self.task,
             self.ranking,
             seed=self.seed,

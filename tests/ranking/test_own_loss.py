@@ -9,11 +9,10 @@ import torch
 from papa.ablation.substitutes import ByPosition
 from papa.attention.average import average_split
 from papa.corpora.corpus import load_corpus, tokenise_corpus
-from papa.corpora.tokens import special_tokens_for
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import load_tokenizer, resolve_encoder
 from papa.probes.own import own_answers
-from papa.probes.own_model import load_own, own_class
+from papa.probes.own_model import opened_own
 from papa.ranking.scores.asked import Asked, frozen_value
 from papa.ranking.scores.gradient import gradient
 from papa.spec import EncoderSpec, LayoutSpec
@@ -41,10 +40,11 @@ def answered(asked: Asked, constant: list[Head]) -> np.ndarray:
     """The log-probability of every true tag, by the path that scores answers."""
     reference, split = asked.encoder.reference, asked.corpus.split("train")
     assert reference is not None
+    model, special_tokens = opened_own(asked.task, reference)
     found = own_answers(
-        load_own(reference, own_class(asked.task, reference)),
+        model,
         split,
-        special_tokens_for("words", load_tokenizer(reference)),
+        special_tokens,
         ByPosition(asked.constants.matrices),
         constant,
     )
@@ -70,7 +70,7 @@ def test_gradients_are_finite_differences(asked: Asked) -> None:
     found, step = gradient(asked), 0.02
     reference, width = asked.encoder.reference, asked.encoder.head_width
     assert reference is not None
-    model = load_own(reference, own_class(asked.task, reference))
+    model, _ = opened_own(asked.task, reference)
     for layer, head in (HEAD, (0, 2)):
         weight = model.bert.encoder.layer[layer].attention.output.dense.weight
         columns, losses = slice(head * width, (head + 1) * width), []

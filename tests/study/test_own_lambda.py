@@ -18,9 +18,7 @@ from transformers import (
 
 import papa
 from papa.attention.constants import ConstantMatrices
-from papa.corpora.tokens import special_tokens_of
-from papa.encoders.reference import load_tokenizer
-from papa.probes.own_model import load_own, own_class
+from papa.probes.own_model import opened_own
 from papa.ranking.own import train_lambda_of_own
 from papa.reporting.certainty import trained_on
 from papa.spec.file import resolve_study
@@ -99,7 +97,7 @@ def test_it_is_another_than_a_probes_and_the_same_again(data: Path, tmp_path: Pa
 def retrained(found: tuple[Rank, Store], rate: float) -> tuple[list[float], np.ndarray]:
     """The loss of every epoch, and λ, on the text and constants of a ranking."""
     rank, store = found
-    model = load_own(rank.encoder, own_class(rank.task, rank.encoder))
+    model, special_tokens = opened_own(rank.task, rank.encoder)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     losses = list[float]()
     lambdas = train_lambda_of_own(
@@ -108,7 +106,7 @@ def retrained(found: tuple[Rank, Store], rate: float) -> tuple[list[float], np.n
             Path(rank.constants.folder(store)), encoder=rank.encoder, slots=rank.task.slots
         ),
         open_corpus(rank.corpus.reference(store)),
-        special_tokens_of(load_tokenizer(rank.encoder)),
+        special_tokens,
         rank.task,
         rank.ranking.model_copy(update={"learning_rate": rate}),
         on_epoch=lambda epoch, loss: losses.append(loss[0]),

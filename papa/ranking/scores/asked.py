@@ -18,13 +18,11 @@ from papa.ablation.substitutes import ByPosition, Substitute
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import sampled_rows
-from papa.corpora.tokens import special_tokens_for
 from papa.encoders.encoder import Encoder
-from papa.encoders.reference import load_tokenizer
 from papa.probes.evaluate import build_probe
 from papa.probes.features import check_disk, feature_bytes, features_of
 from papa.probes.joint import PartGradients, train_jointly
-from papa.probes.own_model import load_own, own_class
+from papa.probes.own_model import opened_own
 from papa.probes.probes import Probe
 from papa.probes.training import fit_probes
 from papa.progress import Progress, ignore_progress
@@ -146,8 +144,7 @@ def own_loss(asked: Asked, substitute: Substitute) -> OwnLoss:
     """
     reference, task = asked.encoder.reference, asked.task
     assert reference is not None, "an own head is read from files"
-    model = load_own(reference, own_class(task, reference), str(asked.encoder.device))
-    special_tokens = special_tokens_for(task.kind, load_tokenizer(reference))
+    model, special_tokens = opened_own(task, reference, str(asked.encoder.device))
     return OwnLoss.on_training_text(
         model.requires_grad_(False), substitute, asked.corpus, special_tokens, task
     )
