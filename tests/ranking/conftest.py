@@ -14,10 +14,10 @@ from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer
 from papa.ranking.scores.asked import Asked
-from papa.spec import ExecutionSpec, LayoutSpec, RankingSpec, TaskSpec
+from papa.spec import LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
 from tests.encoders.lower import lower_layers
-from tests.ranking.planted import Planted, planted
+from tests.ranking.planted import Planted, asked_of, planted
 
 SLOTS, LAYERS = 32, 2
 
@@ -61,16 +61,8 @@ def asked(
     task: TaskSpec,
     tmp_path: Path,
 ) -> Asked:
-    return Asked(
-        encoder=encoder,
-        constants=average,
-        corpus=corpus,
-        task=task,
-        ranking=RankingSpec(),
-        seed=0,
-        scratch=tmp_path,
-        execution=ExecutionSpec(),
-    )
+    no_head_is_planted = Planted((0, 0), encoder, average, corpus, task)
+    return asked_of(no_head_is_planted, tmp_path, ranking=RankingSpec())
 
 
 @pytest.fixture(scope="session", params=[(0, 2), (1, 1)], ids=str)
