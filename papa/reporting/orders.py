@@ -1,11 +1,11 @@
-"""Head orders compared, every two of them: their scores, and how alike they are."""
+"""Head orders compared, every two of them: their scores, how alike they are, tables and figures."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, groupby
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,19 @@ import pandas
 
 from papa.ranking.seeds import kendall_tau, kept_in_common
 from papa.reporting.columns import ORDER_COLUMNS
+from papa.reporting.figures.chart import Chart, told, told_all, verdict_rows
 from papa.reporting.summary import LINE, measured
+from papa.reporting.wording import (
+    NOTHING,
+    WrittenTable,
+    chance_label,
+    fraction_label,
+    joined,
+    names_of,
+    order_label,
+    score_label,
+    varying,
+)
 from papa.scores.intervals import Interval, Measured, clipped, difference, holm, joint, p_value
 from papa.spec.orders import Head
 
@@ -21,15 +33,25 @@ GROUP = LINE[:3]
 """What orders are compared within: encoder, task, constants."""
 BETTER, WORSE, NOT_TOLD = "better", "worse", "cannot be told apart"
 """What can be said of an order's mean score beside another's."""
-_LEVEL = 0.05
-_RANDOM = "random"
+_LEVEL, _RANDOM = 0.05, "random"
+_BEYOND = "*"
+_LIKENESS_NOTE = (
+    f"{_BEYOND}: beyond chance. Kendall's τ of the two orders is about 0 by chance. Both keep: of "
+    "the heads that stay input-dependent, the share that does by both orders; brackets hold what "
+    "random orders share. Where an order differs by seed these are means over seeds."
+)
+_COST_NOTE = (
+    f"{_BEYOND}: beyond chance. Better than, worse than: how many other orders, beyond chance. "
+    "Seconds of work and evaluations (passes over the examples; of λ its epochs) are those of the "
+    "ranking, over all its seeds; –: nothing was computed for this order, or nothing beyond what "
+    "another order's row counts."
+)
 
 
 @dataclass(frozen=True)
 class FoundOrder:
-    """A head order of one encoder on one task, by the study's seed; its seconds of work, over all
-    ranking seeds, and its passes over examples are None where nothing was computed for it, or
-    another order counts it.
+    """A head order of one encoder on one task, by the study's seed; its work over all ranking
+    seeds, None where nothing was computed for it, or another order counts it.
     """
 
     by_seed: Mapping[int, Sequence[Head]]
@@ -84,11 +106,9 @@ class OrdersCompared:
 
 def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompared | None:
     """Compare every two head orders of each encoder, task and kind of constants; None where there
-    is one, or no fraction at which orders differ.
-
-    Of one encoder, task and kind of constants, Holm's rule goes over the orders that are compared
-    with random ones, which asks whether an order knows anything, and apart over all other pairs. Of
-    orders that are not among ``found`` nobody knows how alike they are.
+    is one, or no fraction at which orders differ. Of each of these, Holm's rule goes over the
+    orders that are compared with random ones, which asks whether an order knows anything, and apart
+    over all other pairs.
     """
     between = results["constant_heads"].between(0, results["heads"], inclusive="neither")
     rows: list[dict[str, Any]] = []
@@ -109,8 +129,7 @@ def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompa
         adjusted = _adjusted(p_values)
         for first, other in pairs:
             named = {**dict(zip(GROUP, group, strict=True)), "order": first, "other": other}
-            known = found.get(group[:2], {})
-            both = known.get(first), known.get(other)
+            both = [found.get(group[:2], {}).get(order) for order in (first, other)]
             rows.append(
                 {
                     **named,
@@ -118,7 +137,7 @@ def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompa
                     "p": p_values[first, other],
                     "p_holm": adjusted[first, other],
                     "beyond_chance": adjusted[first, other] < _LEVEL,
-                    "kendall_tau": _over_seeds(*both, kendall_tau),
+                    "kendall_tau": _over_seeds(both, kendall_tau),
                 }
             )
             rows += [
@@ -126,7 +145,7 @@ def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompa
                     **named,
                     "fraction": at,
                     **_ends(by_order[first][at], by_order[other][at]),
-                    "kept_by_both": _over_seeds(*both, kept_in_common, count),
+                    "kept_by_both": _over_seeds(both, kept_in_common, count),
                     "kept_by_chance": 1 - count / heads,
                 }
                 for at, count in constant.items()
@@ -142,8 +161,8 @@ def _adjusted(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str]
     """By Holm's rule in two families: pairs with random orders, and all others."""
     found: dict[tuple[str, str], float] = {}
     for with_random in (True, False):
-        own = [pair for pair in p_values if (_RANDOM in pair) == with_random]
-        found |= dict(zip(own, holm([p_values[pair] for pair in own]), strict=True))
+        own = {pair: p for pair, p in p_values.items() if (_RANDOM in pair) == with_random}
+        found |= dict(zip(own, holm(list(own.values())), strict=True))
     return found
 
 
@@ -164,13 +183,118 @@ def _ends(first: Measured, other: Measured) -> dict[str, float]:
 
 
 def _over_seeds(
-    first: FoundOrder | None,
-    other: FoundOrder | None,
-    likeness: Callable[..., float],
-    *arguments: int,
+    both: Sequence[FoundOrder | None], likeness: Callable[..., float], *arguments: int
 ) -> float:
     """The mean likeness of two orders over the seeds; nan where one is not known."""
+    first, other = both
     if first is None or other is None:
         return math.nan
     pairs = [(order, other.by_seed[seed]) for seed, order in first.by_seed.items()]
     return float(np.mean([likeness(*pair, *arguments) for pair in pairs]))
+
+
+def orders_note(compared: OrdersCompared) -> str:
+    """What the comparison is, and how many differences are beyond chance."""
+    fractions = joined(map(fraction_label, _fractions(compared)))
+    axes = varying(compared.pairs, GROUP) or ["task"]
+    beyond = [
+        f"{rows['beyond_chance'].sum()} of {len(rows)} ({', '.join(rows[axes].iloc[0])})"
+        for _, rows in compared.means.groupby(GROUP, sort=False)
+        if rows["beyond_chance"].any()
+    ]
+    which = joined(beyond) if beyond else f"none of {len(compared.means)}"
+    return (
+        f"Of the differences between two head orders {which} are beyond chance at 5 %, by Holm's "
+        "rule over what is compared with random orders, and over all other pairs, of one encoder, "
+        f"task and kind of constants. They are of mean scores over {fractions}, paired by seed and "
+        "example."
+    )
+
+
+def order_table(compared: OrdersCompared) -> WrittenTable:
+    """A row for every order of each encoder, task and kind of constants, the best first."""
+    axes = varying(compared.pairs, GROUP)
+    beside = dict(list(compared.each_way().groupby([*GROUP, "order"], sort=False)))
+    rows = []
+    for group, own in groupby(compared.scores, lambda key: key[:3]):
+        for key in sorted(own, key=lambda key: -compared.scores[key].mean):
+            score, verdicts = compared.scores[key], list(beside[key]["verdict"])
+            of_first = beside[key][beside[key]["other"] == compared.first].to_dict("records")
+            found = compared.found.get((key[0], key[1]), {}).get(key[3], FoundOrder({}))
+            less = [_difference(row, row["verdict"] != NOT_TOLD) for row in of_first]
+            seconds, evaluations = found.seconds, found.evaluations
+            rows.append(
+                {
+                    **names_of(dict(zip(GROUP, group, strict=True)), axes),
+                    "Head order": order_label(key[3]),
+                    "Mean score": score_label(score.mean, score.low, score.high),
+                    f"Less {order_label(compared.first)}": "".join(less) or NOTHING,
+                    "Better than": str(verdicts.count(BETTER)),
+                    "Worse than": str(verdicts.count(WORSE)),
+                    "Seconds": NOTHING if seconds is None else f"{seconds:,.1f}",
+                    "Evaluations": NOTHING if evaluations is None else f"{evaluations:,}",
+                }
+            )
+    return WrittenTable.of("Head orders", rows, _COST_NOTE)
+
+
+def pair_table(compared: OrdersCompared) -> WrittenTable:
+    """A row for every two orders of each encoder, task and kind of constants."""
+    axes, fractions = varying(compared.pairs, GROUP), _fractions(compared)
+    rows = []
+    for _, own in compared.pairs.groupby([*GROUP, "order", "other"], sort=False):
+        mean, *others = own.to_dict("records")
+        kept = {
+            row["fraction"]: chance_label(row["kept_by_both"], row["kept_by_chance"])
+            for row in others
+            if pandas.notna(row["kept_by_both"])
+        }
+        tau = mean["kendall_tau"]
+        rows.append(
+            {
+                **names_of(mean, axes),
+                "Head order": order_label(mean["order"]),
+                "Other": order_label(mean["other"]),
+                "Difference": _difference(mean, mean["beyond_chance"]),
+                "Kendall's τ": NOTHING if pandas.isna(tau) else f"{round(tau, 2) + 0.0:.2f}",
+                **{f"Both keep at {fraction_label(at)}": kept.get(at, NOTHING) for at in fractions},
+            }
+        )
+    return WrittenTable.of("Head orders, two at a time", rows, _LIKENESS_NOTE)
+
+
+def _fractions(compared: OrdersCompared) -> list[float]:
+    return sorted(compared.pairs["fraction"].dropna().unique(), reverse=True)
+
+
+def _difference(row: Mapping[str, Any], told: bool) -> str:
+    found = score_label(row["difference"], row["low"], row["high"])
+    return f"{found} {_BEYOND}" if told else found
+
+
+def order_charts(compared: OrdersCompared) -> tuple[Chart, ...]:
+    """A figure for each encoder and task: other orders less the first, by the first constants."""
+    rows = compared.against_first()
+    rows = rows[rows["constants"] == rows["constants"].iloc[0]]
+    several = rows["encoder"].nunique() > 1
+    return tuple(
+        _chart(f"{task} · {encoder}" if several else str(task), own, order_label(compared.first))
+        for (encoder, task), own in rows.groupby(["encoder", "task"], sort=False)
+    )
+
+
+def _chart(title: str, rows: pandas.DataFrame, first: str) -> Chart:
+    rows = rows.sort_values("difference", ascending=False, kind="stable")
+    drawn = rows.assign(name=rows["order"].map(order_label))
+    ends = {"difference": "difference", "low": "from", "high": "to"}
+    x = {"title": f"mean score less that by {first}", "axis": {"tickCount": 5}}
+    specification = verdict_rows(
+        title,
+        drawn[["name", *ends, "verdict"]],
+        {**x, "scale": {"padding": 12}},
+        list(ends),
+        {BETTER: "triangle-up", WORSE: "triangle-down", NOT_TOLD: "circle"},
+        f"than {first}",
+        [told("name", "head order"), *told_all(ends, ".4f"), told("verdict")],
+    )
+    return Chart(f"orders-{title}", title, rows, specification)

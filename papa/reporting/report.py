@@ -33,8 +33,7 @@ from papa.reporting.figures.heads import heads_figure
 from papa.reporting.figures.matrices import matrices_figure
 from papa.reporting.figures.scores import scores_figure
 from papa.reporting.heads import HeadsOfEncoder
-from papa.reporting.order_tables import orders_note
-from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders
+from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders, orders_note
 from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_table
 from papa.reporting.sections import Section, amounts_section, cache_section, orders_section

@@ -17,8 +17,7 @@ from papa.reporting.figures.drops import drop_chart, drops_over_tasks, encoders_
 from papa.reporting.figures.heads import ALIKE_NOTE, alike_charts, head_maps
 from papa.reporting.figures.scores import SPACING, score_charts
 from papa.reporting.heads import COUNTED, HeadsOfEncoder
-from papa.reporting.order_tables import order_charts, order_table, orders_note, pair_table
-from papa.reporting.orders import OrdersCompared
+from papa.reporting.orders import OrdersCompared, order_charts, order_table, orders_note, pair_table
 from papa.reporting.summary import main_lines
 from papa.reporting.tables import INCONCLUSIVE, MARK
 from papa.reporting.wording import (
