@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,6 +25,9 @@ from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
+
+if TYPE_CHECKING:
+    from papa.attention.replacement import Constants
 
 By = Literal["slot", "relative"]
 
@@ -57,6 +60,16 @@ def export_cell(
 
     ``by`` says what its heads' constants go by: the study's, by slot, or new ones by distance.
     """
+    from transformers.utils import logging
+
+    from papa.corpora import load_corpus
+    from papa.corpora.tokens import special_tokens_of
+    from papa.encoders.encoder import load_encoder
+    from papa.encoders.precision import check_device
+    from papa.encoders.reference import load_tokenizer
+    from papa.exporting import InputLayout, export_encoder
+    from papa.exporting.distances import average_by_distance
+    from papa.exporting.gains import study_score
     from papa.exporting.writing import check_free
 
     check_free(folder)
@@ -65,15 +78,61 @@ def export_cell(
             "--int8 scores the study's own constants, by slot, and --by relative makes others: "
             "leave one of them out, and give int8=True to papa.load_exported"
         )
-    from transformers.utils import logging
-
     stored = StoredStudy(study, store)
     cell = _find(stored, request)
     step, summary = exportable_step(stored, cell), _summary(stored, cell)
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+    corpus = load_corpus(step.corpus.reference(store).folder)
+    scores = read_scores(stored.found[step])
+    split, special = corpus.split("validation"), special_tokens_of(load_tokenizer(step.encoder))
+    execution, task = stored.inputs.study.execution, step.task
+    if execution.device != "auto":
+        check_device(execution.device)
+    device = "cuda" if ThisProcess(execution.device).on_gpu else "cpu"
+    told: dict[str, Any] = {}
     with console.status("writing …") as status:
-        document = _export(stored, cell, step, summary, folder, status, by=by, onnx=onnx, int8=int8)
+        if by == "relative":
+            layout = InputLayout.in_place(task.kind, step.encoder.positions, special)
+            constants: Constants = average_by_distance(
+                load_encoder(step.encoder, device),
+                corpus.split("train"),
+                layout,
+                lambda done, total: status.update(f"averaging by distance, {done} of {total} …"),
+            )
+        else:
+            layout = InputLayout.of(task.kind, task.slots, stored.inputs.study.layout, special)
+            if isinstance(step, Own) and step.encoder.model_type != "modernbert":
+                # As its own head was asked; ModernBERT's windows go by slots.
+                layout = replace(layout, positions="tokens")
+            constants = _constants(stored, step)
+            finished = FinishedCell(stored, cell, step, corpus, constants, scores.constant_heads)
+            classifier = trained_probe(finished, device, status)
+            told = {
+                "score": study_score(
+                    summary,
+                    precision=step.encoder.precision,
+                    unseen_share=scores.unseen_share,
+                    rows=len(split),
+                    cut=corpus.metadata["texts_cut"]["validation"],
+                    own_head=isinstance(step, Own) and not (task.of_embeddings or classifier),
+                ),
+                "int8": int8_scores(finished, status) if int8 else None,
+                "classifier": classifier,
+            }
+        document = export_encoder(
+            step.encoder,
+            constants,
+            scores.constant_heads,
+            layout,
+            folder,
+            examples=split,
+            study={"name": study.name, **asdict(cell)},
+            device=device,
+            onnx=onnx,
+            progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),
+            **told,
+        )
     _print(document, folder, console)
 
 
@@ -177,85 +236,14 @@ def _summary(stored: StoredStudy, cell: Cell) -> Any:
     return summary
 
 
-def _export(
-    stored: StoredStudy,
-    cell: Cell,
-    step: Probe | Own,
-    summary: Any,
-    folder: Path,
-    status: Any,
-    *,
-    by: By,
-    onnx: bool,
-    int8: bool,
-) -> Any:
+def _constants(stored: StoredStudy, step: Probe | Own) -> Constants:
     from papa.attention.constants import ConstantMatrices
-    from papa.attention.replacement import Constants
-    from papa.corpora import load_corpus
-    from papa.corpora.tokens import special_tokens_of
-    from papa.encoders.encoder import load_encoder
-    from papa.encoders.precision import check_device
-    from papa.encoders.reference import load_tokenizer
-    from papa.exporting import InputLayout, export_encoder
-    from papa.exporting.distances import average_by_distance
-    from papa.exporting.gains import study_score
 
-    study = stored.inputs.study
-    task, corpus = step.task, load_corpus(step.corpus.reference(stored.store).folder)
-    split, scores = corpus.split("validation"), read_scores(stored.found[step])
     assert step.constants is not None, "of a step that can be exported"
-    special = special_tokens_of(load_tokenizer(step.encoder))
-    if study.execution.device != "auto":
-        check_device(study.execution.device)
-    device = "cuda" if ThisProcess(study.execution.device).on_gpu else "cpu"
-    constants: Constants
-    told: dict[str, Any] = {}
-    if by == "relative":
-        layout = InputLayout.in_place(task.kind, step.encoder.positions, special)
-        constants = average_by_distance(
-            load_encoder(step.encoder, device),
-            corpus.split("train"),
-            layout,
-            lambda done, total: status.update(f"averaging by distance, {done} of {total} …"),
-        )
-    else:
-        layout = InputLayout.of(task.kind, task.slots, study.layout, special)
-        if isinstance(step, Own) and step.encoder.model_type != "modernbert":
-            # As its own head was asked; ModernBERT's windows go by slots.
-            layout = replace(layout, positions="tokens")
-        found = step.constants.reference(stored.store)
-        constants = (
-            step.constants.read(found)
-            if isinstance(step.constants, Outputs)
-            else ConstantMatrices.load(found.folder, encoder=step.encoder, slots=task.slots)
-        )
-        finished = FinishedCell(stored, cell, step, corpus, constants, scores.constant_heads)
-        classifier = trained_probe(finished, device, status)
-        told = {
-            "score": study_score(
-                summary,
-                precision=step.encoder.precision,
-                unseen_share=scores.unseen_share,
-                rows=len(split),
-                cut=corpus.metadata["texts_cut"]["validation"],
-                own_head=isinstance(step, Own) and not (task.of_embeddings or classifier),
-            ),
-            "int8": int8_scores(finished, status) if int8 else None,
-            "classifier": classifier,
-        }
-    return export_encoder(
-        step.encoder,
-        constants,
-        scores.constant_heads,
-        layout,
-        folder,
-        examples=split,
-        study={"name": study.name, **asdict(cell)},
-        device=device,
-        onnx=onnx,
-        progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),
-        **told,
-    )
+    found = step.constants.reference(stored.store)
+    if isinstance(step.constants, Outputs):
+        return step.constants.read(found)
+    return ConstantMatrices.load(found.folder, encoder=step.encoder, slots=step.task.slots)
 
 
 def _print(document: Any, folder: Path, console: Console) -> None:

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from papa.progress import Progress
-from papa.spec import ExecutionSpec
 from papa.spec.cells import Cell
 from papa.spec.orders import Head
 from papa.study.here import ThisProcess
@@ -52,7 +51,9 @@ def trained_probe(
     own head; None of embeddings, of masked words, and where code of the user's own scores or
     predicts.
     """
+    from papa.attention.replacement import replaced
     from papa.exporting.classifier import TrainedProbe
+    from papa.probes.evaluate import build_probe
     from papa.scores.metrics import positive_class
 
     step, corpus = of.step, of.corpus
@@ -60,25 +61,22 @@ def trained_probe(
         return _own(of, step)
     if step.code or corpus.kind == "mlm":
         return None
-    seeds = step.seeds[:1]
-    probe = ThisProcess(device).run(
-        _train,
-        encoder=step.encoder,
-        arguments={
-            "step": replace(step, seeds=seeds),
-            "corpus": corpus,
-            "constants": of.constants,
-            "heads": of.heads,
-            "execution": of.stored.inputs.study.execution,
-        },
-        progress=lambda done, total: status.update(
-            f"training its classifier, {100 * done / total:.0f} % …"
-        ),
-    )
+    first = replace(step, seeds=step.seeds[:1])
+
+    def train(encoder: Encoder, progress: Progress) -> Module:
+        probe = build_probe(encoder, corpus, step.task, first.seeds)
+        with replaced(encoder, of.constants, of.heads):
+            _evaluate(encoder, of, first, progress, probe)
+        return probe
+
+    def progress(done: int, total: int) -> None:
+        status.update(f"training its classifier, {100 * done / total:.0f} % …")
+
+    probe = ThisProcess(device).run(train, encoder=step.encoder, arguments={}, progress=progress)
     names = tuple(corpus.label_names or (step.task.name,))
     positive = positive_class(step.task, corpus.label_names)
     (examples, *_) = read_examples(of.stored.found[step])
-    return TrainedProbe(probe, seeds[0], names, step.task.metric, positive, examples)
+    return TrainedProbe(probe, first.seeds[0], names, step.task.metric, positive, examples)
 
 
 def _own(of: FinishedCell, step: Own) -> OwnClassifier | None:
@@ -95,42 +93,24 @@ def _own(of: FinishedCell, step: Own) -> OwnClassifier | None:
     return OwnClassifier(OwnHead(model), name, class_names(model), answers)
 
 
-def _train(
-    encoder: Encoder,
-    step: Probe,
-    corpus: TokenisedCorpus,
-    constants: Constants,
-    heads: Sequence[Head],
-    execution: ExecutionSpec,
-    progress: Progress,
-) -> Module:
-    from papa.attention.replacement import replaced
-    from papa.probes.evaluate import build_probe
-
-    probe = build_probe(encoder, corpus, step.task, step.seeds)
-    with replaced(encoder, constants, heads):
-        _evaluate(encoder, step, corpus, execution, progress, probe)
-    return probe
-
-
 def _evaluate(
     encoder: FeatureModel,
+    of: FinishedCell,
     step: Probe,
-    corpus: TokenisedCorpus,
-    execution: ExecutionSpec,
     progress: Progress,
     probe: Module | None = None,
 ) -> list[SeedScore]:
+    """The scores of probes of the step's seeds, which are trained as in the study."""
     from papa.probes.evaluate import evaluate_cell
 
     with TemporaryDirectory() as scratch:
         return evaluate_cell(
             encoder,
-            corpus,
+            of.corpus,
             step.task,
             step.seeds,
             features=step.features,
-            execution=execution,
+            execution=of.stored.inputs.study.execution,
             scratch=Path(scratch),
             progress=progress,
             probe=probe,
@@ -167,7 +147,7 @@ def int8_scores(of: FinishedCell, status: Any) -> Scored:
             if isinstance(encoder, Encoder)
             else nullcontext()
         ):
-            found = _evaluate(encoder, step, of.corpus, of.stored.inputs.study.execution, progress)
+            found = _evaluate(encoder, of, step, progress)
         measured = Measured.of(
             step.task.metric,
             {scored.seed: scored.score for scored in found},

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -142,6 +142,17 @@ def finish(process: subprocess.Popen[str]) -> Finished:
     """Wait for its end."""
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     return Finished(process.returncode, out, err)
+
+
+def until(stream: IO[str] | None, sentence: str) -> str:
+    """What a process writes to a stream up to the line with a sentence."""
+    assert stream is not None
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if sentence in line:
+            return "".join(lines)
+    pytest.fail(f"it ended without {sentence!r}: {''.join(lines)}")
 
 
 def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:

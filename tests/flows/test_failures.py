@@ -22,6 +22,7 @@ from tests.flows.conftest import (
     rows_in,
     start,
     task_on,
+    until,
     words,
     write_study,
 )
@@ -93,24 +94,28 @@ def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, Fl
     assert "tried again" not in finished.err
 
 
-def test_a_step_whose_store_comes_back_is_tried_again(
-    tmp_path: Path, prefect: dict[str, str]
-) -> None:
-    store = tmp_path / "store"
+def block(store: Path) -> Path:
+    """A file where a store's probes would lie."""
     blocked = store / "artifacts" / "probe"
     blocked.parent.mkdir(parents=True)
     mark(str(store))
     blocked.touch()
+    return blocked
+
+
+def test_a_step_whose_store_comes_back_is_tried_again(
+    tmp_path: Path, prefect: dict[str, str]
+) -> None:
+    store = tmp_path / "store"
+    blocked = block(store)
     command = ("run", write_study(tmp_path, TINY), "--store", str(store))
     with start(*command, more=prefect, program=IMPATIENT) as process:
         hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
         hanging.start()
         try:
-            assert process.stderr is not None
-            told = next((line for line in process.stderr if "will be tried again" in line), "")
+            told = until(process.stderr, "will be tried again").splitlines()[-1]
             blocked.unlink()
-            rest = process.stderr.read()
-            process.wait()
+            _, rest = process.communicate()
         finally:
             hanging.cancel()
     assert process.returncode == 0, rest
@@ -124,9 +129,7 @@ def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(
     tmp_path: Path, prefect: dict[str, str]
 ) -> None:
     store = tmp_path / "store"
-    (store / "artifacts").mkdir(parents=True)
-    mark(str(store))
-    (store / "artifacts" / "probe").touch()
+    block(store)
     command = ("run", write_study(tmp_path, TINY), "--store", str(store))
     finished = papa(*command, more=prefect, program=IMPATIENT)
     assert finished.code == 1

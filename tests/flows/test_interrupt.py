@@ -15,7 +15,7 @@ import pytest
 
 from papa.processes import start_of
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, environment, papa, start, write_study
+from tests.flows.conftest import SMALL, environment, papa, start, until, write_study
 from tests.flows.history import mlflow_states, own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants
 
@@ -37,11 +37,7 @@ def interrupted(arguments: tuple[str, ...], line: str, number: int) -> tuple[int
     process is left.
     """
     with start(*arguments) as process:
-        assert process.stderr is not None
-        before = []
-        while line not in (text := process.stderr.readline()):
-            before.append(text)
-            assert text, f"the study ended without {line!r}: {before}"
+        until(process.stderr, line)
         children = {pid: start_of(pid) for pid in descendants(process.pid)}
         os.kill(process.pid, number)
         said = process.communicate(timeout=PATIENCE_SECONDS)[1]

@@ -16,7 +16,7 @@ from papa.spec.file import load_study
 from papa.storage.artifacts import verify
 from papa.study.store import Store, claimed
 from papa.study.unused import Findings, survey
-from tests.flows.conftest import SMALL, Finished, finish, said, stages, start, write_study
+from tests.flows.conftest import SMALL, Finished, finish, said, stages, start, until, write_study
 from tests.integration.s3 import S3Server
 
 pytestmark = pytest.mark.server
@@ -69,26 +69,14 @@ def test_on_one_machine_no_step_is_made_twice(tmp_path: Path, prefect: dict[str,
     with claimed(store, f"{first.stage}-{first.key}"):
         processes = [start(*command, more=prefect) for _ in range(2)]
         # Both meet at a step that another holds.
-        before = [until(process, f"{first.name}: waits for another run") for process in processes]
+        meeting = f"{first.name}: waits for another run"
+        before = [until(process.stderr, meeting) for process in processes]
     both = [ended(process, lines) for process, lines in zip(processes, before, strict=True)]
     counts = started(*both)
     assert len(counts) == len(stages(study, tmp_path / "store"))
     assert set(counts.values()) == {1}, counts
     everything_is_whole(store)
     assert len(results(store.root)) == 2 * 2
-
-
-def until(process: subprocess.Popen[str], sentence: str) -> str:
-    """What a process writes to its error stream up to a sentence."""
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if sentence in line:
-            break
-    else:
-        pytest.fail("".join(lines))
-    return "".join(lines)
 
 
 def ended(process: subprocess.Popen[str], before: str) -> Finished:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from papa.processes import start_of
-from tests.flows.conftest import SMALL, Finished, papa, refusal, start, write_study
+from tests.flows.conftest import SMALL, Finished, papa, refusal, start, until, write_study
 from tests.flows.history import flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening
 from tests.reporting.browser import chromium
@@ -50,12 +50,7 @@ class Pages:
 def pages(store: Path) -> Iterator[Pages]:
     """A ``papa ui``; at the end Ctrl-C ends it and all that it started."""
     with start("ui", "--store", str(store)) as process:
-        assert process.stdout is not None
-        printed = ""
-        while "Ctrl-C ends both" not in printed:
-            line = process.stdout.readline()
-            assert line, process.communicate()
-            printed += line
+        printed = until(process.stdout, "Ctrl-C ends both")
         below = {pid: start_of(pid) for pid in descendants(process.pid)}
         try:
             yield Pages(printed, process.pid)

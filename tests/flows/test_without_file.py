@@ -1,22 +1,30 @@
-"""A study without a file."""
+"""A study without a file: of encoders and tasks by name, or of a model as it is used, on one file
+of texts.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from transformers import BertConfig, BertForSequenceClassification
 
 from flows.export import ExportRequest
 from flows.most_heads import needed_part
 from flows.studies import save_end, save_study, saved_study, show_studies, stored_studies
-from flows.without_file import study_without_file
-from papa.errors import ArtifactError, SpecError
+from flows.without_file import own_study, study_without_file
+from papa.encoders.reference import EMBEDDED
+from papa.errors import ArtifactError, PapaError, SpecError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
+from papa.spec.task import EMBEDDING_METRICS
 from papa.study.store import MARKER, Store
+from tests.flows.conftest import refusal, said
+from tests.study.test_own import SMALL, saved
 
-BERT, MINILM = "google-bert/bert-base-uncased", "embedded/all-MiniLM-L6-v2"
+BERT = "google-bert/bert-base-uncased"
 
 
 def test_it_is_the_study_that_a_file_would_describe(tmp_path: Path) -> None:
@@ -27,10 +35,10 @@ def test_it_is_the_study_that_a_file_would_describe(tmp_path: Path) -> None:
 
 def test_options_repeat_and_combine_with_overrides() -> None:
     study = study_without_file(
-        None, [BERT, MINILM], ["cola", "rte"], 1000, ["seeds=[7]", "tasks.1.slots=64"]
+        None, [BERT, EMBEDDED], ["cola", "rte"], 1000, ["seeds=[7]", "tasks.1.slots=64"]
     )
     assert study.name == "bert-base-uncased-all-MiniLM-L6-v2-cola-rte-1000-rows"
-    assert [one.name for one in study.encoders] == [BERT, MINILM]
+    assert [one.name for one in study.encoders] == [BERT, EMBEDDED]
     assert [(task.train_rows, task.validation_rows, task.slots) for task in study.tasks] == [
         (1000, 1000, 64),
         (1000, 1000, 64),
@@ -79,7 +87,7 @@ def test_what_does_not_fit_is_one_sentence(
 @pytest.fixture
 def reviews() -> StudySpec:
     settings = ["ranking.epochs=1", "execution.workers=2"]
-    return study_without_file(None, [MINILM], ["reviews"], 20, settings)
+    return study_without_file(None, [EMBEDDED], ["reviews"], 20, settings)
 
 
 @pytest.fixture
@@ -97,11 +105,11 @@ def test_a_study_that_never_finished_can_be_run_again_and_is_listed_as_such(
     assert path == saved_study(store, reviews.name)
     assert load_study(path) == reviews
     (found,) = stored_studies(store)
-    assert (found.name, found.encoders, found.tasks) == (reviews.name, (MINILM,), ("reviews",))
+    assert (found.name, found.encoders, found.tasks) == (reviews.name, (EMBEDDED,), ("reviews",))
     assert (found.state, found.report) == ("not finished", None)
     saved_study(store, "broken").write_text("[")
     encoders = {one.name: one.encoders for one in stored_studies(store)}
-    assert encoders == {reviews.name: (MINILM,), "broken": ()}
+    assert encoders == {reviews.name: (EMBEDDED,), "broken": ()}
 
 
 def test_a_study_that_failed_is_listed_with_its_reason(reviews: StudySpec, store: Store) -> None:
@@ -129,7 +137,7 @@ def test_what_is_no_store_of_this_version_is_one_sentence(tmp_path: Path) -> Non
 
 
 def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
-    study = study_without_file(None, [BERT, MINILM], ["cola", "rte"], 100, ["fractions=[0.5]"])
+    study = study_without_file(None, [BERT, EMBEDDED], ["cola", "rte"], 100, ["fractions=[0.5]"])
     part = needed_part(
         study, ExportRequest("bert-base-uncased", "rte", "zeros", "first_to_last", None)
     )
@@ -145,7 +153,7 @@ def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("encoder", "task", "sentence"),
     [
-        (None, "cola", f"--encoder is missing: give one of {BERT}, {MINILM}"),
+        (None, "cola", f"--encoder is missing: give one of {BERT}, {EMBEDDED}"),
         (BERT, None, "--task is missing: give one of cola, rte"),
         (
             BERT,
@@ -157,6 +165,115 @@ def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
 def test_what_an_export_does_not_say_is_asked_for(
     encoder: str | None, task: str | None, sentence: str
 ) -> None:
-    study = study_without_file(None, [BERT, MINILM], ["cola", "rte"], 100, [])
+    study = study_without_file(None, [BERT, EMBEDDED], ["cola", "rte"], 100, [])
     with pytest.raises(SpecError, match=sentence):
         needed_part(study, ExportRequest(encoder, task, "average", "lambda", None))
+
+
+TEXTS = [f"Text number {number}." for number in range(44)]
+
+
+def study(
+    tmp_path: Path, texts: list[str], models: tuple[str, ...] = (EMBEDDED,), others: bool = False
+) -> StudySpec:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(texts))
+    return own_study(models, path, others, None, ["seeds=[0]"], Store(tmp_path / "store"))
+
+
+def test_every_other_text_is_measured(tmp_path: Path) -> None:
+    found = study(tmp_path, TEXTS)
+    assert found.seeds == (0,)
+    assert [task.metric for task in found.tasks] == list(EMBEDDING_METRICS)
+    kept = {
+        split: [json.loads(line)["text"] for line in path.read_text().splitlines()]
+        for split in ("train", "validation")
+        for path in [Path(str(getattr(found.tasks[0].source, split)))]
+    }
+    assert kept == {"train": TEXTS[1::2], "validation": TEXTS[::2]}
+
+
+ALONE = "takes one model and one file of texts"
+
+
+@pytest.mark.parametrize(
+    ("texts", "models", "others", "sentence"),
+    [
+        (TEXTS, (), False, ALONE),
+        (TEXTS, (EMBEDDED, EMBEDDED), False, ALONE),
+        (TEXTS, (EMBEDDED,), True, ALONE),
+        (TEXTS[:20], (EMBEDDED,), False, "holds 20 texts, expected 42 or more"),
+        (TEXTS, ("/no/model",), False, "there is no encoder folder at /no/model"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(
+    tmp_path: Path, texts: list[str], models: tuple[str, ...], others: bool, sentence: str
+) -> None:
+    with pytest.raises(PapaError) as caught:
+        study(tmp_path, texts, models, others)
+    assert sentence in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "store").exists()
+
+
+def classifier(folder: Path, classes: int) -> str:
+    shape = {**SMALL, "num_labels": classes}
+    return str(saved(BertForSequenceClassification(BertConfig(**shape)), folder))
+
+
+def table(folder: Path, *columns: str) -> Path:
+    values = {"text": "a text", "text_pair": "another", "label": 1}
+    path = folder / "rows.jsonl"
+    row = json.dumps({name: values[name] for name in columns})
+    path.write_text(f"{row}\n" * 44)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("classes", "columns", "asked"),
+    [
+        (2, ("text", "text_pair", "label"), {"accuracy": "pair", "agreement": "pair"}),
+        (2, ("text", "text_pair"), {"agreement": "pair"}),
+        (1, ("text", "label"), {"spearman": "text"}),
+        (
+            None,
+            ("text", "text_pair", "label"),
+            {"cosine_spearman": "similarity", **dict.fromkeys(EMBEDDING_METRICS, "text")},
+        ),
+    ],
+)
+def test_every_column_that_a_head_can_use_is_used(
+    tmp_path: Path, classes: int | None, columns: tuple[str, ...], asked: dict[str, str]
+) -> None:
+    model = EMBEDDED if classes is None else classifier(tmp_path / "model", classes)
+    rows = table(tmp_path, *columns)
+    found = own_study((model,), rows, False, None, [], Store(tmp_path / "store"))
+    assert {task.metric: task.kind for task in found.tasks} == asked
+    pairs = [task for task in found.tasks if task.kind != "text"]
+    assert all(task.columns.text_pair == "text_pair" for task in pairs)
+
+
+def test_pairs_that_lack_a_text_are_left_out(tmp_path: Path) -> None:
+    rows = table(tmp_path, "text", "text_pair", "label")
+    rows.write_text(rows.read_text() + '{"text": "alone", "text_pair": null, "label": 0}\n')
+    found = own_study((EMBEDDED,), rows, False, None, ["seeds=[0]"], Store(tmp_path / "store"))
+    kept = Path(str(found.tasks[0].source.train)).read_text()
+    kept += Path(str(found.tasks[0].source.validation)).read_text()
+    assert (kept.count("another"), kept.count("alone")) == (44, 0)
+
+
+@pytest.mark.parametrize(("classes", "columns"), [(1, ["text"]), (None, ["text", "text_pair"])])
+def test_columns_that_no_head_can_use_are_refused(
+    tmp_path: Path, classes: int | None, columns: list[str]
+) -> None:
+    model = EMBEDDED if classes is None else classifier(tmp_path / "model", classes)
+    rows = table(tmp_path, *columns)
+    with pytest.raises(PapaError, match=r"what can be asked of rows with text.* is not known"):
+        own_study((model,), rows, False, None, [], Store(tmp_path / "store"))
+
+
+def test_a_missing_file_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    finished = said("run", "--model", EMBEDDED, "--own", "/no/texts.txt", "--store", str(store))
+    assert "there is no file at /no/texts.txt" in refusal(finished)
+    assert not store.exists()
