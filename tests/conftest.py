@@ -19,7 +19,7 @@ import pytest
 from tests.integration.s3 import S3Server, s3_server
 from tests.typecheck import check_calls, check_signatures
 
-# Two pytest workers share two cores; processes that tests start inherit it. Torch, not imported
+# Three pytest workers share two cores; processes that tests start inherit it. Torch, not imported
 # yet, reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests find out of files must not reach a person's studies, nor the other way round.
