@@ -60,7 +60,7 @@ class LaidTrees:
     """
 
     trees: tuple[Tree, ...]
-    words: tuple[Int[np.ndarray, "_"], ...]
+    words: tuple[Int[np.ndarray, " _"], ...]
     tokens: PackedTokens
     dropped: int
 

@@ -47,7 +47,9 @@ class Means:
     def __init__(self) -> None:
         self.by: dict[str, dict[str, Mean]] = {}
 
-    def add(self, of: str, amount: int, sums: Mapping[str, Float[Tensor, "layers *heads"]]) -> None:
+    def add(
+        self, of: str, amount: int, sums: Mapping[str, Float[Tensor, " layers *heads"]]
+    ) -> None:
         """Add each measure's sum over the ``amount`` tokens of a text; 1 where it is the text's."""
         own = self.by.setdefault(of, {name: Mean() for name in sums})
         for name, mean in own.items():

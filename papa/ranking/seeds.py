@@ -221,7 +221,7 @@ class TrainedLambda(_BySeed):
 
 def _alike(
     values: Float[np.ndarray, "seeds heads"], counts: tuple[int, ...]
-) -> Float[np.ndarray, "_"]:
+) -> Float[np.ndarray, " _"]:
     """Kendall's τ (equal values are on neither side), then the share of the first heads in common
     for each count; all are means over pairs of seeds.
     """

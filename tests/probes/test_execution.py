@@ -1,7 +1,7 @@
 """No execution setting changes results: every one is changed by itself, or named with what tests it
 instead; and the same run twice gives the same bits, on one machine with one number of threads.
 
-All other fields of a specification are in keys: tests/tasks/test_keys.py.
+All other fields of a specification are in keys: tests/study/test_keys.py.
 """
 
 from __future__ import annotations
