@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas
-import torch
 from jaxtyping import Shaped
 from torch import nn
 
 from papa.ablation.interface import attention_modules, head_count
-from papa.errors import DataError, NumbersError
+from papa.errors import NumbersError
 from papa.library.ablating import By, ablated, substitute_for
-from papa.library.constants import Constants, constants_for
-from papa.library.encoder import TextEncoder
 from papa.library.fidelity import answers, batches_of, compared
-from papa.library.inputs import LaidOut, Texts, laid_out
-from papa.library.steps import average, replaced
 from papa.progress import bar
 from papa.scores.fidelity import mean_over_examples
 from papa.scores.own import OwnScore
@@ -31,12 +24,12 @@ Answers: TypeAlias = Mapping[str, np.ndarray]
 
 
 def head_effects(
-    model: nn.Module | TextEncoder,
-    data: Iterable[Mapping[str, Any]] | Texts,
-    by: By | Constants = "zeros",
+    model: nn.Module,
+    data: Iterable[Mapping[str, Any]],
+    by: By = "zeros",
     *,
     heads: Sequence[Head] | None = None,
-    made_from: Iterable[Mapping[str, Any]] | Texts | None = None,
+    made_from: Iterable[Mapping[str, Any]] | None = None,
     score: OwnScore | None = None,
     per_example: bool = False,
     seed: int = 0,
@@ -60,15 +53,12 @@ def head_effects(
         (4, 6)
 
     Args:
-        model: as for ``papa.ablated``, in eval mode; or an encoder of ``papa.load_encoder``, whose
-            embeddings are compared.
-        data: what the model is called with: an iterable of keyword arguments; texts, for an
-            encoder.
-        by: what replaces a head: as for ``papa.ablated``; as for ``papa.replaced``, or "average",
-            for an encoder.
+        model: as for ``papa.ablated``, in eval mode.
+        data: what the model is called with: an iterable of keyword arguments.
+        by: what replaces a head: as for ``papa.ablated``.
         heads: (layer, head) pairs; None takes every head.
         made_from: like ``data``, for a ``by`` that is made from text; None takes ``data``.
-        score: a task of your own, as for ``papa.fidelity``; not of an encoder.
+        score: a task of your own, as for ``papa.fidelity``.
         per_example: a row for every head and text instead, without interval.
         seed: of the draw of "resample".
         progress: whether to show a bar.
@@ -79,25 +69,22 @@ def head_effects(
     Raises:
         EncoderError: the model is in train mode, or its attention cannot be reached.
         DataError: there is nothing to compare.
-        SpecError, ArtifactError: as ``papa.ablated`` or ``papa.replaced``.
+        SpecError, ArtifactError: as ``papa.ablated``.
         NumbersError: answers are NaN or infinite.
     """
-    if isinstance(model, TextEncoder):
-        if score is not None:
-            raise DataError(
-                "score is of what a model puts out: give the model itself, not an encoder"
-            )
-        asked, block, sizes = _of_encoder(model, data, by, made_from, progress)
-    else:
-        asked, block, sizes = _of_model(model, data, by, made_from, score, seed)
+    batches = batches_of(model, data)
+    substitute = substitute_for(
+        model, by, data=batches if made_from is None else made_from, seed=seed
+    )
+    sizes = [head_count(module) for module in attention_modules(model)]
     every = [(layer, head) for layer, size in enumerate(sizes) for head in range(size)]
     chosen = every if heads is None else list(heads)
-    before, rows = asked(), list[dict[str, Any]]()
+    before, rows = answers(model, batches, score), list[dict[str, Any]]()
     with bar("effects of heads", progress) as report:
         report(0, len(chosen))
         for done, head in enumerate(chosen, 1):
-            with block([head]):
-                measure, effects = _effect(before, asked())
+            with ablated(model, [head], by=substitute):
+                measure, effects = _effect(before, answers(model, batches, score))
             if not np.isfinite(effects).all():
                 raise NumbersError(
                     f"the model's answers with head {head} replaced",
@@ -107,48 +94,6 @@ def head_effects(
             rows += _rows(named, measure, effects, before["lengths"], per_example)
             report(done, len(chosen))
     return pandas.DataFrame(rows)
-
-
-_Block = Callable[[list[Head]], AbstractContextManager[Any]]
-
-
-def _of_model(
-    model: nn.Module, data: Any, by: Any, made_from: Any, score: OwnScore | None, seed: int
-) -> tuple[Callable[[], Answers], _Block, list[int]]:
-    batches = batches_of(model, data)
-    substitute = substitute_for(
-        model, by, data=batches if made_from is None else made_from, seed=seed
-    )
-    sizes = [head_count(module) for module in attention_modules(model)]
-    return partial(answers, model, batches, score), partial(ablated, model, by=substitute), sizes
-
-
-def _of_encoder(
-    encoder: TextEncoder, texts: Texts, by: Any, made_from: Any, progress: bool
-) -> tuple[Callable[[], Answers], _Block, list[int]]:
-    encoder.check_whole()
-    inputs = laid_out(encoder, texts, "text", None)
-    if isinstance(by, str) and by == "average":
-        by = average(encoder, texts if made_from is None else made_from, progress=progress)
-    constants = constants_for(encoder, by)
-    return (
-        partial(_embeddings, encoder, inputs),
-        partial(replaced, encoder, constants),
-        [encoder.heads] * encoder.layers,
-    )
-
-
-@torch.no_grad()
-def _embeddings(encoder: TextEncoder, inputs: LaidOut) -> Answers:
-    found = np.empty((len(inputs), encoder.width), dtype=np.float32)
-    for batch in inputs.batches():
-        states = encoder.encoder.token_states(batch)[-1].cpu()
-        sums = states.new_zeros(len(batch.rows), encoder.width).index_add_(
-            0, batch.inputs_of_tokens, states
-        )
-        counts = batch.inputs_of_tokens.bincount(minlength=len(batch.rows))
-        found[batch.rows.numpy()] = (sums / counts[:, None]).numpy()
-    return {"embeddings": found, "lengths": np.ones(len(inputs), dtype=np.int64)}
 
 
 def _effect(before: Answers, after: Answers) -> tuple[str, Shaped[np.ndarray, " answers"]]:

@@ -147,7 +147,7 @@ def fidelity(
 
 def batches_of(model: nn.Module, data: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The batches of a model that can answer."""
-    if model.training:
+    if getattr(model, "training", False):
         raise EncoderError(
             "the model is in train mode, where dropout changes its answers: call model.eval() first"
         )

@@ -78,36 +78,7 @@ def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
     assert model(**texts()[0]).last_hidden_state.equal(before)
 
 
-def test_an_encoder_by_its_embeddings(encoder: papa.TextEncoder) -> None:
-    sentences = [
-        "a fine film",
-        "dull, and then it ends",
-        "nothing here is new",
-        "a joy",
-        "a bore to sit through",
-    ]
-    heads = [(0, 3), (5, 7), (5, 8)]
-    constants = papa.average(encoder, sentences, progress=False)
-
-    def pooled() -> torch.Tensor:
-        found = papa.features(encoder, sentences, progress=False)
-        return torch.nn.functional.normalize(
-            torch.stack([one[:, -1].mean(0) for one in found]), dim=1
-        )
-
-    before = pooled()
-    expected = []
-    for head in heads:
-        with papa.replaced(encoder, constants, [head]):
-            expected.append(float(1 - (before * pooled()).sum(1).mean()))
-    for by in ("average", constants):
-        found = papa.head_effects(encoder, sentences, by, heads=heads, progress=False)
-        np.testing.assert_allclose(found["effect"], expected, atol=1e-5)
-    zeros = papa.head_effects(encoder, sentences, heads=heads, progress=False)
-    assert not np.allclose(zeros["effect"], expected, atol=1e-5), "negative control"
-
-
-def test_what_has_no_effect_is_one_sentence(encoder: papa.TextEncoder) -> None:
+def test_what_has_no_effect_is_one_sentence() -> None:
     with pytest.raises(EncoderError, match="in train mode"):
         papa.head_effects(bert(BertModel).train(), texts())
     with pytest.raises(DataError, match="holds no batch"):
@@ -120,8 +91,6 @@ def test_what_has_no_effect_is_one_sentence(encoder: papa.TextEncoder) -> None:
         papa.head_effects(bert(BertModel), texts(), heads=[(9, 0)], progress=False)
     with pytest.raises(SpecError, match="there is no substitute 'zeroes'"):
         papa.head_effects(bert(BertModel), texts(), "zeroes")
-    with pytest.raises(DataError, match="give the model itself, not an encoder"):
-        papa.head_effects(encoder, ["a text"], score=lambda outputs, batch: torch.ones(1))
     broken = bert(BertForSequenceClassification, num_labels=3)
     torch.nn.init.constant_(broken.classifier.weight, torch.nan)
     with pytest.raises(NumbersError, match=r"answers with head \(0, 0\) replaced holds NaN"):
