@@ -39,7 +39,8 @@ def hub_errors(
         yield
     except HFValidationError:
         raise refusal(
-            f"{what} is no folder and no name on the hub: give one such as owner/name"
+            f"{what} is no name on the hub: give one such as owner/name, or what is on this "
+            "machine: an encoder's folder, a dataset's files"
         ) from None
     except GatedRepoError:
         raise refusal(
@@ -53,8 +54,8 @@ def hub_errors(
         ) from None
     except RepositoryNotFoundError:
         raise refusal(
-            f"{what} is not on the hub, or it is private: correct the name, give a folder, or "
-            f"{_LOGIN} as an account that may read {page}"
+            f"{what} is not on the hub, or it is private: correct the name, give what is on this "
+            f"machine, or {_LOGIN} as an account that may read {page}"
         ) from None
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
         answer = error if isinstance(error, HfHubHTTPError) else error.__cause__

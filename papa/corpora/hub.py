@@ -1,5 +1,4 @@
-"""Datasets of the Hugging Face hub, or of a local folder laid out like one; dataset scripts never
-run.
+"""Datasets of the Hugging Face hub; dataset scripts never run.
 
 Which files a split has the ``datasets`` library works out, from a folder with the README and empty
 files of the same names. On branches that the hub converts to Parquet (``refs/convert/parquet``) a
@@ -191,9 +190,6 @@ def _outline(repository: Repository) -> Iterator[str]:
     """A folder that looks like the repository to whoever asks for its configurations: data files
     are empty.
     """
-    if repository.local:
-        yield str(Path(repository.name).resolve())
-        return
     with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
         folder = Path(temporary).resolve()
         for file in repository.files:

@@ -1,5 +1,5 @@
-"""A dataset's repository at one commit, or a folder laid out like one: its files, fetched one by
-one into the cache of ``huggingface_hub``, which keeps all that is needed when the hub is gone.
+"""A dataset's repository at one commit: its files, fetched one by one into the cache of
+``huggingface_hub``, which keeps all that is needed when the hub is gone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from papa.errors import DataError, HubUnreachableError
 from papa.hub_errors import PATIENCE, download_bar, hub_errors
 from papa.spec import HubSource
-from papa.storage.artifacts import sha256_of_file, sha256_of_json
 from papa.storage.metadata import is_plain
 
 README = "README.md"
@@ -24,17 +23,14 @@ _TAIL = 65_536
 
 @dataclass(frozen=True)
 class Repository:
-    """A dataset's files at one commit; those of a folder, at a digest of its content."""
+    """A dataset's files at one commit."""
 
     name: str
     commit: str
     files: Mapping[str, int]
-    local: bool
 
     def fetch(self, path: str) -> Path:
         """The file on this machine, downloaded if need be; an interrupted download goes on."""
-        if self.local:
-            return Path(self.name) / path
         from huggingface_hub import hf_hub_download
 
         with _hub_errors(self.name, self.commit):
@@ -52,8 +48,6 @@ class Repository:
 
     def is_here(self, path: str) -> bool:
         """Whether the file needs no download."""
-        if self.local:
-            return True
         from huggingface_hub import try_to_load_from_cache
 
         return isinstance(
@@ -78,22 +72,12 @@ def open_repository(source: HubSource) -> Repository:
     """The repository at the commit that the source's revision stands for now; where the hub does
     not answer, stood for when it was last asked.
     """
-    folder, commit = Path(source.name), commit_of(source)
-    if folder.is_dir():
-        sizes = {str(path.relative_to(folder)): path.stat().st_size for path in files_of(folder)}
-        return Repository(source.name, commit, sizes, local=True)
-    return Repository(source.name, commit, _listed(source.name, commit), local=False)
+    commit = commit_of(source)
+    return Repository(source.name, commit, _listed(source.name, commit))
 
 
 def commit_of(source: HubSource) -> str:
-    """The commit that the source's revision stands for, asked once a process; a digest of what a
-    folder holds now.
-    """
-    folder = Path(source.name)
-    if folder.is_dir():
-        return sha256_of_json(
-            {str(path.relative_to(folder)): sha256_of_file(path) for path in files_of(folder)}
-        )
+    """The commit that the source's revision stands for, asked once a process."""
     if source.revision is not None and re.fullmatch(r"[0-9a-f]{40}", source.revision):
         return source.revision
     return _asked(source.name, source.revision)
@@ -146,11 +130,6 @@ def _ask(name: str, revision: str | None) -> None:
     from huggingface_hub import HfApi
 
     HfApi().dataset_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
-
-
-def files_of(folder: Path) -> list[Path]:
-    """All files of a dataset in a folder, sorted."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:

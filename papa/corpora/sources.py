@@ -73,17 +73,14 @@ def source_files(source: Source) -> list[Path]:
         case FilesSource():
             return [source.train, source.validation]
         case HubSource():
-            from papa.corpora.repository import files_of
-
-            folder = Path(source.name)
-            return files_of(folder) if folder.is_dir() else []
+            return []
         case _:
             return [reviews_file()]
 
 
 def pinned(source: Source) -> Source:
     """The source at its revision's commit of now; what is on this machine as it is."""
-    if not isinstance(source, HubSource) or Path(source.name).is_dir():
+    if not isinstance(source, HubSource):
         return source
     from papa.corpora.repository import commit_of
 

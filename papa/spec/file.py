@@ -188,9 +188,6 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
             if isinstance(source.get(split), str)
         }
         entry["source"] = {**source, **paths}
-    elif isinstance(source, dict) and isinstance(source.get("name"), str):
-        # A dataset's name may be that of a folder.
-        _absolute(source["name"], folder, f"{origin}: the source's 'name'")
     return entry
 
 

@@ -51,7 +51,9 @@ def refused(name: str, error: type[PapaError], revision: str | None = None) -> s
 def test_unknown_names_and_revisions(on_hub: Hub, folders: dict[str, Path]) -> None:
     on_hub.publish("models", ELECTRA, folders["electra"])
     assert "not on the hub, or it is private" in refused("google/elektra", EncoderError)
-    assert "no folder and no name on the hub" in refused("my encoders/at home/bert", EncoderError)
+    assert "is no name on the hub: give one such as" in refused(
+        "my encoders/at home/bert", EncoderError
+    )
     said = refused(ELECTRA, EncoderError, "v9")
     assert (
         f"no revision 'v9' on the hub: give a branch, tag or commit of {on_hub.address}/{ELECTRA}"
