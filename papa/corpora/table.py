@@ -69,6 +69,8 @@ class SourceTable:
 def _decoded(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_decoded(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_decoded(kind.value_type)))
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 

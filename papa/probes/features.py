@@ -273,17 +273,24 @@ def reserved(path: Path, size: int) -> BinaryIO:
     check_disk(path.parent, size)
     file = path.open("xb")
     try:
-        os.posix_fallocate(file.fileno(), 0, size)
+        _reserve(file.fileno(), size)
+    except OSError as error:
+        file.close()
+        path.unlink()
+        raise _too_small(path.parent, f"refused ({error.strerror})", size) from None
+    return file
+
+
+def _reserve(file: int, size: int) -> None:
+    try:
+        os.posix_fallocate(file, 0, size)
     except AttributeError:
-        os.truncate(file.fileno(), size)
+        os.truncate(file, size)
     except OSError as error:
         # Some file systems cannot reserve; a full disk is another matter.
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-            file.close()
-            path.unlink()
-            raise _too_small(path.parent, f"refused ({error.strerror})", size) from None
-        os.truncate(file.fileno(), size)
-    return file
+            raise
+        os.truncate(file, size)
 
 
 def check_disk(folder: Path, needed: int) -> None:

@@ -331,9 +331,12 @@ def test_iob1_is_converted_and_reported(make_task: Make, spelling: str) -> None:
     assert rows.notes["tags_converted_from_iob1"] == {"train": 2}
 
 
-def test_iob1_in_a_dictionary_is_converted(make_task: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
+def test_iob1_in_a_dictionary_is_converted(
+    make_task: Make, tmp_path: Path, list_of: Callable[[pa.DataType], pa.DataType]
+) -> None:
     tags = pa.array([["I-X", "I-X"], ["O", "B-X"]]).cast(
-        pa.list_(pa.dictionary(pa.int32(), pa.string()))
+        list_of(pa.dictionary(pa.int32(), pa.string()))
     )
     table = pa.table({"tokens": [["a", "b"]] * 2, "tags": tags})
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")

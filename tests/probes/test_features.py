@@ -4,7 +4,9 @@ hand.
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +98,23 @@ def test_bfloat16_takes_half_the_disk(
     torch.testing.assert_close(half.values.float(), full.values, atol=1e-2, rtol=1e-2)
 
 
+@pytest.mark.parametrize("reserves", [True, False])
 def test_a_disk_that_fills_while_the_file_is_reserved(
     encoder: Encoder,
     corpora: dict[str, TokenisedCorpus],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    reserves: bool,
 ) -> None:
-    def full(file: int, start: int, size: int) -> None:
-        raise OSError(28, "No space left on device")
+    def refused(code: int) -> Callable[..., None]:
+        def refuse(*given: int) -> None:
+            raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+        return refuse
+
+    full = refused(errno.ENOSPC)
+    monkeypatch.setattr(os, "posix_fallocate", full if reserves else refused(errno.EOPNOTSUPP))
+    monkeypatch.setattr(os, "truncate", full)
     with pytest.raises(
         DiskSpaceError, match=r"refused \(No space left on device\), the features of one cell"
     ):
