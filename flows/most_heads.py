@@ -24,6 +24,7 @@ from papa.spec import StudySpec
 from papa.spec.cells import order_matters
 from papa.spec.file import resolve_study
 from papa.spec.orders import needs_lambda
+from papa.study.aggregate import place_results
 from papa.study.here import run_here
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
@@ -156,3 +157,5 @@ def _run_steps(stored: StoredStudy, *, whole: bool) -> None:
     steps, study, errors = stored.steps.steps, stored.inputs.study, Console(stderr=True)
     with StudyProgress(errors if errors.is_terminal else lambda _: None) as progress:
         run_here(steps if whole else steps[:-1], stored.store, study.execution, progress)
+    if whole:
+        place_results(stored.store, study.name, steps[-1].reference(stored.store))

@@ -20,7 +20,13 @@ from papa.spec.file import load_study
 from papa.storage.artifacts import inspect, is_complete, remove, verify
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
-from papa.study.aggregate import SPECIFICATION, Aggregate, earlier_results, specification
+from papa.study.aggregate import (
+    SPECIFICATION,
+    Aggregate,
+    earlier_results,
+    place_results,
+    specification,
+)
 from papa.study.here import run_here
 from papa.study.store import Store, is_marked, running
 from papa.study.stored import StoredStudy
@@ -239,6 +245,7 @@ def rebuild_report(study: StudySpec, store: Store, console: Console) -> None:
         remove(step.folder(store))
         with StudyProgress(lambda _: None) as progress:
             run_here([step], store, study.execution, progress)
+        place_results(store, study.name, step.reference(store))
     say(console, f"report   {folder}/report.md (and report.html)")
 
 

@@ -32,6 +32,7 @@ from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import read_metadata
+from papa.study.aggregate import Aggregate, place_results
 from papa.study.costs import measured_rates, seconds_of
 from papa.study.step import Session, Step
 from papa.study.store import Store, announced
@@ -134,8 +135,9 @@ def _run_and_publish(ready: ReadyStudy, folder: Path) -> None:
     ready.progress.log = get_run_logger().info
     with ready.progress as progress, announced(store, str(Process.this())) as alive:
         progress.plan({step.name: seconds_of(step.stage, step.flops, rates) for step in steps})
-        run_steps(ready, alive)
         (track,) = (step for step in steps if isinstance(step, Track))
+        track.forget_lost(store)
+        run_steps(ready, alive)
         document = logged_runs(track, store)
         publish_report(ready.spec.name, folder, document)
         if charts := run_links(document).get(ready.spec.name):
@@ -184,6 +186,8 @@ def run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
 
 def _tell_end(ready: ReadyStudy, step: Step, *, cached: bool) -> None:
     found = step.reference(ready.store)
+    if step.stage == Aggregate.stage:
+        place_results(ready.store, ready.spec.name, found)
     ready.progress.finished(step.name, cached=cached)
     ready.live.finished(step.name, found)
     if step.stage == "tokenise":

@@ -91,9 +91,11 @@ class Track(Step):
         }
         return {"results": self.results, **probes_of(self.parents), **kept}
 
-    def is_complete(self, store: Store) -> bool:
+    def forget_lost(self, store: Store) -> None:
+        """Have the study logged again where the SQLite file that held its runs is gone."""
         database = database_of(self.address)
-        return super().is_complete(store) and (database is None or database.is_file())
+        if database is not None and not database.is_file():
+            store.discard(self.stage, self.key)
 
     def run(self, session: Session, progress: Progress) -> None:
         found = self.found(session.store)

@@ -12,6 +12,7 @@ import pandas
 from flows.studies import save_study
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import ArtifactReference
+from papa.study.aggregate import place_results
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
 from papa.study.results import results_table
@@ -19,7 +20,7 @@ from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tasks.mlflow import tracking_address
-from tasks.track import tracked_steps
+from tasks.track import Track, tracked_steps
 from tests.study.told import Told
 
 
@@ -34,8 +35,12 @@ def finish_study(
     inputs = check_inputs(spec, code=code)
     found = {"code": inputs.study.code, "scores": inputs.study.scores}
     save_study(place, spec.model_copy(update=found))
-    steps = tracked_steps(inputs, tracking_address(place)) if tracked else study_steps(inputs)
-    run_here(steps.steps, place, spec.execution, told)
+    *computing, track = tracked_steps(inputs, tracking_address(place)).steps
+    assert isinstance(track, Track)
+    if tracked:
+        track.forget_lost(place)
+    run_here([*computing, track] if tracked else computing, place, spec.execution, told)
+    place_results(place, spec.name, computing[-1].reference(place))
     return told
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import load_tokenizer
-from papa.progress import Progress
+from papa.errors import ArtifactError
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import head_order, order_named, scored_by
 from papa.storage.artifacts import (
     ArtifactReference,
-    fetched,
     is_sound,
     published,
     read_metadata,
@@ -31,7 +30,7 @@ from papa.study.describe import FOLDER, digests, kept_section
 from papa.study.provenance import invocation, provenance
 from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
 from papa.study.score_heads import ScoreHeads, read_head_scores
-from papa.study.step import Context, Session, Step, WorkerStep
+from papa.study.step import Context, Step, WorkerStep
 from papa.study.store import Store, claimed
 
 if TYPE_CHECKING:
@@ -97,25 +96,6 @@ class Aggregate(WorkerStep):
         probes = probes_of(self.study_parts)
         return {**probes, **baselines, **corpora, **averages, **rankings, **frozen}
 
-    def is_complete(self, store: Any) -> bool:
-        folder = store.study(self.study.name)
-        return (
-            super().is_complete(store)
-            and is_sound(folder)
-            and read_metadata(folder)["digest"] == self.reference(store).digest
-        )
-
-    def run(self, session: Session, progress: Progress) -> None:
-        progress(0, 1)
-        folder = self.folder(session.store)
-        # The artifact may be sound while its copy among the studies is not.
-        if not is_sound(folder):
-            self.run_on_worker(session, progress)
-        with claimed(session.store, f"study-{self.study.name}"):
-            verify(folder)
-            _replace_folder(session.store.study(self.study.name), fetched(folder))
-        progress(1, 1)
-
     def compute(self, encoder: None, context: Context) -> None:
         with published(
             self.folder(context.store), self.metadata(context.found) | {"finished": time.time()}
@@ -160,6 +140,22 @@ class Aggregate(WorkerStep):
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
+
+
+def place_results(store: Store, study: str, found: ArtifactReference) -> None:
+    """Put the results of a study, as its artifact holds them, where people look for them."""
+    folder = store.study(study)
+    with claimed(store, f"study-{study}"):
+        if is_sound(folder) and read_metadata(folder)["digest"] == found.digest:
+            return
+        verify(found.path)
+        try:
+            _replace_folder(folder, found.folder)
+        except OSError as error:
+            raise ArtifactError(
+                f"the results cannot be copied to {folder} ({error.strerror or error}): make room "
+                "for them and run again"
+            ) from error
 
 
 def _replace_folder(target: Path, source: Path) -> None:

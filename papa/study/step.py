@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, final, runtime_checkable
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
@@ -112,8 +112,9 @@ class Step(ABC):
         found = in_threads(lambda step: step.reference(store), self.needs, _ASKED_AT_ONCE)
         return dict(zip(self.needs, found, strict=True))
 
+    @final
     def is_complete(self, store: Store) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether its artifact is there and undamaged."""
         return store.holds(self.stage, self.key)
 
     def clear(self, store: Store) -> DamagedError | None:

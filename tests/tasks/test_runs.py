@@ -76,3 +76,16 @@ def test_links_of_a_finished_study_lead_to_the_server_that_the_step_knows(tmp_pa
         (scratch / RUNS).write_text(json.dumps(said))
     with pytest.raises(ArtifactError, match="holds what no step of this PAPA makes"):
         logged_runs(track, store)
+
+
+def test_a_study_whose_database_is_gone_is_logged_again(tmp_path: Path) -> None:
+    store, track = Store(tmp_path), tracked("study", address_in(tmp_path))
+    store.make()
+    with published(track.folder(store), {"stage": track.stage, "key": track.key}):
+        pass
+    (tmp_path / "mlflow.db").touch()
+    track.forget_lost(store)
+    assert track.is_complete(store)
+    (tmp_path / "mlflow.db").unlink()
+    track.forget_lost(store)
+    assert not track.is_complete(store)
