@@ -153,10 +153,6 @@ def plan(
     nodes: Annotated[
         int, typer.Option(min=1, help="Plan for so many machines, each with these workers or GPUs.")
     ] = 1,
-    tflops: Annotated[
-        float | None,
-        option(min=0.001, help="What one of them reaches; measured, or an A100's, without it."),
-    ] = None,
 ) -> None:
     """Show what would run, what is cached and about what it costs; compute nothing."""
     with one_sentence():
@@ -166,15 +162,7 @@ def plan(
 
         opened = open_store(store)
         checked = check_study(spec, opened, for_plan=True, fetch_weights=False, code=code or [])
-        show_plan(
-            checked,
-            opened,
-            Console(),
-            nodes=nodes,
-            workers=workers,
-            gpus=gpus,
-            teraflops=tflops,
-        )
+        show_plan(checked, opened, Console(), nodes=nodes, workers=workers, gpus=gpus)
 
 
 @app.command()

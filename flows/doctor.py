@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -37,11 +36,7 @@ class Finding:
     broken: bool = False
 
 
-def doctor(
-    store: StoreAddress = DEFAULT_STORE,
-    ray_address: RayAddress = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def doctor(store: StoreAddress = DEFAULT_STORE, ray_address: RayAddress = None) -> None:
     """Look at what is installed, at this machine and at the services a study would use, and say
     what to do.
 
@@ -50,18 +45,13 @@ def doctor(
     with one_sentence():
         from rich.console import Console
 
-        console, findings = Console(highlight=False), []
+        console, broken = Console(highlight=False), list[str]()
         for group, found in _groups(store, ray_address):
-            findings += [{"group": group, **asdict(finding)} for finding in found]
-            if not as_json:
-                console.print(group.capitalize(), style="bold")
-                console.print(_table(found))
-        broken = [finding["what"] for finding in findings if finding["broken"]]
-        if as_json:
-            print(json.dumps({"usable": not broken, "findings": findings}, indent=1))
-        else:
-            mend = f"Studies cannot run: mend {', '.join(broken)}." if broken else ""
-            console.print(mend or "Studies can run here.", markup=False)
+            console.print(group.capitalize(), style="bold")
+            console.print(_table(found))
+            broken += [finding.what for finding in found if finding.broken]
+        mend = f"Studies cannot run: mend {', '.join(broken)}." if broken else ""
+        console.print(mend or "Studies can run here.", markup=False)
     raise typer.Exit(1 if broken else 0)
 
 

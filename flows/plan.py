@@ -95,18 +95,16 @@ def show_plan(
     nodes: int,
     workers: int | None,
     gpus: int | None,
-    teraflops: float | None,
 ) -> None:
     """Print the plan of a study, from the artifacts of a store and the rates at which they were
     computed, on ``nodes`` machines: each with so many workers, by default the study's, else one for
-    each core of this machine, or with so many GPUs, each of a rate that is given, measured or
-    assumed.
+    each core of this machine, or with so many GPUs, each of a rate that is measured or assumed.
     """
     for note in checked.unchecked:
         say(console, f"not checked: {note}")
     study = checked.inputs.study
-    device, expected = _expected(checked, gpus, teraflops) if checked.to_run else (None, {})
-    measured = {} if teraflops else measured_rates(store, "cuda" if gpus else "cpu")
+    device, expected = _expected(checked, gpus) if checked.to_run else (None, {})
+    measured = measured_rates(store, "cuda" if gpus else "cpu")
     steps = planned_steps(checked.steps.steps, store, {**expected, **measured})
     unit = "GPU" if gpus else "worker"
     many = gpus or nodes > 1
@@ -133,14 +131,12 @@ def show_plan(
         say(console, _features(checked))
 
 
-def _expected(
-    checked: Checked, gpus: int | None, teraflops: float | None
-) -> tuple[Device, dict[str, float]]:
+def _expected(checked: Checked, gpus: int | None) -> tuple[Device, dict[str, float]]:
     """What computes, and its rates, where the store has none."""
     width = max(encoder.width for encoder in checked.inputs.encoders)
     device = core = one_core(width)
     if gpus:
-        device = gpu(checked.inputs.encoders[0].precision, teraflops, width)
+        device = gpu(checked.inputs.encoders[0].precision, width)
     return device, expected_rates(device.flops, core.flops)
 
 

@@ -277,20 +277,16 @@ def one_core(width: int) -> Device:
     return Device("one core, measured now", matrix_rate("cpu", "float32", width))
 
 
-def gpu(precision: Precision, teraflops: float | None, width: int) -> Device:
-    """A GPU: as stated, else this machine's, measured now, else an A100 by its data sheet."""
+def gpu(precision: Precision, width: int) -> Device:
+    """A GPU: this machine's, measured now, else an A100 by its data sheet."""
     import torch
 
-    if teraflops:
-        return Device(f"a GPU at {teraflops:g} TFLOP/s, as stated", teraflops * 1e12)
     if torch.cuda.is_available():
         return Device(
             f"{torch.cuda.get_device_name()}, measured now", matrix_rate("cuda", precision, width)
         )
     rate = _DATA_SHEET[precision]
-    return Device(
-        f"an A100 at {rate:g} TFLOP/s by its data sheet; --tflops states another GPU", rate * 1e12
-    )
+    return Device(f"an A100 at {rate:g} TFLOP/s by its data sheet", rate * 1e12)
 
 
 def matrix_rate(device: str, precision: Precision, width: int) -> float:
