@@ -26,7 +26,6 @@ from papa.exporting.document import (
     CLASSIFIER,
     CONFIGURATION,
     CONSTANTS,
-    DOCUMENT,
     WEIGHTS,
     read_document,
 )
@@ -62,11 +61,6 @@ def load_exported(
     document = read_document(folder)
     try:
         layout = InputLayout.read(document.layout)
-    except (KeyError, TypeError, ValueError):
-        raise ArtifactError(
-            f"{folder / DOCUMENT} is damaged (layout is malformed): export the encoder again"
-        ) from None
-    try:
         encoder = Encoder(_model(folder, document.heads, document.constants), device, int8=int8)
         constants = restored_constants(
             _tensors(folder / CONSTANTS),
@@ -74,7 +68,6 @@ def load_exported(
             (encoder.layers, encoder.heads),
             layout,
             document.constants,
-            folder / CONSTANTS,
         )
         tokenizer = _tokenizer(folder, layout, encoder)
         classifier = None
@@ -106,18 +99,13 @@ def _model(folder: Path, heads: Sequence[Head], kind: ConstantsKind) -> PreTrain
         for name, like in architecture.state_dict().items()
         if name not in weights
     }
-    model, information = type(architecture).from_pretrained(
+    return type(architecture).from_pretrained(
         None,
         config=config,
         state_dict={**unused, **weights},
         attn_implementation=family.attention_implementation if family else "eager",
         dtype=torch.float32,
-        output_loading_info=True,
     )
-    missing = sorted(information["missing_keys"])
-    if missing:
-        raise ArtifactError(f"{folder / WEIGHTS} lacks {missing[0]}: export the encoder again")
-    return model
 
 
 def _tokenizer(folder: Path, layout: InputLayout, encoder: Encoder) -> PreTrainedTokenizerBase:

@@ -5,7 +5,6 @@ and values that no head needs, and the constants of those heads alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from papa.exporting.placement import InputLayout
 from papa.spec import ConstantsKind
 from papa.spec.orders import Head
 from papa.spec.values import OUTPUTS
+from papa.storage.artifacts import check_form
 
 _SPLIT = ("query", "key", "value")
 """What one map is taken apart into."""
@@ -68,24 +68,11 @@ def with_all_rows(
 
     Of the model nothing but the architecture is read: it may lie on the meta device.
     """
-    expected, kept_rows = needed_weights(model), dict(rows_kept(model, heads, kind))
-    for names, what in (
-        (expected.keys() - weights, "missing"),
-        (weights.keys() - expected, "unknown"),
-    ):
-        if names:
-            raise ArtifactError(
-                f"{len(names)} weights are {what} ({min(names)}, …): export the encoder again"
-            )
-    full = {}
-    for name, like in expected.items():
+    kept_rows, full = dict(rows_kept(model, heads, kind)), {}
+    for name, like in needed_weights(model).items():
         rows = kept_rows.get(name)
         shape = like.shape if rows is None else (int(rows.sum()), *like.shape[1:])
-        if weights[name].shape != torch.Size(shape):
-            raise ArtifactError(
-                f"weight {name} has the shape {list(weights[name].shape)}, expected {list(shape)} "
-                "for the constant heads in papa.json: export the encoder again"
-            )
+        check_form(**{name: (tuple(weights[name].shape), tuple(shape))})
         full[name] = weights[name]
         if rows is not None:
             full[name] = torch.zeros(like.shape, dtype=weights[name].dtype)
@@ -167,42 +154,22 @@ def restored_constants(
     shape: tuple[int, int],
     layout: InputLayout,
     kind: ConstantsKind,
-    path: Path,
 ) -> Constants:
     """The inverse of ``stored_constants``; heads that are not constant have zeros."""
-    for layer, head in heads:
-        if not (layer < shape[0] and head < shape[1]):
-            raise ArtifactError(
-                f"papa.json names head {head} of layer {layer}, but the encoder in {path.parent} "
-                f"has {shape[0]} layers of {shape[1]} heads: export the encoder again"
-            )
-    slots, count = layout.slots, len(heads)
-    expected: dict[str, tuple[int | None, ...]]
-    if slots is None:
-        expected = {"weights": (count, None), "ends": (count, 2)}
-    elif kind in OUTPUTS:
-        expected = {"outputs": (count, None, None), "place": (slots + 1, slots)}
-    else:
-        expected = {"matrices": (count, slots, slots), "seen": (slots, slots)}
-    for name, sizes in expected.items():
-        found = tuple(tensors[name].shape) if name in tensors else ()
-        if len(found) != len(sizes) or any(
-            size not in (None, own) for size, own in zip(sizes, found, strict=True)
-        ):
-            raise ArtifactError(
-                f"{path} holds {name} of shape {list(found)}, expected {list(sizes)} for the "
-                "heads and slots in papa.json: export the encoder again"
-            )
+    slots = layout.slots
 
-    def of_all_heads(name: str) -> Tensor:
+    def of_all_heads(name: str, *sizes: int) -> Tensor:
         own = tensors[name]
+        check_form(**{name: (tuple(own.shape[1 : 1 + len(sizes)]), sizes)})
         full = torch.zeros(*shape, *own.shape[1:])
         for (layer, head), values in zip(heads, own, strict=True):
             full[layer, head] = values
         return full
 
     if slots is None:
-        return DistanceWeights(of_all_heads("weights"), of_all_heads("ends"))
+        return DistanceWeights(of_all_heads("weights"), of_all_heads("ends", 2))
     if kind in OUTPUTS:
+        check_form(place=(tuple(tensors["place"].shape), (slots + 1, slots)))
         return ConstantOutputs(of_all_heads("outputs"), tensors["place"], kind)
-    return ConstantMatrices(of_all_heads("matrices"), tensors["seen"], kind)
+    check_form(seen=(tuple(tensors["seen"].shape), (slots, slots)))
+    return ConstantMatrices(of_all_heads("matrices", slots, slots), tensors["seen"], kind)
