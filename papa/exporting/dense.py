@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from papa.attention.constants import DistanceWeights
 from papa.attention.replacement import Constants
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import InputDependentAttention
@@ -75,7 +76,12 @@ class _Constant:
         dependent = [head for head in range(heads) if head not in constant]
         order = sorted(range(heads), key=[*constant, *dependent].__getitem__)
         self.constant_heads, self.order = torch.tensor(constant), torch.tensor(order)
-        self.product = partial(constants.product, layer, self.constant_heads)
+        heads_read = self.constant_heads
+        if not isinstance(constants, DistanceWeights):
+            # A graph holds all of a tensor that it reads from.
+            constants = constants.of(constants.values[layer : layer + 1, constant])
+            layer, heads_read = 0, torch.arange(len(constant))
+        self.product = partial(constants.product, layer, heads_read)
         self.dependent_heads = torch.tensor(dependent, dtype=torch.long)
 
     def __call__(

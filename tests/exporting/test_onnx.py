@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from papa.exporting.measuring import TOLERANCE
 from papa.exporting.onnx import ONNX, ONNX_INT8, GraphFeatures, Graphs, Session, check_onnx
 from papa.spec.values import RESAMPLED
 from tests.encoders.models import MODELS, random_model
-from tests.exporting.conftest import Case
+from tests.exporting.conftest import SLOTS, Case
 from tests.exporting.test_distances import in_place
 from tests.exporting.test_outputs import of_kind
 
@@ -61,6 +62,14 @@ def test_batches_of_any_shape(small: Case, folder: Path) -> None:
     for batch in (texts, texts[:1], texts[3:4], [*texts, " ".join(["facts"] * 60)]):
         inputs = dict(model.tokenizer(batch, padding=True, return_tensors="pt"))
         assert largest_difference(model, folder / ONNX, inputs) <= TOLERANCE
+
+
+def test_the_graph_holds_constant_heads_alone(small: Case, folder: Path) -> None:
+    from onnx import load
+
+    shapes = [tuple(tensor.dims) for tensor in load(folder / ONNX).graph.initializer]
+    held = sum(prod(shape[:-2]) for shape in shapes if shape[-2:] == (SLOTS, SLOTS))
+    assert held == len(small.some_heads()) < len(small.every_head())
 
 
 def test_other_heads_give_other_states(small: Case, folder: Path, tmp_path: Path) -> None:
