@@ -215,8 +215,6 @@ def micro_batches(
     split: TokenisedSplit,
     rows: Sequence[int] | Int[np.ndarray, " n"] | None,
     batch_tokens: int,
-    *,
-    largest: int = LARGEST_BATCH,
 ) -> Iterator[MicroBatch]:
     """The rows in batches, shortest first; the same rows always give the same batches.
 
@@ -227,7 +225,7 @@ def micro_batches(
     rows = split.rows if rows is None else np.sort(np.asarray(rows, dtype=np.int64))
     index = split.index_of(rows)
     for group in rows_of_like_length(
-        split.first_lengths[index], split.lengths[index], batch_tokens, largest
+        split.first_lengths[index], split.lengths[index], batch_tokens
     ):
         yield micro_batch(split, rows[group])
 
@@ -236,13 +234,12 @@ def rows_of_like_length(
     first_lengths: Int[np.ndarray, " rows"],
     lengths: Int[np.ndarray, " rows"],
     batch_tokens: int,
-    largest: int = LARGEST_BATCH,
 ) -> Iterator[Int[np.ndarray, " batch"]]:
     """Row numbers 0..rows-1 in batches of like length.
 
     Rows are sorted by length (two texts: by the text tokens of the first, then the second). A batch
     takes rows while rows × columns stays within ``batch_tokens``, at least one and at most
-    ``largest``.
+    ``LARGEST_BATCH``.
     """
     # The columns of a batch hold its longest first text and its longest rest (second text and
     # special tokens).
@@ -254,7 +251,7 @@ def rows_of_like_length(
     ):
         columns = max(longest_first, first) + max(longest_rest, rest)
         count = position - start + 1
-        if count > 1 and (count > largest or count * columns > batch_tokens):
+        if count > 1 and (count > LARGEST_BATCH or count * columns > batch_tokens):
             yield order[start:position]
             start, longest_first, longest_rest = position, 0, 0
         longest_first, longest_rest = max(longest_first, first), max(longest_rest, rest)

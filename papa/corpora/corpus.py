@@ -122,7 +122,6 @@ def tokenise_corpus(
     folder: Address,
     *,
     shard_rows: int,
-    rows: TaskRows | None = None,
     content: str | None = None,
     progress: Progress = ignore_progress,
     provenance: Mapping[str, Any] = MappingProxyType({}),
@@ -131,7 +130,6 @@ def tokenise_corpus(
 
     Args:
         encoder: whose tokenizer it is, and how many slots it can take.
-        rows: those of the task's source, where they were read before.
         content: the fingerprint that the source must have; None takes the one that it has.
     """
     if task.most_slots > encoder.positions:
@@ -141,7 +139,7 @@ def tokenise_corpus(
         )
     writer = _Writer(task, layout, tokenizer)
     content = content or fingerprint(task.source)
-    rows = rows or read_rows(task, content)
+    rows = read_rows(task, content)
     total = rows.train.num_rows + rows.validation.num_rows
     # The counts fill up while shards are written; both documents are stored after the last.
     held: dict[str, Any] = {

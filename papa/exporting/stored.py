@@ -14,7 +14,7 @@ from papa.attention.constants import ConstantMatrices, DistanceWeights
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import Constants
 from papa.encoders.supported import family_of
-from papa.errors import ArtifactError, EncoderError
+from papa.errors import EncoderError
 from papa.exporting.placement import InputLayout
 from papa.spec import ConstantsKind
 from papa.spec.orders import Head
@@ -108,30 +108,6 @@ def rows_kept(
             for part in ("weight", "bias"):
                 if getattr(linear, part, None) is not None:
                     yield f"{names[linear]}.{part}", rows
-
-
-def check_fits(
-    constants: Constants, layers: int, heads: int, layout: InputLayout, name: str
-) -> None:
-    """Refuse constants of another encoder or another layout."""
-    by_distance = isinstance(constants, DistanceWeights)
-    if by_distance != (layout.slots is None):
-        raise ArtifactError(
-            "constants by distance belong to inputs whose tokens stay in their places, and "
-            "other constants to inputs with slots: give a layout of the same kind"
-        )
-    shape = list[int | None](constants.values.shape)
-    expected: list[int | None] = [layers, heads]
-    if isinstance(constants, ConstantMatrices):
-        expected += [layout.slots, layout.slots]
-    elif isinstance(constants, ConstantOutputs):
-        shape[2:], expected = constants.index.shape[1:], [*expected, layout.slots]
-    if shape[: len(expected)] != expected:
-        where = "" if by_distance else f" in {layout.slots} slots"
-        raise ArtifactError(
-            f"the constants have the shape {shape}, expected {expected} for {name}{where}: "
-            "rerun 'average' for them"
-        )
 
 
 def stored_constants(constants: Constants, heads: Sequence[Head]) -> dict[str, Tensor]:

@@ -48,7 +48,6 @@ from papa.exporting.model import ExportedEncoder
 from papa.exporting.onnx import ONNX, ONNX_INT8, check_onnx, write_onnx
 from papa.exporting.placement import InputLayout
 from papa.exporting.stored import (
-    check_fits,
     needed_weights,
     stored_constants,
     without_constant_heads,
@@ -82,6 +81,7 @@ def export_encoder(
 
     Args:
         constants: of all its heads: matrices by slot, weights by distance, or outputs.
+        heads: the constant ones, one at least.
         examples: real inputs in that layout.
         study: the cell of the study, for the record.
         score: of that cell (``papa.exporting.gains.study_score``).
@@ -96,12 +96,6 @@ def export_encoder(
     if int8 is not None:
         check_int8(device)
     heads = sorted((int(layer), int(head)) for layer, head in heads)
-    if not heads:
-        raise ArtifactError(
-            "no head is constant in this cell, so there is nothing to export: give a fraction "
-            "below 1"
-        )
-    check_fits(constants, reference.layers, reference.heads, layout, reference.name)
     original = _original(reference)
     if onnx:
         tensors = *original.state_dict().values(), constants.values

@@ -21,7 +21,6 @@ from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import numbers_of
-from papa.errors import DataError
 from papa.probes.features import FeatureModel, check_disk, feature_bytes, features_of
 from papa.probes.joint import JointGradients, train_jointly
 from papa.probes.masked import MaskedProbe
@@ -134,10 +133,7 @@ def build_probe(
     )
     if task.regression:
         return sequence(labels=1, regression=True)
-    if not corpus.label_names:
-        raise DataError(
-            f"task '{task.name}': expected label names in the corpus, found none: tokenise it again"
-        )
+    assert corpus.label_names is not None, "of a corpus with classes"
     labels = len(corpus.label_names)
     if make is not None:
         return ModuleProbe(make, seeds, layers * width, labels)

@@ -94,20 +94,7 @@ def scored(
         raise DataError(
             f"{metric}: there is nothing to score: the validation split holds no labels"
         )
-    if metric != "negative_log_perplexity" and len(predictions) != len(labels):
-        raise DataError(
-            f"{metric}: expected {len(labels)} predictions, one per label, found {len(predictions)}"
-        )
-    if metric in ("entity_f1", "bare_entity_f1") and (label_names is None or lengths is None):
-        raise DataError(
-            f"{metric}: label_names and lengths are needed to read tags by sentence: give both"
-        )
     lengths = np.ones(len(predictions), np.int64) if lengths is None else lengths
-    if (total := int(np.sum(lengths))) != len(predictions):
-        raise DataError(
-            f"{metric}: expected lengths that sum to {len(predictions)}, one per example, found "
-            f"{total}"
-        )
     examples = example_counts(metric, Answers(predictions, labels, lengths, label_names, positive))
     return Scored(score_of_examples(metric, examples), examples)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from papa.errors import joined, shown
 from papa.spec.data import Columns, Source
@@ -90,18 +90,13 @@ class ProbeSpec(Frozen):
     adam_epsilon: Rate = 1e-8
     """AdamW's ε, added before the bias correction (docs/fidelity.md)."""
     max_grad_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 or null
-    does not clip.
+    """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 does
+    not clip.
     """
     encoder_dropout: bool = False
     """While training, keep the encoder's dropout on, and that of the authors' sequence probes
     (docs/fidelity.md).
     """
-
-    @field_validator("max_grad_norm", mode="before")
-    @classmethod
-    def _null_is_no_limit(cls, value: Any) -> Any:
-        return 0.0 if value is None else value
 
 
 class TaskSpec(Frozen):

@@ -18,7 +18,7 @@ from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import load_tokenizer
 from papa.errors import ArtifactError, DataError
-from papa.exporting import InputLayout, export_encoder
+from papa.exporting import InputLayout
 from papa.exporting.distances import average_by_distance
 from papa.exporting.placement import ordinary_inputs
 from papa.library.ablating import substitute_for
@@ -118,10 +118,6 @@ def test_what_no_text_of_the_average_had_is_counted(small: Case, tmp_path: Path)
 
 def test_refuses_what_does_not_fit(small: Case, tmp_path: Path) -> None:
     case = in_place(small)
-    with pytest.raises(ArtifactError, match="constants by distance belong to"):
-        export_encoder(
-            case.reference, case.constants, case.some_heads(), small.layout, tmp_path / "to"
-        )
     exported = case.exported(tmp_path / "to")
     inputs = exported.tokenizer([" ".join(FIRST * 5)], return_tensors="pt")
     with pytest.raises(DataError, match=f"encoder has positions for {case.reference.positions}"):

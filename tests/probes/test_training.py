@@ -151,7 +151,3 @@ def test_steps_follow_the_formula_of_transformers_4(decay: float) -> None:
         )
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-6, rtol=0)
     assert abs(float((parameter - plain).detach()[0])) > 1e-3
-
-
-def test_null_sets_no_limit() -> None:
-    assert ProbeSpec.model_validate(SPEC.model_dump() | {"max_grad_norm": None}).max_grad_norm == 0
