@@ -316,6 +316,13 @@ def test_equal_data_give_equal_files(draw: Callable[[pandas.DataFrame], Chart]) 
     assert draw(other).svg() != first.svg()
 
 
+def test_gradients_have_the_same_names_whatever_was_drawn_before() -> None:
+    chart = matrices_figure(heads_of())
+    first, second = chart.svg(), chart.svg()
+    assert first == second
+    assert set(re.findall(r"\bgradient_\d+", first)) == {"gradient_0"}
+
+
 def test_a_figure_is_saved_by_its_ending_and_shown_by_notebooks(tmp_path: Path) -> None:
     """It looks the same on every machine: its first font comes with the drawing library, and it
     stands on white.

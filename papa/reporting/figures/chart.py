@@ -86,6 +86,8 @@ def config(colours: Colours, font: str = _PAGE_FONT) -> dict[str, Any]:
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _SCALE = 2
 """Pixels of a PNG for one unit of the drawing."""
+_GRADIENT = re.compile(r'((?:id="|"url\(#)gradient_)(\d+)')
+"""Vega counts gradients over all figures of a process."""
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
@@ -107,8 +109,11 @@ class Chart:
     def svg(self) -> str:
         """The figure on white; equal data give equal text."""
         colours = config(LIGHT, FILE_FONT)
-        drawn: str = vl_convert.vegalite_to_svg(_drawable(self.specification), config=colours)
-        return drawn
+        drawn = vl_convert.vegalite_to_svg(_drawable(self.specification), config=colours)
+        numbers: dict[str, int] = {}
+        return _GRADIENT.sub(
+            lambda found: f"{found[1]}{numbers.setdefault(found[2], len(numbers))}", drawn
+        )
 
     def png(self) -> bytes:
         """The SVG as pixels."""
