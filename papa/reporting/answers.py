@@ -15,8 +15,9 @@ from papa.reporting.wording import (
     lost_label,
     mean_label,
     metric_label,
-    order_label,
+    names_of,
     percent_label,
+    varying,
 )
 from papa.spec.task import UNLABELLED_METRICS
 
@@ -144,5 +145,4 @@ def _names_suffix(cell: Any, cells: pandas.DataFrame) -> str:
 
 
 def _names(cell: Any, cells: pandas.DataFrame) -> list[str]:
-    names = [str(cell["constants"])] if cells["constants"].nunique() > 1 else []
-    return names + ([order_label(cell["order"])] if cells["order"].nunique() > 1 else [])
+    return list(names_of(cell, varying(cells, ("constants", "order"))).values())

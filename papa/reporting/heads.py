@@ -13,7 +13,7 @@ from torch import Tensor
 
 from papa.attention.patterns import HeadPatterns
 from papa.ranking.seeds import HeadScores, TrainedLambda
-from papa.reporting.wording import NOTHING, fraction_label, order_label
+from papa.reporting.wording import NOTHING, WrittenTable, fraction_label, order_label
 from papa.spec.cells import constant_count
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import Head
@@ -139,6 +139,20 @@ class HeadsOfEncoder:
         if patterns.concentrated[at]:
             names.append("concentrated")
         return ", ".join(names) or NO_PATTERN
+
+
+def pattern_table(heads: Sequence[HeadsOfEncoder]) -> WrittenTable:
+    """How many heads of each encoder and task show a pattern (paper, Section 5.1)."""
+    rows = [
+        {
+            "Encoder": group.encoder,
+            "Task": group.task,
+            **{name: f"{share:.3f}" for name, share in group.patterns.summary().items()},
+        }
+        for group in heads
+    ]
+    note = "Paper, Section 5.1; defined in docs/method.md."
+    return WrittenTable.of("Patterns of the constant matrices", rows, note)
 
 
 def _constant_at(position: int, heads: int, fractions: Sequence[float]) -> str:

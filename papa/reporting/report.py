@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from papa.reporting.figures.drops import drops_figure, drops_over_tasks
 from papa.reporting.figures.heads import heads_figure
 from papa.reporting.figures.matrices import matrices_figure
 from papa.reporting.figures.scores import scores_figure
-from papa.reporting.heads import HeadsOfEncoder
+from papa.reporting.heads import HeadsOfEncoder, pattern_table
 from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders, orders_note
 from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_table
@@ -40,39 +40,22 @@ from papa.reporting.sections import Section, amounts_section, cache_section, ord
 from papa.reporting.tables import contrast_table, marks, score_tables
 from papa.reporting.wording import (
     TEXT_COLUMNS,
-    WrittenTable,
-    fixed_caption,
     markdown_text,
     orders_matter,
-    shares_note,
-    varying,
 )
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import needs_lambda
 from papa.storage.atomic import write_atomically
 
-_SCORES = "Mean over seeds ± 95 % interval over seeds and validation examples."
-_BASELINES = (
-    "Always one answer: the best that a single answer for every validation example scores. Word "
-    "embeddings alone: the same probe without positions and layers. An original beats both if the "
-    "intervals of its differences from them, paired by seed and example, are above 0."
-)
-_CONTRASTS = (
-    "The score with the first kind of constants less that with another, with as many heads "
-    "constant: mean ± 95 % interval, paired by seed and example."
-)
-
 
 @dataclass(frozen=True)
 class Extras:
     """What the report may show beyond the scores; everything is optional. Corpora are metadata by
-    the name to show, λ is by (encoder, task), patterns have a row for each of these (paper, Section
-    5.1).
+    the name to show, λ is by (encoder, task).
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    patterns: pandas.DataFrame | None = None
     lambdas: Mapping[tuple[str, str], TrainedLambda] = field(default_factory=dict)
     paper: PaperReference | None = None
     orders: FoundOrders = field(default_factory=dict)
@@ -158,35 +141,12 @@ def _context(
     orders: OrdersCompared | None,
     extras: Extras,
 ) -> dict[str, Any]:
-    fixed = fixed_caption(summary)
-    columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""
-    differing = summary.groupby("fraction")["share_of_heads"].nunique() > 1
-    shares = shares_note(summary) if differing.any() else ""
-    scores = [f"{fixed}." if fixed else "", f"{columns}{_SCORES}", shares]
-    drops = [
-        "Drop: against every head input-dependent, ± 95 % interval, paired by seed and example.",
-        *marks(summary),
-    ]
-    notes = {
-        "Scores": " ".join(filter(None, scores if varying(summary) else [*scores, *drops])),
-        "Relative drop": " ".join(drops),
-        "Baselines": _BASELINES,
-        "Contrasts": _CONTRASTS,
-    }
     contrasts = contrast_table(summary)
-    tables = [
-        replace(table, note=notes[table.heading])
-        for table in [*score_tables(summary), *([contrasts] if contrasts else [])]
-    ]
+    tables = [*score_tables(summary), *([contrasts] if contrasts else [])]
     if extras.paper is not None and len(extras.paper.scores):
         tables.append(comparison_table(summary, extras.paper.scores))
-    if extras.patterns is not None:
-        cells = extras.patterns.map(
-            lambda value: f"{value:.3f}" if isinstance(value, float) else str(value)
-        )
-        heading = "Patterns of the constant matrices"
-        note = "Paper, Section 5.1; defined in docs/method.md."
-        tables.append(WrittenTable(heading, list(cells.columns), cells.values.tolist(), note))
+    if extras.heads:
+        tables.append(pattern_table(extras.heads))
     if extras.lambdas:
         known = extras.lambdas, study.fractions
         tables += [agreement_table(*known), stability_table(*known)]

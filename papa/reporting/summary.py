@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas
 
 from papa.reporting.columns import SUMMARY_COLUMNS
@@ -67,18 +68,13 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
             }
         )
     summary = pandas.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    positions = {
-        axis: {value: position for position, value in enumerate(results[axis].unique())}
-        for axis in LINE
-    }
-    summary = summary.sort_values(
-        [*LINE, "fraction"],
-        key=lambda column: (
-            column.map(positions[column.name]) if column.name in positions else -column
-        ),
-        kind="stable",
-    )
-    return summary.reset_index(drop=True)
+    return summary.sort_values([*LINE, "fraction"], key=_position, ignore_index=True)
+
+
+def _position(column: pandas.Series) -> numpy.ndarray:
+    """Names stand in the order in which they come, fractions from 1 down to 0."""
+    found = -column.to_numpy() if column.name == "fraction" else pandas.factorize(column)[0]
+    return numpy.asarray(found)
 
 
 def measured(group: pandas.DataFrame, what: str = "") -> Measured:

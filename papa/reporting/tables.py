@@ -36,10 +36,25 @@ INCONCLUSIVE = (
     "inconclusive."
 )
 """What the mark says in a figure; ``marks`` gives the reason of each."""
+_COLUMNS = "Columns: share of heads that stay input-dependent. "
+_SCORES = "Mean over seeds ± 95 % interval over seeds and validation examples."
+_DROPS = "Drop: against every head input-dependent, ± 95 % interval, paired by seed and example."
+_BASELINES = (
+    "Always one answer: the best that a single answer for every validation example scores. Word "
+    "embeddings alone: the same probe without positions and layers. An original beats both if the "
+    "intervals of its differences from them, paired by seed and example, are above 0."
+)
+_CONTRASTS = {
+    "constants": (
+        "The score with the first kind of constants less that with another, with as many heads "
+        "constant: mean ± 95 % interval, paired by seed and example."
+    ),
+    "study": "The first study's score less another's: mean ± 95 % interval.",
+}
 
 
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
-    """The summary, written out.
+    """The summary, written out, with notes on what its numbers are.
 
     One line of a study (one encoder, task, constants kind and order) is one table with a row per
     fraction, then its baselines. Several lines are three tables, scores, relative drops and
@@ -47,10 +62,15 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     has no column (see ``fixed_caption``). What has no baselines, a model's own head, has no rows of
     them.
     """
-    if varying(summary):
+    fixed, axes = fixed_caption(summary), varying(summary)
+    drops = " ".join([_DROPS, *marks(summary)])
+    if axes:
+        differing = summary.groupby("fraction")["share_of_heads"].nunique() > 1
+        shares = shares_note(summary) if differing.any() else ""
+        note = _sentences(fixed and f"{fixed}.", _COLUMNS + _SCORES, shares)
         tables = [
-            _line_table("Scores", summary, mean_label, varying(summary)),
-            _line_table("Relative drop", summary, _drop, varying(summary)),
+            _line_table("Scores", summary, mean_label, axes, note),
+            _line_table("Relative drop", summary, _drop, axes, drops),
             _baseline_table(summary),
         ]
         return [table for table in tables if table.rows]
@@ -64,7 +84,11 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     one_answer = score_label(cells[0]["always_one_answer"])
     baselines = {one_answer_label(cells[0]): one_answer, WORDS: words_label(cells[0])}
     rows += [[name, "", score, ""] for name, score in baselines.items() if score != NOTHING]
-    return [WrittenTable("Scores", headings, rows)]
+    return [WrittenTable("Scores", headings, rows, f"{fixed}. {_SCORES} {drops}")]
+
+
+def _sentences(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
 
 
 def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
@@ -75,7 +99,7 @@ def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
         return None
     axes = [name for name in present(summary) if name == axis or name in varying(others)]
     named = others.assign(**{axis: others["contrast_with"] + " − " + others[axis]})
-    return _line_table("Contrasts", named, _contrast, axes)
+    return _line_table("Contrasts", named, _contrast, axes, _CONTRASTS[axis])
 
 
 def _line_table(
@@ -83,6 +107,7 @@ def _line_table(
     summary: pandas.DataFrame,
     written: Callable[[dict[str, Any]], str],
     axes: Sequence[str],
+    note: str,
 ) -> WrittenTable:
     """A row for each line of the summary, a column for each fraction."""
     rows = []
@@ -93,7 +118,7 @@ def _line_table(
             for fraction, label in fraction_headings(summary).items()
         }
         rows.append({**_named(line.iloc[0], axes, summary), **scores})
-    return WrittenTable.of(heading, rows)
+    return WrittenTable.of(heading, rows, note)
 
 
 def _named(cell: Any, axes: Sequence[str], summary: pandas.DataFrame) -> dict[str, str]:
@@ -124,7 +149,7 @@ def _baseline_table(summary: pandas.DataFrame) -> WrittenTable:
                 "Beats both": verdict(cell),
             }
         )
-    return WrittenTable.of("Baselines", rows)
+    return WrittenTable.of("Baselines", rows, _BASELINES)
 
 
 def _drop(cell: dict[str, Any]) -> str:
@@ -182,7 +207,7 @@ def summary_table(summary: pandas.DataFrame) -> RenderableType:
         shown.title = table.heading
     tables[0].title = escape(fixed_caption(summary)) or None
     notes = [caption(summary), shares_note(summary) if varying(summary) else "", *marks(summary)]
-    tables[-1].caption = escape(" ".join(filter(None, notes)))
+    tables[-1].caption = escape(_sentences(*notes))
     return Group(*tables)
 
 
@@ -190,7 +215,7 @@ def caption(summary: pandas.DataFrame) -> str:
     """What the numbers of the summary's tables are, in sentences."""
     metrics = list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
     scored = metrics[0] if len(metrics) == 1 else "Score"
-    columns = "Columns: share of heads that stay input-dependent. " if varying(summary) else ""
+    columns = _COLUMNS if varying(summary) else ""
     return (
         f"{columns}{scored}: mean ± 95 % interval over seeds and validation examples. Drop: "
         "against every head input-dependent, paired by seed and example."

@@ -136,7 +136,7 @@ class Aggregate(WorkerStep):
             cached=cached_cells(parts, found, self.study),
             descriptions=kept_section(store, self.study.name, digests(parts, found)),
             provenance=provenance(self.invocation, found, self.corpora, parts),
-            **inspected(parts, found, scores, self.study),
+            heads=inspected(parts, found, scores, self.study),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
         (folder / SPECIFICATION).write_text(specification(self.study))
@@ -197,20 +197,13 @@ def inspected(
     found: Mapping[Step, ArtifactReference],
     scores: Mapping[tuple[str, str], Mapping[str, HeadScores | TrainedLambda]],
     study: StudySpec,
-) -> dict[str, Any]:
-    """The report's extras on matrices: every head, and the shares of patterned heads."""
-    import pandas
-
-    heads = [
+) -> list[HeadsOfEncoder]:
+    """Every head of each encoder and task whose attention was averaged."""
+    return [
         _heads(part, found[part.average], scores.get(part.pair, {}), study)
         for part in parts
         if part.average
     ]
-    rows = [
-        {"Encoder": group.encoder, "Task": group.task, **group.patterns.summary()}
-        for group in heads
-    ]
-    return {"patterns": pandas.DataFrame(rows), "heads": heads} if heads else {}
 
 
 def _heads(

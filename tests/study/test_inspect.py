@@ -44,10 +44,10 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     named = HeadScores(name="mine/head", values=((0.7,),))
     study = STUDY.model_copy(update={"scores": (named,)})
     part = StudyPart("label", ENCODER, TEXT, {}, {"average": CONSTANTS}, {}, None)
-    told = inspected([part], artifacts, {}, study)
-    table = told["heads"][0].table((1.0, 0.0))
+    (heads,) = inspected([part], artifacts, {}, study)
+    table = heads.table((1.0, 0.0))
     assert table[["head", "scores of mine/head"]].values.tolist() == [[0, 0.7]], "whatever its name"
-    found = told["patterns"].iloc[0]
+    found = heads.patterns.summary()
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
     assert found["diagonal heads"] == 1, (

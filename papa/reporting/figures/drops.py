@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 import pandas
@@ -117,23 +118,24 @@ def drops_figure(drops: Drops) -> Chart:
     """``encoders_chart`` as a file, without a heading beside it: the task, and Pearson's r where
     there is one.
     """
-    chart = encoders_chart(drops)
     only = () if len(drops.tasks) > 1 else drops.tasks
     title = {"text": ", ".join(filter(None, (*only, _correlation(drops)))), "anchor": "start"}
     sized = {"$schema": SCHEMA, "title": title, "width": 520, "height": 320}
-    drawn = {name: part for name, part in chart.specification.items() if name not in _ON_PAGE}
-    return Chart("drops", drops.caption, chart.data, {**sized, **drawn})
+    return Chart("drops", drops.caption, drops.points, {**sized, **_encoders(drops)})
 
 
-_ON_PAGE = on_page("", 0).keys()
+def encoders_chart(drops: Drops) -> Chart:
+    """An encoder is a point: its mean relative drop to the right, its mean original upwards."""
+    title = " · ".join(filter(None, ("Encoders", _correlation(drops))))
+    drawn = {**on_page("Encoders", 280), **_encoders(drops)}
+    return Chart("encoders", title, drops.points, drawn)
 
 
 def _correlation(drops: Drops) -> str:
     return "" if math.isnan(drops.correlation) else f"r = {drops.correlation:.2f}"
 
 
-def encoders_chart(drops: Drops) -> Chart:
-    """An encoder is a point: its mean relative drop to the right, its mean original upwards."""
+def _encoders(drops: Drops) -> dict[str, Any]:
     several, lost = len(drops.tasks) > 1, drops.points["relative_drop"]
     # Names stand on the side towards the middle.
     points = drops.points.assign(
@@ -166,14 +168,11 @@ def encoders_chart(drops: Drops) -> Chart:
         for side, offset in (("left", 9), ("right", -9))
     ]
     point = {"color": encoder, "shape": encoder, "tooltip": tooltip}
-    specification = {
-        **on_page("Encoders", 280),
+    return {
         "data": {"values": records(points)},
         "encoding": {"x": x, "y": y},
         "layer": [layer("point", point, filled=True, size=90, opacity=1), *names],
     }
-    title = " · ".join(filter(None, ("Encoders", _correlation(drops))))
-    return Chart("encoders", title, drops.points, specification)
 
 
 def drop_chart(lines: pandas.DataFrame, fractions: str) -> Chart:
