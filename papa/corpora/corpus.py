@@ -31,7 +31,7 @@ from papa.corpora.tokens import (
     tokens_of_texts,
     tokens_of_words,
 )
-from papa.errors import ArtifactError, EncoderError
+from papa.errors import ArtifactError
 from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
 from papa.storage.artifacts import Address, published, reading, verify
@@ -52,8 +52,6 @@ class TokenizerOwner(Protocol):
 
     @property
     def name(self) -> str: ...
-    @property
-    def positions(self) -> int: ...
     @property
     def tokenizer_digest(self) -> str: ...
 
@@ -83,16 +81,7 @@ class TokenisedCorpus:
 
 def load_corpus(folder: Path) -> TokenisedCorpus:
     """Open the corpus at ``folder`` after checking every file against its digest."""
-    metadata = verify(folder)
-    if metadata.get("stage") != STAGE or metadata.get("version") != TOKENISE_VERSION:
-        raise ArtifactError(
-            f"{folder} holds {metadata.get('stage')} version {metadata.get('version')}, expected "
-            f"{STAGE} version {TOKENISE_VERSION}: tokenise the corpus again"
-        )
-    if CORPUS not in metadata["files"]:
-        raise ArtifactError(
-            f"{folder} holds no {CORPUS} that its digests cover: delete {folder} and run again"
-        )
+    metadata = verify(folder, CORPUS)
     with reading(folder):
         held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
         for shard in (shard for name in SPLITS for shard in held["shards"][name]):
@@ -129,14 +118,9 @@ def tokenise_corpus(
     """Read a task's rows, lay them out and publish them as an artifact at ``folder``.
 
     Args:
-        encoder: whose tokenizer it is, and how many slots it can take.
+        encoder: whose tokenizer it is.
         content: the fingerprint that the source must have; None takes the one that it has.
     """
-    if task.most_slots > encoder.positions:
-        raise EncoderError(
-            f"task '{task.name}' has slots {task.most_slots}, but encoder '{encoder.name}' takes "
-            f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
-        )
     writer = _Writer(task, layout, tokenizer)
     content = content or fingerprint(task.source)
     rows = read_rows(task, content)

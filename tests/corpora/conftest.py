@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -80,11 +79,6 @@ def encoder() -> EncoderReference:
         width=384,
         positions=512,
     )
-
-
-@pytest.fixture(scope="session")
-def short_encoder(encoder: EncoderReference) -> EncoderReference:
-    return replace(encoder, positions=32)
 
 
 @pytest.fixture

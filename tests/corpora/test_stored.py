@@ -14,7 +14,7 @@ import pytest
 from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.corpus import CORPUS
 from papa.encoders.reference import EncoderReference
-from papa.errors import ArtifactError, DataError, EncoderError
+from papa.errors import ArtifactError, DataError
 from papa.spec import LayoutSpec, TaskSpec
 from papa.storage.metadata import sha256_of_file, sha256_of_json, signed
 from tests.corpora.conftest import MLM, PAIR, Build, Make
@@ -168,14 +168,6 @@ def test_the_digest_covers_all_that_later_stages_read(
     assert held.items() <= sound.items()
 
 
-def test_more_slots_than_positions_are_refused(
-    make_task: Make, bert: Any, short_encoder: EncoderReference, tmp_path: Path
-) -> None:
-    task = make_task([{"text": "a", "label": 0}], slots=64)
-    with pytest.raises(EncoderError, match=r"'task' has slots 64, but encoder .* takes 32 at most"):
-        tokenise_corpus(task, LayoutSpec(), bert, short_encoder, tmp_path / "corpus", shard_rows=8)
-
-
 def test_a_failure_leaves_nothing_behind(
     make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path
 ) -> None:
@@ -187,9 +179,7 @@ def test_a_failure_leaves_nothing_behind(
     assert not list(tmp_path.glob("out/*"))
 
 
-def test_damaged_and_foreign_artifacts_are_refused(
-    make_task: Make, bert: Any, corpus_of: Build
-) -> None:
+def test_damaged_artifacts_are_refused(make_task: Make, bert: Any, corpus_of: Build) -> None:
     folder = corpus_of(make_task([{"text": "a", "label": 0}]), bert).folder
     metadata = folder / "metadata.json"
     sound = metadata.read_text()
@@ -198,14 +188,6 @@ def test_damaged_and_foreign_artifacts_are_refused(
         metadata.write_text(sound.replace(old, new))
         with pytest.raises(ArtifactError, match="'metadata_digest' is not that of what it says"):
             load_corpus(folder)
-    metadata.write_text(json.dumps(signed({**json.loads(sound), "version": 1})))
-    with pytest.raises(
-        ArtifactError, match="holds tokenise version 1, expected tokenise version 3"
-    ):
-        load_corpus(folder)
-    metadata.write_text(json.dumps(signed({**json.loads(sound), "stage": "average"})))
-    with pytest.raises(ArtifactError, match="holds average version 3, expected tokenise version 3"):
-        load_corpus(folder)
     metadata.write_text(sound)
     shard = folder / "train-00000.arrow"
     content = bytearray(shard.read_bytes())
@@ -234,7 +216,7 @@ def test_a_corpus_reads_none_but_its_own_files(
     sign(*shards, CORPUS)
     load_corpus(folder)
     sign(*shards)
-    with pytest.raises(ArtifactError, match=rf"holds no {CORPUS} that its digests cover"):
+    with pytest.raises(ArtifactError, match=f"names no {CORPUS}"):
         load_corpus(folder)
     held["shards"]["train"].append({"file": file, "rows": 1})
     (folder / CORPUS).write_text(json.dumps(held))
