@@ -68,12 +68,12 @@ def run(
     stand-in waits ``seconds`` for a cell and a tenth of it for a shard.
     """
     from flows.environment import prepare_environment
-    from flows.server import start_own_server
+    from flows.server import OwnServer
 
     store = Store(folder / "store")
     store.make()
     prepare_environment(store)
-    server = start_own_server(store)
+    server = OwnServer(store)
     waits = {"probe": seconds, "baseline": seconds, "rank": seconds, "shard": seconds / 10}
     with (
         StandInPool(workers, waits, folder) as pool,

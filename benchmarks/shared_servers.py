@@ -66,13 +66,13 @@ def studies(folder: Path) -> dict[str, Any]:
     the same new seed.
     """
     from flows.environment import prepare_environment
-    from flows.server import start_own_server
+    from flows.server import OwnServer
     from papa.study.store import Store
 
     store = Store(folder / "store")
     store.make()
     prepare_environment(store)
-    server = start_own_server(store)
+    server = OwnServer(store)
     server.wait()
     task = {"name": "reviews", "slots": 32, "train_rows": 64, "validation_rows": 48}
     study = {"encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [task], "fractions": [1, 0.5, 0]}

@@ -56,13 +56,17 @@ from tasks.track import tracked_steps
 
 @dataclass(frozen=True)
 class Checked:
-    """A study that can run."""
+    """A study that can run: on how many workers, None for one for each core or GPU, and on which
+    Ray cluster, None for this machine.
+    """
 
     inputs: StudyInputs
     steps: StudySteps
     previews: Mapping[TaskSpec, Preview]
     unchecked: tuple[str, ...]
     to_run: bool
+    workers: int | None
+    cluster: str | None
 
     @property
     def warnings(self) -> list[str]:
@@ -135,8 +139,8 @@ def check_study(
     resolved.rows = {text: seen.rows for text, seen in previews.items() if seen.rows}
     if not problems:
         resolved.tokens = _tokens(resolved, previews)
-    here = not for_plan and cluster is None
-    at_once = workers or study.execution.workers or os.cpu_count() or 1
+    here, workers = not for_plan and cluster is None, workers or study.execution.workers
+    at_once = workers or os.cpu_count() or 1
     if problems:
         raise CheckError([*problems, *(check_capacity(resolved, store, at_once) if here else [])])
     inputs = resolved.inputs()
@@ -154,7 +158,7 @@ def check_study(
     if problems:
         raise CheckError(problems)
     by_commit = {resolved.at_commit(text): preview for text, preview in previews.items()}
-    return Checked(inputs, steps, by_commit, tuple(unchecked), to_run)
+    return Checked(inputs, steps, by_commit, tuple(unchecked), to_run, workers, cluster)
 
 
 def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:

@@ -1,95 +1,121 @@
-"""What Prefect's server holds of studies: their runs, named and tagged with their process and
-mended where it was killed, and their reports.
+"""What Prefect's server is asked and told: whether it can be used, the runs of studies, named and
+tagged with their process and mended where it was killed, and their reports.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
+from prefect import get_run_logger, settings
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, TaskRunFilter
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.runtime import flow_run
+from prefect.settings.context import temporary_settings
+from prefect.states import Crashed, State
+
+from flows.server import FLOW
+from papa.errors import PapaError, TransientError
 from papa.processes import Process
+from papa.spec import StudySpec
+from tasks.mlflow import without_password
 from tasks.shown import page_link, run_links
 
-FLOW = "papa-study"
 TAG = "driver="
+_REQUEST_SECONDS = 15.0
 _FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
+_STUDIES = FlowFilter.model_validate({"name": {"any_": [FLOW]}})
 
 
-def describe_run(run: UUID, name: str, tags: Iterable[str]) -> None:
-    """Name a flow run, and tag it with the process that runs it.
+def check_server() -> None:
+    """Make sure that the Prefect server answers, takes the credentials and is of a version that
+    fits.
+    """
+    address = without_password(settings.PREFECT_API_URL.value())
+    impatient = {
+        settings.PREFECT_API_REQUEST_TIMEOUT: _REQUEST_SECONDS,
+        settings.PREFECT_CLIENT_MAX_RETRIES: 0,
+    }
+    try:
+        with temporary_settings(impatient), get_client(sync_client=True) as client:
+            client.raise_for_api_version_mismatch()
+    except PrefectHTTPStatusError as error:
+        raise PapaError(
+            f"Prefect at {address} refuses the credentials (status {error.response.status_code}): "
+            "set PREFECT_API_AUTH_STRING to its user:password"
+        ) from None
+    except RuntimeError as error:
+        unfit = f"cannot be used ({str(error).rstrip('.')})"
+        what = "does not answer" if error.__cause__ else unfit
+        raise TransientError(
+            f"Prefect at {address} {what}: start a server there, or unset PREFECT_API_URL and papa "
+            "starts its own"
+        ) from None
+
+
+def begin_run(study: StudySpec) -> None:
+    """Name this flow run after its study, and tag it with its encoders and tasks and the process
+    that runs it; set runs whose process died to Crashed.
 
     Done from inside the flow: tags given around it would go to its task runs, too, and cost each a
     request.
     """
-    from prefect.client.orchestration import get_client
-
+    encoders, tasks = (
+        (encoder.name for encoder in study.encoders),
+        (task.name for task in study.tasks),
+    )
+    tags = [*flow_run.tags, study.name, *encoders, *tasks, f"{TAG}{Process.this()}"]
     with get_client(sync_client=True) as client:
-        client.update_flow_run(run, name=name, tags=[*tags, f"{TAG}{Process.this()}"])
+        _mark_crashed_runs(client)
+        client.update_flow_run(UUID(flow_run.id), name=study.name, tags=tags)
 
 
 def mark_interrupted_run() -> None:
     """Set this process's flow run to Crashed; its task runs follow when the next study starts."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
-    from prefect.states import Crashed
-
-    own = FlowRunFilter(tags=FlowRunFilterTags(all_=[f"{TAG}{Process.this()}"]))
+    own = FlowRunFilter.model_validate({"tags": {"all_": [f"{TAG}{Process.this()}"]}})
     with get_client(sync_client=True) as client:
         for run in client.read_flow_runs(flow_run_filter=own):
             client.set_flow_run_state(run.id, Crashed(message="It was interrupted."), force=True)
 
 
-def mark_crashed_runs() -> None:
+def _mark_crashed_runs(client: SyncPrefectClient) -> None:
     """Set runs of studies whose process died on this machine to Crashed, with their task runs.
 
     Task runs of a study that something else set to Crashed, such as an automation that missed its
     heartbeat, are set to Crashed as well.
     """
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas import filters
-    from prefect.client.schemas.objects import StateType
-    from prefect.states import Crashed
-
-    def flow_runs_in(*states: StateType) -> filters.FlowRunFilter:
-        state_type = filters.FlowRunFilterStateType(any_=list(states))
-        return filters.FlowRunFilter(state=filters.FlowRunFilterState(type=state_type))
-
-    studies = filters.FlowFilter(name=filters.FlowFilterName(any_=[FLOW]))
-    unfinished = [StateType.RUNNING, StateType.PENDING]
-    in_state = filters.TaskRunFilterState(type=filters.TaskRunFilterStateType(any_=unfinished))
-    with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(
-            flow_filter=studies, flow_run_filter=flow_runs_in(*unfinished)
-        ):
-            drivers = [tag.removeprefix(TAG) for tag in run.tags if tag.startswith(TAG)]
-            driver = Process.parse(drivers[0]) if drivers else None
-            if driver is not None and driver.gone:
-                client.set_flow_run_state(
-                    run.id, Crashed(message=f"Its process {driver} was killed."), force=True
-                )
-        for task_run in client.read_task_runs(
-            flow_filter=studies,
-            flow_run_filter=flow_runs_in(StateType.CRASHED),
-            task_run_filter=filters.TaskRunFilter(state=in_state),
-        ):
-            client.set_task_run_state(
-                task_run.id, Crashed(message="Its study's process was killed."), force=True
-            )
+    unfinished = {"state": {"type": {"any_": ["RUNNING", "PENDING"]}}}
+    crashed = {"state": {"type": {"any_": ["CRASHED"]}}}
+    for run in client.read_flow_runs(
+        flow_filter=_STUDIES, flow_run_filter=FlowRunFilter.model_validate(unfinished)
+    ):
+        drivers = [tag.removeprefix(TAG) for tag in run.tags if tag.startswith(TAG)]
+        driver = Process.parse(drivers[0]) if drivers else None
+        if driver is not None and driver.gone:
+            killed: State[None] = Crashed(message=f"Its process {driver} was killed.")
+            client.set_flow_run_state(run.id, killed, force=True)
+    for task_run in client.read_task_runs(
+        flow_filter=_STUDIES,
+        flow_run_filter=FlowRunFilter.model_validate(crashed),
+        task_run_filter=TaskRunFilter.model_validate(unfinished),
+    ):
+        lost: State[None] = Crashed(message="Its study's process was killed.")
+        client.set_task_run_state(task_run.id, lost, force=True)
 
 
-def publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> None:
+def publish_report(folder: Path, document: Mapping[str, Any]) -> None:
     """Keep a study's report as a Prefect artifact of the flow run, with its figures and links to
     the tracked runs.
 
     Where Prefect's server does not answer just then, the study is finished all the same.
     """
-    import httpx
-    from prefect import get_run_logger
-    from prefect.artifacts import create_markdown_artifact
 
     def inline(figure: re.Match[str]) -> str:
         # A data URI: Prefect's UI shows no other address that every reader reaches.
@@ -107,8 +133,10 @@ def publish_report(study: str, folder: Path, document: Mapping[str, Any]) -> Non
     runs = " · ".join(f"[{name}]({address})" for name, address in run_links(document).items())
     report = "\n\n".join(filter(None, [title, where, runs and f"Runs in MLflow: {runs}", rest]))
     # A key of Prefect's has lower-case letters, digits and dashes.
-    key = re.sub("[^a-z0-9]+", "-", f"papa {study} report".lower())
+    key = re.sub("[^a-z0-9]+", "-", f"papa {folder.name} report".lower())
     try:
-        create_markdown_artifact(report, key=key, description=f"Study {study}, kept in {folder}")
+        create_markdown_artifact(
+            report, key=key, description=f"Study {folder.name}, kept in {folder}"
+        )
     except (httpx.HTTPError, RuntimeError) as error:
         get_run_logger().warning("Prefect's server took no report: %s", error)

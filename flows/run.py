@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from flows.environment import prepare_environment
-from flows.flow_runs import mark_interrupted_run
 from flows.interrupt import Interruption
 from flows.progress import StudyProgress
-from flows.server import check_server, use_server
+from flows.server import use_server
 from flows.terminal import say
 from papa.errors import TransientError
 from papa.imports import uncollected
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from prefect import Flow
 
     from flows.startup import ReadyStudy
+    from tasks.track import Track
 
 _FINISHED_EARLIER = (
     "an earlier version of PAPA finished it here; that is kept, and made anew under this "
@@ -76,40 +76,38 @@ def run_study(
     with ExitStack() as stack:
         with uncollected(), status:
             if not server:
-                check_server()
-            try:
-                progress = StudyProgress(errors)
-                for warning in checked.warnings:
-                    progress.warned(spec.name, warning)
-                if checked.to_run and earlier_results(store, spec.name):
-                    progress.warned(spec.name, _FINISHED_EARLIER)
-                interruption.hush = progress.hush
-                interruption.kept = lambda: f"{progress.kept} in {store.address}"
-                ready = stack.enter_context(
-                    ready_study(checked, store, progress, workers=workers, ray_address=ray_address)
-                )
-                interruption.endings += [
-                    ready.pool.abandon,
-                    partial(no_longer_announced, store, str(Process.this())),
-                ]
-                interruption.last.append(ready.pool.remove_session)
-                if server:
-                    interruption.endings.insert(0, server.let_go)
-                    server.lost = lambda what: progress.warned(
-                        "Prefect's server",
-                        f"it ended and {what}; its record may lack what it was told just then",
-                    )
-                from flows.study import study_flow
+                from flows.flow_runs import check_server
 
-                flow = study_flow(ready)
-                _import_for_later(flow, parameters)
-                interruption.endings += [mark_interrupted_run, ready.live.interrupted]
-            finally:
-                # A server that ends while it makes its tables leaves a database that none can use.
-                if server:
-                    server.wait()
+                check_server()
+            progress = StudyProgress(errors)
+            for warning in checked.warnings:
+                progress.warned(spec.name, warning)
+            if checked.to_run and earlier_results(store, spec.name):
+                progress.warned(spec.name, _FINISHED_EARLIER)
+            interruption.hush = progress.hush
+            interruption.kept = lambda: f"{progress.kept} in {store.address}"
+            ready = stack.enter_context(ready_study(checked, store, progress))
+            interruption.endings += [
+                ready.pool.abandon,
+                partial(no_longer_announced, store, str(Process.this())),
+            ]
+            interruption.last.append(ready.pool.remove_session)
+            if server:
+                interruption.endings.insert(0, server.let_go)
+                server.lost = lambda what: progress.warned(
+                    "Prefect's server",
+                    f"it ended and {what}; its record may lack what it was told just then",
+                )
+            from flows.flow_runs import mark_interrupted_run
+            from flows.study import study_flow
+
+            flow = study_flow(ready)
+            _import_for_later(flow, parameters)
+            interruption.endings += [mark_interrupted_run, ready.live.interrupted]
+            if server:
+                server.wait()
         _record_and_run(flow, parameters, ready, watched=server is None)
-    _show_results(store, found.name, ready.links, Console())
+    _show_results(ready.live.track, store, Console())
     # As the process ends, there is nothing to look through for garbage.
     gc.freeze()
 
@@ -158,16 +156,20 @@ def _record_and_run(
         ready.outcome.result()
 
 
-def _show_results(store: Store, study: str, links: Mapping[str, str], console: Console) -> None:
+def _show_results(track: Track, store: Store, console: Console) -> None:
     from papa.reporting.summary import read_summary
     from papa.reporting.tables import summary_table
+    from tasks.shown import page_link, run_links
+    from tasks.track import logged_runs
 
+    study, document = track.study.name, logged_runs(track, store)
     folder, tracking = store.study(study), without_password(tracking_address(store))
     console.print(summary_table(read_summary(folder / "summary.csv")))
     say(console, f"report   {folder}/report.html (and report.md)")
     say(console, f"figures  {folder}/scores.png, scores.svg")
-    for what, link in links.items():
-        say(console, f"MLflow   {what:<8}{link}")
-    if not links:
+    if charts := run_links(document).get(study):
+        say(console, f"MLflow   charts  {charts}")
+        say(console, f"MLflow   report  {page_link(document)}")
+    else:
         ui = f"papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
         say(console, f"MLflow   experiment '{study}': {ui}")

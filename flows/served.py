@@ -43,14 +43,13 @@ class Served:
     """
 
     def __init__(
-        self, app: str, log: Path, environment: Mapping[str, str], path: str, *, port: int = 0
+        self, name: str, app: str, path: str, log: Path, env: Mapping[str, str], *, port: int = 0
     ) -> None:
-        self.log = log
+        self._name, self.log = name, log
         self.lost: Callable[[str], object] = lambda _: None
-        self._app, self._environment, self._path = app, environment, path
+        self._app, self._env, self._path = app, env, path
         self._tried, self._changing = threading.Event(), threading.Lock()
         self._ending = self._refused = False
-        self.prepare()
         try:
             self._listening = socket.create_server((HOST, port))
         except OSError:
@@ -59,14 +58,13 @@ class Served:
         self.address = f"http://{HOST}:{self.port}"
         self.log.unlink(missing_ok=True)
         self._start()
-        threading.Thread(target=self._keep, name=f"keeper of {app}", daemon=True).start()
+        threading.Thread(target=self._keep, name=f"keeper of {name}", daemon=True).start()
+        atexit.register(self.end)
 
-    def prepare(self) -> None:
-        """Do what precedes every start: nothing."""
-
-    def answers(self) -> bool:
-        """Whether it answers; waits while it starts, or starts again."""
-        return self._tried.wait(_START_SECONDS) and not self._refused
+    def wait(self) -> None:
+        """Return once it answers, after its start or another one."""
+        if not self._tried.wait(_START_SECONDS) or self._refused:
+            raise PapaError(f"{self._name}'s server did not start: {self.log} says why")
 
     def let_go(self) -> None:
         """Start it no more."""
@@ -91,7 +89,7 @@ class Served:
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, *arguments],
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self._env},
                 pass_fds=[descriptor],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -116,9 +114,8 @@ class Served:
                 if failures == _STARTS:
                     break
                 try:
-                    self.prepare()
                     self._start()
-                except (OSError, PapaError) as error:
+                except OSError as error:
                     why = str(error)
                     break
             if not failures:

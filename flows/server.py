@@ -1,33 +1,33 @@
-"""Prefect's server: the one that ``PREFECT_API_URL`` names, checked first, one that ``papa ui``
-runs on the store, or one that a study starts and that ends with it.
+"""Prefect's server: the one that ``PREFECT_API_URL`` names, one that ``papa ui`` runs on the store,
+or one that a study starts and that ends with it.
 """
 
 from __future__ import annotations
 
-import atexit
+import asyncio
 import json
 import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from flows.served import HOST, Served, answers, origins
-from papa.errors import PapaError, TransientError
+from papa.errors import PapaError
 from papa.processes import Process
 from papa.storage.atomic import write_atomically
 from papa.storage.cache import cache_folder
 from papa.storage.metadata import bytes_of
-from papa.storage.template import keep_as_template, start_from_template
+from papa.storage.template import make_database
 from papa.study.store import Store
-from tasks.mlflow import without_password
 
+FLOW = "papa-study"
+"""The flow whose runs are studies."""
 _REQUEST_SECONDS = 15.0
 _RUNNING = "server.json"
+_SQLITE = "sqlite+aiosqlite:///"
 _HEALTH = "/api/health"
 _ROOM_BYTES = 4_000_000
 _UNUSED = "SCHEDULER LATE_RUNS FOREMAN PAUSE_EXPIRATIONS CANCELLATION_CLEANUP TRIGGERS"
@@ -35,53 +35,29 @@ _UNUSED = "SCHEDULER LATE_RUNS FOREMAN PAUSE_EXPIRATIONS CANCELLATION_CLEANUP TR
 
 
 class OwnServer(Served):
-    """A server that is starting or runs, with its database in a store.
+    """A server, with or without Prefect's pages, with its database in a store; it ends with this
+    process.
 
-    It holds a lock of the store until it answers, as two would both create the tables of a new
-    database.
+    To be started from the main thread, before Prefect is imported: so Prefect finds its address,
+    and has sent what it had to send when the server ends.
     """
 
-    def __init__(self, store: Store, *, pages: bool, port: int) -> None:
-        self._database = store.prefect / "prefect.db"
-        unused = {f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in _UNUSED.split()}
+    def __init__(self, store: Store, *, pages: bool = False, port: int = 0) -> None:
+        store.prefect.mkdir(parents=True, exist_ok=True)
+        database = store.prefect / "prefect.db"
+        _check_database(database)
         environment = {
-            **unused,
-            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self._database}",
+            **{f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in _UNUSED.split()},
+            "PREFECT_API_DATABASE_CONNECTION_URL": f"{_SQLITE}{database}",
             # Blocks are settings kept on a server. To list their types takes a second, and PAPA
             # keeps none there.
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
             "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
             "PAPA_PREFECT_PAGES": "yes" if pages else "",
         }
-        self._starting = FileLock(store.locks / "prefect-server.lock")
-        self._starting.acquire()
-        application, log = f"{__name__}:_application", store.prefect / "server.log"
-        try:
-            super().__init__(application, log, environment, _HEALTH, port=port)
-        except BaseException:
-            self._starting.release()
-            raise
-
-    def prepare(self) -> None:
-        prepare_database(self._database)
-
-    def wait(self) -> None:
-        """Return once it answers."""
-        try:
-            if not self.answers():
-                raise PapaError(f"Prefect's server did not start: {self.log} says why")
-            if _mark(self._database).exists():
-                _mark(self._database).unlink()
-                keep_as_template("prefect", self._database, lambda _: True)
-        finally:
-            self._starting.release()
-
-    def end(self) -> None:
-        """End it; not while it makes its tables."""
-        if self._starting.is_locked:
-            with suppress(PapaError):
-                self.wait()
-        super().end()
+        app, log = f"{__name__}:_application", store.prefect / "server.log"
+        super().__init__("Prefect", app, _HEALTH, log, environment, port=port)
+        os.environ["PREFECT_API_URL"] = f"{self.address}/api"
 
 
 def use_server(store: Store) -> OwnServer | None:
@@ -93,44 +69,20 @@ def use_server(store: Store) -> OwnServer | None:
     if not os.environ.get("PREFECT_API_URL"):
         port = running_server(store)
         if port is None:
-            return start_own_server(store)
+            return OwnServer(store)
         os.environ["PREFECT_API_URL"] = f"http://{HOST}:{port}/api"
     return None
 
 
-def start_own_server(store: Store, *, pages: bool = False, port: int = 0) -> OwnServer:
-    """Start a server, with or without Prefect's pages, with its database in the store; it ends with
-    this process.
-
-    To be called from the main thread, before Prefect is imported: so Prefect finds its address, and
-    has sent what it had to send when the server ends.
-    """
-    store.prefect.mkdir(parents=True, exist_ok=True)
-    store.locks.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(store.prefect).free
+def _check_database(database: Path) -> None:
+    """Refuse a disk that is full, and what is no database."""
+    free = shutil.disk_usage(database.parent).free
     if free < _ROOM_BYTES:
         raise PapaError(
-            f"the disk of {store.prefect} is full ({free:,} bytes are free, Prefect's database "
+            f"the disk of {database.parent} is full ({free:,} bytes are free, Prefect's database "
             f"takes {_ROOM_BYTES:,}): make room there, or give another folder with --store"
         )
-    server = OwnServer(store, pages=pages, port=port)
-    atexit.register(server.end)
-    os.environ["PREFECT_API_URL"] = f"{server.address}/api"
-    return server
-
-
-def prepare_database(database: Path) -> None:
-    """Put a template where no database is, and mark that its tables are yet to be made.
-
-    A database that a killed server left without some of its tables is removed, as none could use
-    it.
-    """
-    if _mark(database).exists():
-        for file in (database, *database.parent.glob(f"{database.name}-*")):
-            file.unlink(missing_ok=True)
     if not database.exists():
-        _mark(database).touch()
-        start_from_template("prefect", database)
         return
     try:
         with closing(sqlite3.connect(database)) as there:
@@ -144,10 +96,6 @@ def prepare_database(database: Path) -> None:
         ) from None
 
 
-def _mark(database: Path) -> Path:
-    return database.with_name(f"{database.name}.unmade")
-
-
 def _application(address: str) -> Any:
     """Prefect's application, made in the process that serves it."""
     own_pages = origins(address.removeprefix(f"http://{HOST}"))
@@ -157,7 +105,21 @@ def _application(address: str) -> Any:
     os.environ["PREFECT_UI_STATIC_DIRECTORY"] = str(cache_folder() / "prefect" / "pages")
     from prefect.server.api.server import create_app
 
+    database = os.environ["PREFECT_API_DATABASE_CONNECTION_URL"].removeprefix(_SQLITE)
+    make_database("prefect", Path(database), _make_tables)
     return create_app(ephemeral=not os.environ["PAPA_PREFECT_PAGES"], final=True)
+
+
+def _make_tables(database: Path) -> None:
+    from prefect.server.database.configurations import AioSqliteConfiguration
+    from prefect.server.database.dependencies import (
+        provide_database_interface,
+        temporary_database_config,
+    )
+
+    if not database.exists():
+        with temporary_database_config(AioSqliteConfiguration(f"{_SQLITE}{database}")):
+            asyncio.run(provide_database_interface().create_db())
 
 
 @contextmanager
@@ -186,34 +148,3 @@ def running_server(store: Store) -> int | None:
     if process is None or not process.here or process.gone:
         return None
     return port if answers(port, _HEALTH, _REQUEST_SECONDS) else None
-
-
-def check_server() -> None:
-    """Make sure that the Prefect server answers, takes the credentials and is of a version that
-    fits.
-    """
-    from prefect import settings
-    from prefect.client.orchestration import get_client
-    from prefect.exceptions import PrefectHTTPStatusError
-    from prefect.settings.context import temporary_settings
-
-    address = without_password(settings.PREFECT_API_URL.value())
-    impatient = {
-        settings.PREFECT_API_REQUEST_TIMEOUT: _REQUEST_SECONDS,
-        settings.PREFECT_CLIENT_MAX_RETRIES: 0,
-    }
-    try:
-        with temporary_settings(impatient), get_client(sync_client=True) as client:
-            client.raise_for_api_version_mismatch()
-    except PrefectHTTPStatusError as error:
-        raise PapaError(
-            f"Prefect at {address} refuses the credentials (status {error.response.status_code}): "
-            "set PREFECT_API_AUTH_STRING to its user:password"
-        ) from None
-    except RuntimeError as error:
-        unfit = f"cannot be used ({str(error).rstrip('.')})"
-        what = "does not answer" if error.__cause__ else unfit
-        raise TransientError(
-            f"Prefect at {address} {what}: start a server there, or unset PREFECT_API_URL and papa "
-            "starts its own"
-        ) from None

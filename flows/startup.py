@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from flows.check import Checked, cluster_address
+from flows.check import Checked
 from flows.progress import StudyProgress
 from papa.processes import Process
 from papa.spec import StudySpec
@@ -25,9 +25,8 @@ class ReadyStudy:
     """A study that can start; where there is something to compute, its workers are on their way
     up.
 
-    ``outcome`` is the folder of its results or why there are none, once its steps have ended:
-    Prefect hands it on as well, unless its server is lost. ``links`` are pages of the finished
-    study in MLflow, by what they show.
+    ``outcome`` is there once its steps have ended, with why they failed, which Prefect hands on as
+    well, unless its server is lost.
     """
 
     spec: StudySpec
@@ -36,24 +35,19 @@ class ReadyStudy:
     pool: WorkerPool
     progress: StudyProgress
     live: LiveRuns
-    outcome: Future[str] = field(default_factory=Future)
-    links: dict[str, str] = field(default_factory=dict)
+    outcome: Future[None] = field(default_factory=Future)
 
 
 @contextmanager
-def ready_study(
-    checked: Checked,
-    store: Store,
-    progress: StudyProgress,
-    *,
-    workers: int | None,
-    ray_address: str | None,
-) -> Iterator[ReadyStudy]:
+def ready_study(checked: Checked, store: Store, progress: StudyProgress) -> Iterator[ReadyStudy]:
     """Inside the block the study can start; its workers end with the block."""
     spec = checked.inputs.study
-    address, workers = cluster_address(spec, ray_address), workers or spec.execution.workers
     pool = WorkerPool(
-        workers, spec.execution.device, store.scratch, address=address, shared=not store.is_remote
+        checked.workers,
+        spec.execution.device,
+        store.scratch,
+        address=checked.cluster,
+        shared=not store.is_remote,
     )
     with pool, live_runs(checked.steps, store, progress) as live:
         if checked.to_run:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -68,13 +69,16 @@ def save_study(store: Store, study: StudySpec) -> Path:
     return path
 
 
-def save_end(store: Store, name: str, error: BaseException | None) -> None:
-    """Keep why a study failed, for ``papa list``; forget it where it did not."""
+@contextmanager
+def failure_kept(store: Store, name: str) -> Iterator[None]:
+    """Where the block fails keep why, for ``papa list``; forget it where it did not."""
     failed = store.study(f"{name}.failed")
-    if isinstance(error, PapaError):
+    try:
+        yield
+    except PapaError as error:
         write_atomically(failed, f"{error}\n")
-    elif error is None:
-        failed.unlink(missing_ok=True)
+        raise
+    failed.unlink(missing_ok=True)
 
 
 def stored_studies(store: Store) -> list[ListedStudy]:

@@ -18,7 +18,7 @@ import psutil
 from flows.capacity import LEAST_BYTES
 from flows.doctor import Finding, State
 from flows.environment import missing_engines, prepare_environment
-from flows.server import check_server, running_server
+from flows.server import running_server
 from papa.errors import PapaError, TransientError
 from papa.storage.cache import cache_folder
 from papa.storage.filesystem import in_time
@@ -235,7 +235,7 @@ def _prefect(store: Store) -> Callable[[], Finding]:
         return lambda: own
     with tempfile.TemporaryDirectory() as home:
         prepare_environment(Store(home))
-        import prefect  # noqa: F401
+        from flows.flow_runs import check_server
 
     return lambda: _asked("Prefect", without_password(address), check_server)
 

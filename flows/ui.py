@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import http.client
 import json
 import os
@@ -14,9 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from flows.flow_runs import FLOW
 from flows.served import HOST, Served
-from flows.server import found_by_runs, running_server, start_own_server
+from flows.server import FLOW, OwnServer, found_by_runs, running_server
 from flows.terminal import say
 from papa.errors import PapaError
 from papa.processes import Process
@@ -49,7 +47,7 @@ def show_pages(store: Store, console: Console) -> None:
     port = running_server(store)
     if port is not None:
         raise PapaError(f"papa ui runs on {store.root} already: open http://{HOST}:{port}")
-    server = start_own_server(store, pages=True, port=_PREFECT_PORT)
+    server = OwnServer(store, pages=True, port=_PREFECT_PORT)
     mlflow = _serve_mlflow(store)
     server.wait()
     with found_by_runs(store, server):
@@ -67,10 +65,8 @@ def _serve_mlflow(store: Store) -> str:
     connect(tracking)
     files, log = store.mlflow_artifacts.as_uri(), store.root / "mlflow-server.log"
     environment = {"PAPA_MLFLOW_RUNS": tracking, "PAPA_MLFLOW_FILES": files}
-    served = Served(f"{__name__}:_mlflow", log, environment, "/health", port=_MLFLOW_PORT)
-    atexit.register(served.end)
-    if not served.answers():
-        raise PapaError(f"MLflow's server did not start: {log} says why")
+    served = Served("MLflow", f"{__name__}:_mlflow", "/health", log, environment, port=_MLFLOW_PORT)
+    served.wait()
     return served.address
 
 

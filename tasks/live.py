@@ -51,7 +51,7 @@ class LiveRuns:
         opened: Callable[[str], None],
         failed: Callable[[str], None],
     ) -> None:
-        self.address, self._track = track.address, track
+        self.address, self.track = track.address, track
         self._store, self._driver = store, str(driver)
         self._opened, self._failed = opened, failed
         self._probes: dict[str, list[tuple[ShownPart, Entry]]] = defaultdict(list)
@@ -82,7 +82,7 @@ class LiveRuns:
 
     def enters(self, step: str) -> None:
         """A step is about to run; before the last one everything is written."""
-        if step == self._track.name:
+        if step == self.track.name:
             self._finish()
 
     def started(self, step: str) -> None:
@@ -95,7 +95,7 @@ class LiveRuns:
 
     def finished(self, step: str, found: ArtifactReference) -> None:
         """A step is done, and this is what it made."""
-        if step == self._track.name and self._thread is None:
+        if step == self.track.name and self._thread is None:
             self._parents.clear()  # It has ended them.
         self._tell(self._finish_cells, step, found)
 
@@ -140,13 +140,13 @@ class LiveRuns:
 
     def _open(self) -> None:
         client = connect(self.address)
-        self._runs = StudyRuns(client, self._store, self._track)
+        self._runs = StudyRuns(client, self._store, self.track)
         runs = self._runs.runs
         for run in runs.by_key.values():
             driver = Process.parse(run.data.tags.get(_DRIVER, ""))
             if run.info.status == "RUNNING" and driver is not None and driver.gone:
                 client.set_terminated(run.info.run_id, "KILLED")
-        for parent in self._track.shown:
+        for parent in self.track.shown:
             if parent.part.baseline:
                 self._trains[parent.part.baseline.name] = parent.entry, "word_embeddings"
             self._trains |= {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
-from papa.storage.template import keep_as_template, start_from_template
+from papa.storage.template import make_database
 from papa.study.store import Store
 
 if TYPE_CHECKING:
@@ -106,31 +104,19 @@ def impatient() -> Iterator[None]:
 
 
 def _make_database(database: Path) -> None:
-    """Create a database aside and link it into place, whole.
-
-    MLflow creates one in many steps: two processes that do so at once break each other, and one
-    that is killed leaves a database that none can open.
-    """
     if database.exists():
         with closing(sqlite3.connect(database)) as there:
             there.execute("PRAGMA schema_version")  # An error where something else lies there.
         return
     from mlflow import MlflowClient
 
-    database.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
-        fresh, whole = Path(scratch) / "fresh", Path(scratch) / "whole"
-        start_from_template("mlflow", fresh)
-        MlflowClient(f"{SQLITE}{fresh}")
-        # MLflow makes the first experiment anew where there is none: its files lie where it was
-        # made.
-        keep_as_template(
-            "mlflow", fresh, lambda copy: bool(copy.execute("DELETE FROM experiments"))
-        )
-        # A copy, for MLflow keeps the first one open.
-        shutil.copyfile(fresh, whole)
-        with suppress(FileExistsError):
-            os.link(whole, database)
+    # MLflow makes the first experiment anew where there is none: its files lie where it was made.
+    make_database(
+        "mlflow",
+        database,
+        lambda fresh: MlflowClient(f"{SQLITE}{fresh}"),
+        lambda copy: copy.execute("DELETE FROM experiments"),
+    )
 
 
 @contextmanager

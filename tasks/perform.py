@@ -38,9 +38,8 @@ def perform(step: Step, session: Session) -> State[Any]:
     return Completed() if make(step, session) else Completed(name=CACHED)
 
 
-def submit(step: Step, session: Session, after: Sequence[State[Any]]) -> PrefectFuture[Any]:
-    """Submit a step as a task run of its stage, after the finished ones it builds on, for Prefect's
-    graph.
+def submit(step: Step, session: Session, after: Sequence[PrefectFuture[Any]]) -> PrefectFuture[Any]:
+    """Submit a step as a task run of its stage, after those it builds on, for Prefect's graph.
 
     It gets no tags: Prefect asks its server for each tagged task run whether it may start, and a
     server that is being restarted would fail the run.

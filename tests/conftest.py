@@ -96,13 +96,13 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     a study starts.
     """
     from flows.environment import quiet_engines
-    from flows.server import start_own_server
+    from flows.server import OwnServer
     from papa.study.store import Store
 
     folder = tmp_path_factory.mktemp("prefect")
     with patch.dict(os.environ, PREFECT_HOME=str(folder)):
         quiet_engines()
-        server = start_own_server(Store(folder))
+        server = OwnServer(Store(folder))
         server.wait()
         address = os.environ["PREFECT_API_URL"]
     yield {"PREFECT_API_URL": address}

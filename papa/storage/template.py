@@ -1,5 +1,5 @@
-"""A new SQLite database as its program makes it, kept on this machine: to make one takes a hundred
-migrations, seconds, and to copy it none.
+"""New SQLite databases of Prefect and MLflow, from a template that is kept on this machine: to make
+one takes a hundred migrations, seconds, and to copy it none.
 
 ::
 
@@ -9,51 +9,70 @@ migrations, seconds, and to copy it none.
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from papa.storage.atomic import aside, write_atomically
+from papa.storage.atomic import aside
 from papa.storage.cache import cache_folder
 from papa.storage.metadata import sha256_of_file
 
 
-def start_from_template(package: str, database: Path) -> None:
-    """Put the template where no database is yet, if there is one; under its maker's lock."""
+def make_database(
+    package: str,
+    database: Path,
+    make: Callable[[Path], object],
+    clean: Callable[[sqlite3.Connection], object] = lambda _: None,
+) -> None:
+    """Make a database where none is, aside, and link it into place, whole: two processes that make
+    its tables at once break each other, and one that is killed leaves what none can open.
+
+    ``make`` gets the path of a copy of the template, or of nothing where there is none; then what
+    it makes becomes the template, once ``clean`` has removed what is of this database alone. Where
+    the template cannot be read or kept there is none.
+    """
     if database.exists():
         return
-    with suppress(OSError):
-        template = _template(package)
-        if template is not None:
-            write_atomically(database, template)
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
+        fresh, whole = Path(scratch) / "fresh", Path(scratch) / "whole"
+        with suppress(OSError):
+            if template := _template(package):
+                fresh.write_bytes(template)
+        make(fresh)
+        with suppress(OSError, sqlite3.Error):
+            _keep(package, fresh, clean)
+        # A copy, for its maker may keep the first one open.
+        _copy(fresh, whole)
+        with suppress(FileExistsError):
+            os.link(whole, database)
 
 
-def keep_as_template(
-    package: str, database: Path, prepare: Callable[[sqlite3.Connection], bool]
-) -> None:
-    """Keep a copy of a database that the package has just made, and may use, as the template,
-    unless there is one; where that fails there is none. ``prepare`` makes the copy one that anybody
-    may start from, and says whether it is.
-    """
+def _keep(package: str, database: Path, clean: Callable[[sqlite3.Connection], object]) -> None:
+    """Keep a copy of a database as the template, unless there is one."""
+    if _template(package) is not None:
+        return
     folder = cache_folder() / package
+    folder.mkdir(parents=True, exist_ok=True)
     scratch = aside(folder / "new.db")
-    with suppress(OSError, sqlite3.Error):
-        if _template(package) is not None:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        with (
-            closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as old,
-            closing(sqlite3.connect(scratch)) as new,
-        ):
-            old.backup(new)
-            wanted = prepare(new)
-            new.commit()
-        if wanted:
-            scratch.replace(folder / f"{version(package)}-{sha256_of_file(scratch)}.db")
-    with suppress(OSError):
+    try:
+        _copy(database, scratch, clean)
+        scratch.replace(folder / f"{version(package)}-{sha256_of_file(scratch)}.db")
+    finally:
         scratch.unlink(missing_ok=True)
+
+
+def _copy(
+    database: Path, to: Path, clean: Callable[[sqlite3.Connection], object] = lambda _: None
+) -> None:
+    with closing(sqlite3.connect(database)) as old, closing(sqlite3.connect(to)) as new:
+        old.backup(new)
+        clean(new)
+        new.commit()
 
 
 def _template(package: str) -> bytes | None:

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from flows.environment import quiet_engines
-from flows.server import start_own_server
+from flows.server import OwnServer
 from papa.study.store import Store
 from tasks.mlflow import connect
 
@@ -47,7 +47,7 @@ def own_flow_runs(store: Path) -> list[FlowRun]:
     """
     with patch.dict(os.environ, PREFECT_HOME=str(store / "prefect")):
         quiet_engines()
-        server = start_own_server(Store(store))
+        server = OwnServer(Store(store))
         try:
             server.wait()
             return flow_runs(store, f"http://127.0.0.1:{server.port}/api")

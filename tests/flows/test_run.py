@@ -37,12 +37,12 @@ COMPUTED = ("tokenise", "average", "rank", "probe", "baseline")
 AS_DEPLOYED = """
 import sys, yaml
 from flows.environment import prepare_environment
-from flows.server import start_own_server
+from flows.server import OwnServer
 from papa.study.store import Store
 
 study, store = sys.argv[1:]
 prepare_environment(Store(store))
-start_own_server(Store(store)).wait()
+OwnServer(Store(store)).wait()
 from prefect.flows import load_flow_from_entrypoint
 
 with open("infra/prefect.yaml") as file:

@@ -37,8 +37,8 @@ def make(address):
 def served(tmp_path: Path) -> Iterator[Served]:
     """An application that answers with its process's id."""
     (tmp_path / "application.py").write_text(APPLICATION)
-    one = Served("application:make", tmp_path / "log", {"PYTHONPATH": str(tmp_path)}, "/")
-    assert one.answers()
+    one = Served("It", "application:make", "/", tmp_path / "log", {"PYTHONPATH": str(tmp_path)})
+    one.wait()
     yield one
     one.end()
 
@@ -63,7 +63,7 @@ def test_what_is_killed_is_started_again_and_requests_wait_for_it(served: Served
         status, text = asked(served)
         assert status == 200
         # Its keeper counts a life as one in vain until it has seen an answer itself.
-        assert served.answers()
+        served.wait()
         pids.append(int(text))
     assert len(set(pids)) == 3
     served.end()

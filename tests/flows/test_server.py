@@ -1,18 +1,17 @@
-"""The server that ``papa ui`` runs is found by what it wrote; the database of one that was killed
-too early is made anew, and of one that was not used a template; what engines print.
+"""The server that ``papa ui`` runs is found by what it wrote; a database is whole or not there, and
+the first one is a template; what engines print.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -20,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from flows.environment import quiet_engines
-from flows.server import prepare_database, running_server, start_own_server, use_server
+from flows.server import OwnServer, running_server, use_server
 from papa.errors import PapaError
 from papa.processes import Process
 from papa.study.store import Store
 from tests.faults.disks import fill, small_disk
+from tests.flows.processes import PATIENCE_SECONDS
 
 
 class Healthy(BaseHTTPRequestHandler):
@@ -97,28 +97,27 @@ def test_what_does_not_answer_is_passed_over(tmp_path: Path) -> None:
     assert running_server(store) is None
 
 
-def test_a_new_database_is_marked_until_it_is_made_and_made_anew_where_it_was_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "prefect"
-    folder.mkdir()
-    prepare_database(folder / "prefect.db")
-    assert [path.name for path in folder.iterdir()] == ["prefect.db.unmade"]
-    for name in ("prefect.db", "prefect.db-wal", "prefect.db-shm"):
-        (folder / name).write_bytes(b"half of the tables")
-    prepare_database(folder / "prefect.db")
-    assert [path.name for path in folder.iterdir()] == ["prefect.db.unmade"]
-
-
-def test_a_database_that_was_made_stays(tmp_path: Path) -> None:
-    database = tmp_path / "prefect.db"
-    with closing(sqlite3.connect(database)) as made:
-        made.execute("CREATE TABLE flow (id)")
-    content = database.read_bytes()
-    prepare_database(database)
-    assert database.read_bytes() == content
-    assert [path.name for path in tmp_path.iterdir()] == ["prefect.db"]
+@pytest.mark.server
+def test_a_database_whose_making_was_killed_is_not_there(tmp_path: Path) -> None:
+    source = (
+        "import os, signal, sys\n"
+        "from flows.environment import prepare_environment\n"
+        "from flows.server import _application\n"
+        "from papa.study.store import Store\n"
+        "store = Store(sys.argv[1])\n"
+        "prepare_environment(store)\n"
+        "database = store.prefect / 'prefect.db'\n"
+        "os.environ['PREFECT_API_DATABASE_CONNECTION_URL'] = f'sqlite+aiosqlite:///{database}'\n"
+        "os.environ['PAPA_PREFECT_PAGES'] = ''\n"
+        "os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "_application('http://127.0.0.1:1')\n"
+    )
+    command = [sys.executable, "-c", source, str(tmp_path)]
+    assert (
+        subprocess.run(command, timeout=PATIENCE_SECONDS, check=False).returncode == -signal.SIGKILL
+    )
+    assert list(tmp_path.glob("prefect/.prefect.db.*/whole"))
+    assert not (tmp_path / "prefect" / "prefect.db").exists()
 
 
 def test_what_is_no_database_is_said_before_a_server_starts(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_what_is_no_database_is_said_before_a_server_starts(tmp_path: Path) -> N
             PapaError,
             match=r"prefect\.db is damaged \(file is not a database\): remove it and run again",
         ):
-            start_own_server(store)
+            OwnServer(store)
 
 
 @pytest.mark.server
@@ -144,7 +143,7 @@ def test_the_database_of_a_server_that_made_it_is_a_template_and_a_used_one_is_n
     def run_one(store: Path, cache: Path) -> list[Path]:
         monkeypatch.setenv("PREFECT_HOME", str(store / "prefect"))
         monkeypatch.setenv("PAPA_CACHE", str(cache))
-        server = start_own_server(Store(store))
+        server = OwnServer(Store(store))
         try:
             server.wait()
         finally:

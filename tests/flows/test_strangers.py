@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from flows.environment import quiet_engines
-from flows.server import start_own_server
+from flows.server import OwnServer
 from papa.study.store import Store
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.flows.test_ui import pages, status
@@ -80,7 +80,7 @@ def test_a_runs_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     quiet_engines()
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
     monkeypatch.setenv("PREFECT_API_URL", "")
-    server = start_own_server(Store(tmp_path))
+    server = OwnServer(Store(tmp_path))
     try:
         server.wait()
         keeps_strangers_out(server.port, "/api/admin/version")

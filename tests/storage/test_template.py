@@ -1,4 +1,4 @@
-"""New databases are copies of the first one that this machine made."""
+"""New databases are whole or not there, and copies of the first one that this machine made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from papa.storage.cache import cache_folder
-from papa.storage.template import keep_as_template, start_from_template
+from papa.storage.template import make_database
 
 
 @pytest.fixture(autouse=True)
@@ -18,17 +18,21 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
 
 
-def made(database: Path) -> Path:
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("CREATE TABLE of_this_machine (place TEXT)")
-        connection.execute("INSERT INTO of_this_machine VALUES ('here')")
-        connection.commit()
-    return database
+def make(database: Path) -> None:
+    if not database.exists():
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("CREATE TABLE of_this_machine (place TEXT)")
+            connection.execute("INSERT INTO of_this_machine VALUES ('here')")
+            connection.commit()
 
 
-def emptied(database: sqlite3.Connection) -> bool:
+def clean(database: sqlite3.Connection) -> None:
     database.execute("DELETE FROM of_this_machine")
-    return True
+
+
+def made(database: Path, package: str = "prefect") -> Path:
+    make_database(package, database, make, clean)
+    return database
 
 
 def places(database: Path) -> list[str]:
@@ -36,35 +40,54 @@ def places(database: Path) -> list[str]:
         return [place for (place,) in connection.execute("SELECT place FROM of_this_machine")]
 
 
-def test_a_new_database_is_a_copy_of_the_first_one_as_it_was_prepared(tmp_path: Path) -> None:
-    first = made(tmp_path / "first.db")
-    start_from_template("prefect", tmp_path / "none.db")
-    assert not (tmp_path / "none.db").exists()
-    keep_as_template("prefect", first, emptied)
-    start_from_template("prefect", tmp_path / "second.db")
-    assert places(tmp_path / "second.db") == []
-    assert places(first) == ["here"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "first.db", "second.db"]
+def test_a_new_database_is_a_copy_of_the_first_one_as_it_was_cleaned(tmp_path: Path) -> None:
+    assert places(made(tmp_path / "store" / "first.db")) == ["here"]
+    assert places(made(tmp_path / "store" / "second.db")) == []
+    assert places(tmp_path / "store" / "first.db") == ["here"]
+    names = sorted(path.name for path in (tmp_path / "store").iterdir())
+    assert names == ["first.db", "second.db"]
 
 
 def test_each_package_has_its_own(tmp_path: Path) -> None:
-    keep_as_template("prefect", made(tmp_path / "first.db"), emptied)
-    start_from_template("mlflow", tmp_path / "second.db")
-    assert not (tmp_path / "second.db").exists()
-
-
-def test_a_database_that_is_none_to_start_from_is_no_template(tmp_path: Path) -> None:
-    keep_as_template("prefect", made(tmp_path / "used.db"), lambda _: False)
-    start_from_template("prefect", tmp_path / "new.db")
-    assert not (tmp_path / "new.db").exists()
-    assert not list((cache_folder() / "prefect").iterdir())
+    made(tmp_path / "first.db")
+    assert places(made(tmp_path / "second.db", "mlflow")) == ["here"]
 
 
 def test_a_database_that_is_there_stays(tmp_path: Path) -> None:
-    keep_as_template("prefect", made(tmp_path / "first.db"), emptied)
     (tmp_path / "mine.db").write_bytes(b"mine")
-    start_from_template("prefect", tmp_path / "mine.db")
-    assert (tmp_path / "mine.db").read_bytes() == b"mine"
+    assert made(tmp_path / "mine.db").read_bytes() == b"mine"
+    assert not cache_folder().exists()
+
+
+def test_one_whose_making_failed_is_not_there(tmp_path: Path) -> None:
+    def fail(database: Path) -> None:
+        database.write_bytes(b"half of the tables")
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        make_database("prefect", tmp_path / "store" / "new.db", fail)
+    assert not list((tmp_path / "store").iterdir())
+    assert not cache_folder().exists()
+
+
+def test_of_two_that_are_made_at_once_the_first_stays(tmp_path: Path) -> None:
+    database = tmp_path / "new.db"
+
+    def late(fresh: Path) -> None:
+        made(database)
+        make(fresh)
+        with closing(sqlite3.connect(fresh)) as connection:
+            clean(connection)
+            connection.commit()
+
+    make_database("prefect", database, late, clean)
+    assert places(database) == ["here"]
+
+
+def test_without_a_cache_there_is_no_template(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    for name in ("first.db", "second.db"):
+        assert places(made(tmp_path / name)) == ["here"]
 
 
 @pytest.mark.parametrize(
@@ -77,12 +100,8 @@ def test_a_database_that_is_there_stays(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_template_is_made_anew(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    keep_as_template("prefect", made(tmp_path / "first.db"), emptied)
+    made(tmp_path / "first.db")
     (template,) = (cache_folder() / "prefect").iterdir()
-    sound = template.read_bytes()
-    template.write_bytes(damage(sound))
-    start_from_template("prefect", tmp_path / "new.db")
-    assert not (tmp_path / "new.db").exists()
-    keep_as_template("prefect", tmp_path / "first.db", emptied)
-    start_from_template("prefect", tmp_path / "new.db")
-    assert places(tmp_path / "new.db") == []
+    template.write_bytes(damage(template.read_bytes()))
+    assert places(made(tmp_path / "second.db")) == ["here"]
+    assert places(made(tmp_path / "third.db")) == []
