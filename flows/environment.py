@@ -6,7 +6,6 @@ import logging
 import os
 import resource
 import stat
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,20 +38,12 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
             "pip install 'papa-attention[studies]'"
         )
     check_file_size()
-    home = str(store.prefect)
-    if "prefect" in sys.modules and os.environ.get("PREFECT_HOME") != home:
-        raise SpecError(
-            f"Prefect runs in {os.environ.get('PREFECT_HOME')} in this process: use a new process "
-            f"for {store.root}"
-        )
     quiet_engines()
     _keep_private(store.root)
-    os.environ["PREFECT_HOME"] = home
+    os.environ["PREFECT_HOME"] = str(store.prefect)
     # Else they would come from the store: a logging configuration calls whatever it names.
     os.environ["PREFECT_PROFILES_PATH"] = os.devnull
-    os.environ.setdefault(
-        "PREFECT_LOGGING_CONFIG_PATH", str(_folder_of("prefect") / "logging" / "logging.yml")
-    )
+    os.environ.setdefault("PREFECT_LOGGING_CONFIG_PATH", f"{os.devnull}/none")
     os.environ["PREFECT_LOGGING_LEVEL"] = "INFO" if verbose else "CRITICAL"
     # What runs tell is kept with them, whatever the terminal shows. A line that their server does
     # not take is lost.
@@ -64,14 +55,6 @@ def prepare_environment(store: Store, *, verbose: bool = False) -> None:
     os.environ["PREFECT_INTERNAL_LOGGING_LEVEL"] = "ERROR" if verbose else "CRITICAL"
     # It prints a traceback where its line to the server is cut.
     logging.getLogger("websockets").setLevel(logging.ERROR if verbose else logging.CRITICAL)
-
-
-def _folder_of(package: str) -> Path:
-    """Where a package is installed, which is not imported."""
-    found = find_spec(package)
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent
 
 
 def check_file_size() -> None:

@@ -45,13 +45,11 @@ def planned_steps(
     steps: Sequence[Step], store: Store, rates: Mapping[str, float]
 ) -> list[PlannedStep]:
     """What of a study's steps is in a store, and about what the others cost at these rates."""
-
-    def planned(step: Step) -> PlannedStep:
-        cached = step.is_complete(store)
-        seconds = 0.0 if cached else seconds_of(step.stage, step.flops, rates)
-        return PlannedStep(step, cached, seconds)
-
-    return [*map(planned, steps)]
+    cached = {step: step.is_complete(store) for step in steps}
+    return [
+        PlannedStep(step, there, 0.0 if there else seconds_of(step.stage, step.flops, rates))
+        for step, there in cached.items()
+    ]
 
 
 @dataclass(frozen=True)

@@ -138,21 +138,9 @@ class StudyProgress:
             self._say("[green]✓[/]", f"{name}: {how}")
             self._show_study()
 
-    def waits(self, name: str) -> None:
-        """Another run works on a step; its result is waited for."""
-        self._say("[yellow]…[/]", f"{name}: waits for another run that works on it")
-
-    def warned(self, name: str, sentence: str) -> None:
-        """A step has a warning for readers of the scores."""
+    def told(self, name: str, sentence: str) -> None:
+        """There is something to know of a step."""
         self._say("[yellow]![/]", f"{name}: {sentence}")
-
-    def again(self, name: str, reason: str) -> None:
-        """A step failed and will be tried again."""
-        self._say("[yellow]↻[/]", f"{name}: will be tried again: {reason}")
-
-    def damaged(self, name: str, reason: str) -> None:
-        """What a step had made is damaged; it is made again."""
-        self._say("[yellow]↻[/]", f"{name}: made again: {reason}")
 
     def failed(self, name: str, reason: str) -> None:
         """A step failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +14,7 @@ from flows.terminal import say
 from papa.errors import ArtifactError
 from papa.processes import Process
 from papa.storage.artifacts import remove
-from papa.study.store import MARKER, Store, is_marked, running, words_of
+from papa.study.store import Store, check_marked, running, words_of
 from papa.study.unused import Unused, survey
 
 
@@ -22,15 +23,7 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
 
     A running study uses artifacts that nothing refers to yet, so nothing is deleted meanwhile.
     """
-    store.check()
-    if not store.is_remote and not store.root.is_dir():
-        raise ArtifactError(f"there is no store at {store.root}: give another folder with --store")
-    if not is_marked(store.address):
-        raise ArtifactError(
-            f"{store.address} does not say that it is a PAPA store ({MARKER} is missing), so "
-            "nothing was touched: give another --store, or run a study on it once if an older "
-            "PAPA made it"
-        )
+    check_marked(store.address)
     findings = survey(store)
     users, ended = _users(store)
     unused = [*findings.unused, *ended]
@@ -41,7 +34,7 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
         say(console, f"Everything of PAPA's in {store.address} is in use.")
         return
     console.print(_table(unused, store))
-    everything = f"{len(unused)} in all, {_size(sum(entry.size for entry in unused))}"
+    everything = f"{len(unused)} in all, {decimal(sum(entry.size for entry in unused))}"
     if not really:
         busy = f" A study uses the store ({users}); wait for its end." if users else ""
         say(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
@@ -83,17 +76,8 @@ def _table(unused: list[Unused], store: Store) -> Table:
     now = time.time()
     for entry in unused:
         name, where = Text(entry.name), Text(_short(entry.address, store))
-        table.add_row(name, entry.reason, where, _size(entry.size), _age(now - entry.modified))
+        table.add_row(name, entry.reason, where, decimal(entry.size), _age(now - entry.modified))
     return table
-
-
-def _size(size: float) -> str:
-    """Bytes in words: "42 kB", "1.3 GB"."""
-    for unit in ("B", "kB", "MB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
 
 
 def _age(seconds: float) -> str:

@@ -81,9 +81,9 @@ def run_study(
                 check_server()
             progress = StudyProgress(errors)
             for warning in checked.warnings:
-                progress.warned(spec.name, warning)
+                progress.told(spec.name, warning)
             if checked.to_run and earlier_results(store, spec.name):
-                progress.warned(spec.name, _FINISHED_EARLIER)
+                progress.told(spec.name, _FINISHED_EARLIER)
             interruption.hush = progress.hush
             interruption.kept = lambda: f"{progress.kept} in {store.address}"
             ready = stack.enter_context(ready_study(checked, store, progress))
@@ -94,7 +94,7 @@ def run_study(
             interruption.last.append(ready.pool.remove_session)
             if server:
                 interruption.endings.insert(0, server.let_go)
-                server.lost = lambda what: progress.warned(
+                server.lost = lambda what: progress.told(
                     "Prefect's server",
                     f"it ended and {what}; its record may lack what it was told just then",
                 )
@@ -149,7 +149,7 @@ def _record_and_run(
         why = f"Prefect's server does not record the study ({what})"
         if not ready.outcome.done():
             raise TransientError(f"{why}: run again, finished steps are kept") from None
-        ready.progress.warned(
+        ready.progress.told(
             ready.spec.name,
             f"{why}: its record is not whole, what is finished is kept in the store",
         )

@@ -24,8 +24,7 @@ from flows.options import (
 )
 from papa.errors import SpecError
 
-EncoderName = Annotated[str | None, option("--encoder", help="The study's only one without it.")]
-TaskName = Annotated[str | None, option("--task", help="The study's only one without it.")]
+OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
 
 
 def heads(
@@ -78,8 +77,8 @@ def export(
     max_drop: Annotated[
         str | None, option("--max-drop", metavar="SHARE", help="Instead of it: a drop, such as 1%.")
     ] = None,
-    encoder: EncoderName = None,
-    task: TaskName = None,
+    encoder: OnlyOne = None,
+    task: OnlyOne = None,
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
     order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
     by: Annotated[
@@ -186,6 +185,5 @@ def prune(
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""
     with one_sentence(verbose):
         from flows import prune as pruning
-        from papa.study.store import Store
 
-        pruning.prune(Store(store), Console(), really=delete)
+        pruning.prune(open_store(store), Console(), really=delete)

@@ -29,7 +29,7 @@ from papa.study.aggregate import (
     specification,
 )
 from papa.study.here import run_here
-from papa.study.store import Store, is_marked, running
+from papa.study.store import Store, check_marked, running
 from papa.study.stored import StoredStudy
 
 if TYPE_CHECKING:
@@ -83,11 +83,7 @@ def failure_kept(store: Store, name: str) -> Iterator[None]:
 
 def stored_studies(store: Store) -> list[ListedStudy]:
     """The studies that were started in a store, the latest first."""
-    if not is_marked(store.address):
-        raise ArtifactError(
-            f"{store.address} is no store of PAPA: give with --store the one that 'papa run' used, "
-            "or run a study first"
-        )
+    check_marked(store.address)
     studies = (_listed(store, name) for name in names_in(store))
     return sorted(studies, key=lambda study: (-study.date, study.name))
 

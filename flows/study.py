@@ -142,7 +142,7 @@ def _run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
             live.finished(step.name, found)
             if step.stage == "tokenise":
                 for sentence in read_metadata(found.path)["notes"].get("warnings", ()):
-                    progress.warned(step.name, sentence)
+                    progress.told(step.name, sentence)
         else:
             failures[step.name] = reason(result)
             progress.failed(step.name, reason(result))

@@ -46,19 +46,9 @@ class Bars:
         """A bar while the block runs."""
         return bar(name, self.shown)
 
-    def waits(self, name: str) -> None:
-        """Another process computes the step."""
-        self._say(f"{name}: waits for another run that computes it")
-
-    def again(self, name: str, reason: str) -> None:
-        """Steps run once in this process."""
-
-    def damaged(self, name: str, reason: str) -> None:
-        """What the step had made is made again."""
-        self._say(f"{name}: {reason}: it is made again")
-
-    def _say(self, sentence: str) -> None:
+    def told(self, name: str, sentence: str) -> None:
+        """A line."""
         from tqdm.auto import tqdm
 
         if self.shown:
-            tqdm.write(sentence)
+            tqdm.write(f"{name}: {sentence}")

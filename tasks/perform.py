@@ -48,7 +48,7 @@ def submit(step: Step, session: Session, after: Sequence[PrefectFuture[Any]]) ->
     def retry(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
         if not worth_retrying(state.data):
             return False
-        session.reporter.again(step.name, reason(state.data))
+        session.reporter.told(step.name, f"will be tried again: {reason(state.data)}")
         return True
 
     task_of_stage = perform.with_options(name=step.stage, retry_condition_fn=retry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from papa.encoders.reference import EncoderReference
@@ -40,19 +41,17 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
 
 
 def _make(step: Step, session: Session, damage: DamagedError | None) -> None:
-    store = session.store
-    what = f"{step.stage}-{step.key}"
-    with claimed(
-        store, what, lambda: session.reporter.waits(step.name), lambda: session.pool.closed
-    ):
+    store, told = session.store, partial(session.reporter.told, step.name)
+    waits = partial(told, "waits for another run that works on it")
+    with claimed(store, f"{step.stage}-{step.key}", waits, lambda: session.pool.closed):
         if damage and step.key not in session.made_again:
             session.made_again.add(step.key)
             remove(step.folder(store))
-            session.reporter.damaged(step.name, damage.what)
+            told(f"made again: {damage.what}")
         # Asked again, as another run may have finished the step while this one waited.
         if not step.is_complete(store):
             if unsound := step.clear(store):
-                session.reporter.damaged(step.name, unsound.what)
+                told(f"made again: {unsound.what}")
             with session.reporter.running(step.name) as progress:
                 step.run(session, progress)
 

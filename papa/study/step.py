@@ -298,14 +298,8 @@ class Reporter(Protocol):
     def running(self, name: str) -> AbstractContextManager[Progress]:
         """The step ``name`` runs while the block does; yields the callback for its progress."""
 
-    def waits(self, name: str) -> None:
-        """The step ``name`` waits for another run that computes it."""
-
-    def again(self, name: str, reason: str) -> None:
-        """The step ``name`` failed and will be tried again."""
-
-    def damaged(self, name: str, reason: str) -> None:
-        """What the step ``name`` had made is damaged; it is made again."""
+    def told(self, name: str, sentence: str) -> None:
+        """There is something to know of the step ``name``."""
 
 
 EpochOfStep = Callable[[str, int, Mapping[int, float]], None]

@@ -178,6 +178,15 @@ def is_marked(address: str) -> bool:
     return True
 
 
+def check_marked(address: str) -> None:
+    """Make sure that ``address`` says that it is a store."""
+    if not is_marked(address):
+        raise ArtifactError(
+            f"{address} is no store of PAPA ({MARKER} is missing): give with --store the one that "
+            "'papa run' used, or run a study first"
+        )
+
+
 def mark(address: str) -> None:
     """Make ``address`` say that it is a store; a folder must be there."""
     if is_marked(address):

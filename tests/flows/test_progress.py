@@ -91,7 +91,7 @@ def test_lines_say_no_empty_time() -> None:
 def test_hushed_it_says_nothing_more() -> None:
     said: list[str] = []
     with StudyProgress(said.append) as progress:
-        progress.waits("a")
+        progress.told("a", "waits")
         progress.hush()
-        progress.waits("b")
+        progress.told("b", "waits")
     assert len(said) == 1
