@@ -18,7 +18,6 @@ from flows.server import use_server
 from flows.terminal import say
 from papa.errors import TransientError
 from papa.imports import uncollected
-from papa.processes import Process
 from papa.spec import StudySpec
 from papa.study.store import Store, no_longer_announced
 from tasks.mlflow import tracking_address, without_password
@@ -89,7 +88,7 @@ def run_study(
             ready = stack.enter_context(ready_study(checked, store, progress))
             interruption.endings += [
                 ready.pool.abandon,
-                partial(no_longer_announced, store, str(Process.this())),
+                partial(no_longer_announced, store),
             ]
             interruption.last.append(ready.pool.remove_session)
             if server:

@@ -26,7 +26,6 @@ from flows.server import FLOW
 from flows.startup import ReadyStudy, ready_study
 from flows.studies import failure_kept
 from papa.errors import PapaError
-from papa.processes import Process
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import read_metadata
@@ -103,7 +102,7 @@ def _made(
 def _run_and_publish(ready: ReadyStudy) -> None:
     steps, store, rates = ready.steps.steps, ready.store, measured_rates(ready.store)
     ready.progress.log = get_run_logger().info
-    with ready.progress as progress, announced(store, str(Process.this())) as alive:
+    with ready.progress as progress, announced(store) as alive:
         progress.plan({step.name: seconds_of(step.stage, step.flops, rates) for step in steps})
         ready.live.track.forget_lost(store)
         _run_steps(ready, alive)
@@ -119,17 +118,14 @@ def _run_steps(ready: ReadyStudy, alive: Callable[[], None]) -> None:
     order = TopologicalSorter({step: step.needs for step in ready.steps.steps})
     order.prepare()
     futures: dict[Step, PrefectFuture[Any]] = {}
-    failures: dict[str, str] = {}
     # Prefect's own as_completed looks at every running step each time.
     ended: queue.SimpleQueue[Step] = queue.SimpleQueue()
-    running = 0
-    while order.is_active():
-        for step in order.get_ready():
+    running, failures = 0, dict[str, str]()
+    while (begun := order.get_ready()) or running:
+        for step in begun:
             future = submit(step, session, [futures[need] for need in step.needs])
             future.add_done_callback(lambda _, step=step: ended.put(step))  # type: ignore[misc]
             futures[step], running = future, running + 1
-        if not running:
-            break
         step, running = ended.get(), running - 1
         result = futures[step].result(raise_on_failure=False)
         state = futures[step].state

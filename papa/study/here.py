@@ -9,7 +9,6 @@ from typing import Any
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
-from papa.processes import Process
 from papa.progress import OnEpoch, Progress, ignore_progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import remove
@@ -138,7 +137,7 @@ def run_here(
     fails ends it.
     """
     session = Session(store, ThisProcess(execution.device, loaded), execution, reporter)
-    with announced(store, str(Process.this())) as alive:
+    with announced(store) as alive:
         for step in steps:
             make(step, session)
             alive()

@@ -260,26 +260,27 @@ SILENT_SECONDS = 24 * 3600.0
 
 
 @contextmanager
-def announced(store: Store, process: str) -> Iterator[Callable[[], None]]:
-    """Say that ``process`` uses the store while the block runs, and again with each call of what is
-    yielded.
+def announced(store: Store) -> Iterator[Callable[[], None]]:
+    """Say that this process uses the store while the block runs, and again with each call of what
+    is yielded.
     """
+    mark = f"runs/{Process.this()}"
 
     def again() -> None:
         with suppress(PapaError):
-            store.backend.touch(f"runs/{process}")
+            store.backend.touch(mark)
 
-    store.backend.touch(f"runs/{process}")
+    store.backend.touch(mark)
     try:
         yield again
     finally:
-        no_longer_announced(store, process)
+        no_longer_announced(store)
 
 
-def no_longer_announced(store: Store, process: str) -> None:
-    """Take back that ``process`` uses the store; a store that does not answer is left as it is."""
+def no_longer_announced(store: Store) -> None:
+    """Take back that this process uses the store; one that does not answer is left as it is."""
     with suppress(PapaError):
-        remove(f"{store.runs}/{process}")
+        remove(f"{store.runs}/{Process.this()}")
 
 
 def words_of(store: Store) -> dict[str, float]:
