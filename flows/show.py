@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
@@ -12,8 +14,10 @@ from rich.table import Column, Table
 from flows.check import Checked
 from flows.terminal import print_rows, say
 from papa.corpora.preview import Preview
+from papa.errors import SpecError
 from papa.spec import HubSource
 from papa.spec.file import registry
+from papa.storage.atomic import write_atomically
 from papa.study.inputs import StudyInputs, named_texts
 
 if TYPE_CHECKING:
@@ -74,20 +78,34 @@ def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -
     )
 
 
-def compare_studies(results: Mapping[str, DataFrame], console: Console) -> None:
-    """Print the table of some studies' results."""
+def compare_studies(results: Mapping[str, DataFrame], to: Path | None, console: Console) -> None:
+    """Print the table of some studies' results; write it, with its figure, to a folder."""
+    # What draws is here; the other commands need none of it.
+    from papa.reporting.figures.scores import scores_figure
     from papa.reporting.summary import compared
     from papa.reporting.tables import contrast_table, marks, score_tables, summary_table
 
     comparison = compared(results)
     if console.is_terminal:
         console.print(summary_table(comparison))
+    else:
+        # A line for each row: a file or another program has no width.
+        for table in filter(None, (*score_tables(comparison), contrast_table(comparison))):
+            say(console, f"{table.heading}\n\n{table.markdown}")
+        for sentence in marks(comparison):
+            say(console, sentence)
+    if to is None:
         return
-    # A line for each row: a file or another program has no width.
-    for table in filter(None, (*score_tables(comparison), contrast_table(comparison))):
-        say(console, f"{table.heading}\n\n{table.markdown}")
-    for sentence in marks(comparison):
-        say(console, sentence)
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        write_atomically(to / "compare.csv", comparison.to_csv(index=False))
+        replace(scores_figure(comparison), name="compare").write(to)
+    except OSError as error:
+        raise SpecError(
+            f"{to} cannot be written ({error.strerror}): give another folder with --to"
+        ) from None
+    say(console, f"figure  {to}/compare.png, compare.svg")
+    say(console, f"table   {to}/compare.csv")
 
 
 _SHORT = 12

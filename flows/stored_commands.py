@@ -156,6 +156,9 @@ def compare(
         list[str],
         argument(metavar="STUDY...", help="Names or files of studies, or folders of results."),
     ],
+    to: Annotated[
+        Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
+    ] = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
@@ -172,7 +175,7 @@ def compare(
                     "store keeps the latest results under a name, so run the other setting under "
                     "another (--set name=…)"
                 )
-        compare_studies({study: stored_results(opened, study) for study in studies}, Console())
+        compare_studies({study: stored_results(opened, study) for study in studies}, to, Console())
 
 
 def prune(

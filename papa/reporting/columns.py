@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 _CELL = {
     "encoder": "the encoder's label",
     "task": "the task's name",
@@ -90,3 +92,13 @@ ORDER_COLUMNS = {
     "kept_by_chance": "what random orders share on average",
 }
 """Of ``orders.csv``, where a study has several head orders: rows for every two of them."""
+
+_EARLIER_NAMES = {"model": "encoder", "coverage": "unseen_share"}
+"""What columns were called before tables named what they hold."""
+
+
+def renamed(table: Any) -> Any:
+    """A pandas table of an earlier version, its columns called as this version calls them."""
+    return table.rename(
+        columns={old: new for old, new in _EARLIER_NAMES.items() if new not in table}
+    )

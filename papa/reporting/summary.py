@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pandas
 
-from papa.reporting.columns import SUMMARY_COLUMNS
+from papa.reporting.columns import SUMMARY_COLUMNS, renamed
 from papa.scores.intervals import (
     NOT_KNOWN,
     Interval,
@@ -130,9 +130,9 @@ def _written(found: Interval, *columns: str) -> dict[str, float]:
 
 def read_summary(path: Path) -> pandas.DataFrame:
     """``summary.csv`` as ``summarise`` made it: a class may be called "None"."""
-    texts = dict.fromkeys(_TEXTS, str)
+    texts = dict.fromkeys((*_TEXTS, "model"), str)
     missing = {column: [""] for column in SUMMARY_COLUMNS if column not in _TEXTS}
-    return pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
+    return renamed(pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing))
 
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
@@ -156,6 +156,7 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
         adjacent. Each study's drops are relative to its own original score; contrasts are with the
         first study.
     """
+    results = {study: renamed(table) for study, table in results.items()}
     name, first = next(iter(results.items()))
     cells = _cells(first)
     parts = [

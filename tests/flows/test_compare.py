@@ -12,10 +12,9 @@ import pytest
 
 from flows.studies import stored_results
 from papa.errors import SpecError
-from papa.reporting.summary import compared
 from papa.storage.artifacts import published
 from papa.study.store import MARKER, Store
-from tests.flows.conftest import refusal, said
+from tests.flows.conftest import refusal, said, words
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS
 
@@ -40,8 +39,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store.root
 
 
-def test_the_table_holds_what_the_studies_found(store: Path) -> None:
-    finished = said("compare", "short", "long", "--store", str(store))
+def test_the_table_holds_what_the_studies_found(store: Path, tmp_path: Path) -> None:
+    finished = said(
+        "compare", "short", "long", "--store", str(store), "--to", str(tmp_path / "new")
+    )
     assert finished.code == 0, finished.err
     for told in (
         "Study",
@@ -52,9 +53,33 @@ def test_the_table_holds_what_the_studies_found(store: Path) -> None:
         "Beats both",
     ):
         assert told in finished.out, finished.out
-    means = compared({name: stored_results(Store(store), name) for name in RESULTS})
-    for mean in means["mean"]:
-        assert f"{mean:.3f}" in finished.out
+    table = pandas.read_csv(tmp_path / "new" / "compare.csv")
+    assert len(table) == 2 * (2 + 5)
+    for name, frame in RESULTS.items():
+        means = frame.groupby(["encoder", "fraction"])["score"].mean()
+        for point in table[table["study"] == name].to_dict("records"):
+            assert point["mean"] == pytest.approx(means[point["encoder"], point["fraction"]])
+            assert point["seeds"] == 3
+            assert point["low"] < point["mean"] < point["high"]
+    assert (
+        not table[table["study"] == "short"]["mean"]
+        .isin(table[table["study"] == "long"]["mean"])
+        .any()
+    )
+    for figure in ("compare.png", "compare.svg"):
+        assert (tmp_path / "new" / figure).stat().st_size > 1000
+
+
+def test_lines_that_studies_share_stand_together(store: Path, tmp_path: Path) -> None:
+    said("compare", "long", "short", "--store", str(store), "--to", str(tmp_path))
+    lines = (
+        pandas.read_csv(tmp_path / "compare.csv")[["encoder", "study"]]
+        .drop_duplicates()
+        .to_records(index=False)
+    )
+    assert [tuple(line) for line in lines] == [
+        (model, study) for model in MODELS for study in ("long", "short")
+    ]
 
 
 def _nothing(file: Path) -> None:
@@ -85,10 +110,11 @@ def test_results_are_believed_only_as_they_were_written(
     store.make()
     publish(store, "short", RESULTS["short"])
     damage(store.study("short") / "results.parquet")
-    finished = said("compare", "short", "--store", str(tmp_path))
+    finished = said("compare", "short", "--store", str(tmp_path), "--to", str(tmp_path / "new"))
     line = refusal(finished)
     assert "short" in line
     assert "0.99" not in finished.out + line
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> None:
@@ -98,9 +124,12 @@ def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> No
     assert {"short", "long"} <= set(line.rpartition("it has ")[2].split(", "))
 
 
-def test_a_study_is_not_compared_with_itself(store: Path) -> None:
-    line = refusal(said("compare", "short", "long", "short", "--store", str(store)))
+def test_a_study_is_not_compared_with_itself(store: Path, tmp_path: Path) -> None:
+    named = ("short", "long", "short")
+    finished = said("compare", *named, "--store", str(store), "--to", str(tmp_path / "new"))
+    line = refusal(finished)
     assert line.startswith("error: papa compare: study 'short' is named twice")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.server
@@ -112,12 +141,23 @@ def test_results_of_other_stores(store: Path, tiny: tuple[str, Path], tmp_path: 
     folder = first / "studies" / "small"
     shutil.copytree(first / "artifacts", other / "artifacts")
     shutil.copy(first / MARKER, other)
-    finished = said("compare", study, str(folder), "--store", str(other))
+    finished = said("compare", study, str(folder), "--store", str(other), "--to", str(tmp_path))
     assert finished.code == 0, finished.err
-    scores = [stored_results(Store(other), named)["score"] for named in (study, str(folder))]
-    assert scores[0].tolist() == scores[1].tolist()
+    table = pandas.read_csv(tmp_path / "compare.csv")
+    means = {name: own["mean"].tolist() for name, own in table.groupby("study")}
+    assert means.keys() == {study, str(folder)}
+    assert means[study] == means[str(folder)]
     elsewhere = said("compare", study, "--store", str(store))
     assert "has not been run in this store" in refusal(elsewhere)
+
+
+def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    finished = said("compare", "short", "--store", str(store), "--to", str(tmp_path / "file"))
+    assert finished.code == 1
+    assert words(finished) == [
+        f"error: {tmp_path / 'file'} cannot be written (File exists): give another folder with --to"
+    ]
 
 
 def test_results_of_an_older_version_are_one_sentence(tmp_path: Path) -> None:

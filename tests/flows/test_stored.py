@@ -146,7 +146,7 @@ def test_a_report_of_missing_cells_is_a_sentence_with_what_is_there(store: Path)
 def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     store: Path, tmp_path: Path, prefect: dict[str, str]
 ) -> None:
-    """Its steps have other keys."""
+    """Its steps have other keys, and its tables call the encoder's label model."""
     old = tmp_path / "store"
     shutil.copytree(store, old)
     for artifact in list((old / "artifacts").glob("*/*")):
@@ -158,7 +158,9 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     with published(results, {"stage": "aggregate", "stage_version": 4}) as scratch:
         for name, content in files.items():
             (scratch / name).write_bytes(content)
+        summary.rename(columns={"encoder": "model"}).to_csv(scratch / "summary.csv", index=False)
     before = artifacts(old, *STAGES)
+    pandas.testing.assert_frame_equal(read_summary(results / "summary.csv"), summary)
 
     shown = said("report", NAME, "--store", str(old))
     assert shown.code == 0, shown.err

@@ -82,13 +82,17 @@ def test_five_fractions_of_two_studies_fit_a_terminal() -> None:
 
 
 def test_the_legend_names_every_line_and_stays_inside() -> None:
-    tasks = (("reviews", "accuracy"), ("questions", "f1"))
-    found = results(encoders=MODELS, orders=("lambda", "random"), tasks=tasks)
-    svg = scores_figure(summarise(found)).svg()
+    orders = ("lambda", "random")
+    reviews = results(encoders=MODELS, orders=orders)
+    questions = results(encoders=MODELS, orders=orders, tasks=(("questions", "f1"),))
+    svg = scores_figure(compared({"first": reviews, "second": questions})).svg()
     root = ElementTree.fromstring(svg)
     labels = [element for element in root.iter() if "role-legend-label" in element.get("class", "")]
+    dashes = [
+        f"{order}, {study}" for study in ("first", "second") for order in ("λ ascending", "random")
+    ]
     texts = {text.text for element in labels for text in element.iter() if text.text}
-    assert texts == {*MODELS, "λ ascending", "random"}
+    assert texts == {*MODELS, *dashes}
     assert "…" not in svg
 
 

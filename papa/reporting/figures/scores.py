@@ -27,14 +27,14 @@ _GAP, _WHOLE_GAP = 0.014, 0.4
 as a share of a step: or the intervals of close lines would hide each other.
 """
 _PANELS_PER_ROW = 3
-_LINE_AXES = ("encoder", "constants", "order")
+_LINE_AXES = ("encoder", "constants", "order", "study")
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 3], [1, 3]]
 _COLUMNS = [*LINE, "fraction", "mean", "low", "high", "always_one_answer", "word_embeddings"]
 _Layer = dict[str, Any]
 
 
 def scores_figure(summary: pandas.DataFrame) -> Chart:
-    """One panel a task, one line for each encoder, constants kind and head order.
+    """One panel a task, one line for each encoder, constants kind, head order and study.
 
     A line has 95 % intervals, its task's baselines, and a † where its drops are inconclusive;
     fractions are evenly spaced, from all heads input-dependent (left) to none (right).
@@ -63,7 +63,8 @@ def scores_figure(summary: pandas.DataFrame) -> Chart:
         "Score against the share of heads that stay input-dependent, with 95 % intervals and "
         "baselines."
     )
-    return Chart("scores", title, summary[_COLUMNS], specification)
+    columns = ["study", *_COLUMNS] if "study" in summary else _COLUMNS
+    return Chart("scores", title, summary[columns], specification)
 
 
 def score_charts(
@@ -212,7 +213,9 @@ class _Lines:
 
         Where colours tell encoders apart, the lines of their word embeddings have them.
         """
-        of_encoder = rows.assign(hue=self._label(rows, self.axes[:1])).drop_duplicates("encoder")
+        of_encoder = rows.assign(hue=self._label(rows, self.axes[:1])).drop_duplicates(
+            present(rows, ("encoder", "study"))
+        )
         coloured = list(self.axes[:1]) == ["encoder"]
         parts = (
             (one_answer_label(rows.iloc[0]), "always_one_answer", "left", 0, False),
