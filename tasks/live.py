@@ -13,25 +13,19 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from papa.errors import PapaError
 from papa.processes import Process
 from papa.storage.artifacts import ArtifactReference
-from papa.study.probe import read_scores
 from papa.study.store import Store
 from tasks.mlflow import connect, impatient, tracking_errors
-from tasks.runs import Entry, Point, now
-from tasks.shown import ShownPart
-from tasks.track import StudyRuns, Track, progress_of
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
+from tasks.runs import StudyRuns
+from tasks.shown import LOSS, Entry, ShownLoss
+from tasks.track import Track
 
 _DRIVER = "papa.driver"
 """The tag with the process that runs the study."""
 _BATCH_SECONDS = 2.0
-_LOSS = "train_loss"
 _LEAST_PROGRESS = 0.005
 """Less is not worth a point of a chart."""
 
@@ -52,19 +46,16 @@ class LiveRuns:
         failed: Callable[[str], None],
     ) -> None:
         self.address, self.track = track.address, track
-        self._store, self._driver = store, str(driver)
+        self._store, self._driver = store, {_DRIVER: str(driver)}
         self._opened, self._failed = opened, failed
-        self._probes: dict[str, list[tuple[ShownPart, Entry]]] = defaultdict(list)
-        self._trains: dict[str, tuple[Entry, str]] = {}
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
         self._runs: StudyRuns
-        self._parents: list[Run] = []
-        self._children: dict[str, dict[Entry, Run]] = {}
-        self._points: dict[str, list[Point]] = defaultdict(list)
-        self._known: set[tuple[str, str, int]] = set()
-        self._share, self._shown = 0.0, -1.0
+        self._shows: dict[str, list[ShownLoss]] = defaultdict(list)
+        self._running: dict[str, list[Entry]] = defaultdict(list)
+        self._known: set[tuple[Entry, str, int]] = set()
+        self._share, self._shown_share = 0.0, -1.0
 
     def __enter__(self) -> LiveRuns:
         return self
@@ -91,17 +82,18 @@ class LiveRuns:
 
     def epoch(self, step: str, epoch: int, losses: Mapping[int, float]) -> None:
         """A step has trained for one more epoch, with these losses of each seed."""
-        self._tell(self._log_losses, step, epoch, losses)
+        self._tell(self._add_losses, step, epoch, losses)
 
     def finished(self, step: str, found: ArtifactReference) -> None:
         """A step is done, and this is what it made."""
-        if step == self.track.name and self._thread is None:
-            self._parents.clear()  # It has ended them.
-        self._tell(self._finish_cells, step, found)
+        if step != self.track.name:
+            self._tell(self._score, step, found)
+        elif self._thread is None:
+            self._running.pop(step, None)  # It has ended them.
 
     def failed(self, step: str) -> None:
         """A step failed."""
-        self._tell(self._fail_cells, step)
+        self._tell(self._end, step, "FAILED")
 
     def share(self, share: float) -> None:
         """So much of the study is done, 0 to 1."""
@@ -113,9 +105,9 @@ class LiveRuns:
         with impatient():
             self._close("KILLED")
 
-    def _tell(self, write: Callable[..., None], step: str, *what: object) -> None:
+    def _tell(self, write: Callable[..., None], *what: object) -> None:
         if self._thread is not None:
-            self._events.put(partial(write, step, *what))
+            self._events.put(partial(write, *what))
 
     def _finish(self) -> None:
         """Write what there is to write, and end the thread."""
@@ -131,7 +123,7 @@ class LiveRuns:
                 while not self._over.wait(_BATCH_SECONDS):
                     self._write()
                 self._write()
-                self._runs.runs.agree()
+                self._runs.agree()
         # Whatever MLflow raises, no study fails by it.
         except Exception as error:
             self._thread = None
@@ -139,94 +131,68 @@ class LiveRuns:
             self._failed(f"MLflow shows the study only when it is over: {kind}{error}")
 
     def _open(self) -> None:
-        client = connect(self.address)
-        self._runs = StudyRuns(client, self._store, self.track)
-        runs = self._runs.runs
-        for run in runs.by_key.values():
+        client, shown = connect(self.address), self.track.shown
+        self._runs = StudyRuns(client, self._store, self.track.study.name, shown, self._driver)
+        for run in self._runs.by_key.values():
             driver = Process.parse(run.data.tags.get(_DRIVER, ""))
             if run.info.status == "RUNNING" and driver is not None and driver.gone:
                 client.set_terminated(run.info.run_id, "KILLED")
-        for parent in self.track.shown:
-            if parent.part.baseline:
-                self._trains[parent.part.baseline.name] = parent.entry, "word_embeddings"
-            self._trains |= {
-                step.name: (parent.entry, f"lambda/seed_{seed}")
-                for seed, step in parent.part.rankings.get("lambda", {}).items()
-            }
-            for cell, step, seed in parent.scored:
-                self._probes[step.name].append((parent, parent.cell(cell, seed)))
-            self._parents.append(runs.get(parent.entry))
-            self._reopen(self._parents[-1])
+        for parent in shown:
+            self._go_on(self.track.name, parent.entry)
+            for step, loss in parent.losses():
+                self._shows[step].append(loss)
         self._write()
-        self._opened(runs.experiment)
+        self._opened(self._runs.experiment)
 
-    def _reopen(self, run: Run) -> None:
-        """Go on with a run, and write no loss that it has."""
-        client, run_id = self._runs.client, run.info.run_id
-        client.set_tag(run_id, _DRIVER, self._driver)
-        client.update_run(run_id, status="RUNNING")
-        losses = [name for name in run.data.metrics if name.endswith(_LOSS)]
-        self._known |= {
-            (run_id, name, loss.step)
-            for name in losses
-            for loss in client.get_metric_history(run_id, name)
-        }
+    def _go_on(self, step: str, entry: Entry) -> None:
+        """Open a run that is there, and write no loss that it has."""
+        run, client = self._runs.get(entry), self._runs.client
+        self._runs.write(entry, tags=self._driver, end=False)
+        client.update_run(run.info.run_id, status="RUNNING")
+        self._running[step].append(entry)
+        for name in run.data.metrics:
+            if name.endswith(LOSS):
+                history = client.get_metric_history(run.info.run_id, name)
+                self._known |= {(entry, name, loss.step) for loss in history}
 
     def _start_cells(self, step: str) -> None:
-        for part, entry in () if step in self._children else self._probes[step]:
-            there = entry.key in self._runs.runs.by_key
-            run = self._runs.child(part, entry, **{_DRIVER: self._driver})
-            if there and run.info.status != "FINISHED":
-                self._reopen(run)
-            if not there or run.info.status != "FINISHED":
-                self._children.setdefault(step, {})[entry] = run
+        for entry, _, seed in self._shows[step]:
+            if seed is None or entry in self._running[step]:
+                continue
+            if entry.key not in self._runs.by_key:
+                self._runs.get(entry)
+                self._running[step].append(entry)
+            elif self._runs.get(entry).info.status != "FINISHED":
+                self._go_on(step, entry)
 
-    def _log_losses(self, step: str, epoch: int, losses: Mapping[int, float]) -> None:
-        for entry, run in self._children.get(step, {}).items():
-            if entry.params["seed"] in losses:
-                self._add(run, _LOSS, losses[entry.params["seed"]], epoch)
-        if step in self._trains:
-            entry, name = self._trains[step]
-            self._add(
-                self._runs.runs.get(entry),
-                f"{name}/{_LOSS}",
-                sum(losses.values()) / len(losses),
-                epoch,
-            )
+    def _add_losses(self, step: str, epoch: int, losses: Mapping[int, float]) -> None:
+        for entry, name, seed in self._shows[step]:
+            values = [loss for of, loss in losses.items() if seed in (of, None)]
+            is_running = entry.parent is None or entry in self._running[step]
+            if values and is_running and (entry, name, epoch) not in self._known:
+                self._known.add((entry, name, epoch))
+                self._runs.add(entry, name, sum(values) / len(values), epoch)
 
-    def _add(self, run: Run, name: str, value: float, step: int) -> None:
-        if (point := (run.info.run_id, name, step)) not in self._known:
-            self._known.add(point)
-            self._points[run.info.run_id].append((name, value, now(), step))
-
-    def _finish_cells(self, step: str, found: ArtifactReference) -> None:
-        if children := self._children.pop(step, {}):
-            document = read_scores(found)
-            for entry, run in children.items():
-                self._runs.score(
-                    entry, found, document, points=self._points.pop(run.info.run_id, [])
-                )
-
-    def _fail_cells(self, step: str) -> None:
-        for run in self._children.pop(step, {}).values():
-            self._runs.client.set_terminated(run.info.run_id, "FAILED")
+    def _score(self, step: str, found: ArtifactReference) -> None:
+        if cells := self._running.pop(step, None):
+            self._runs.score(cells, found)
 
     def _write(self) -> None:
         """Write what has happened."""
         while not self._events.empty():
             self._events.get()()
-        if self._share - self._shown >= _LEAST_PROGRESS:
-            self._shown = self._share
-            for run in self._parents:
-                self._points[run.info.run_id].append(progress_of(run, self._share))
-        points, self._points = self._points, defaultdict(list)
-        for run_id, some in points.items():
-            self._runs.runs.log(run_id, some)
+        if self._share - self._shown_share >= _LEAST_PROGRESS:
+            self._shown_share = self._share
+            for parent in self.track.shown:
+                self._runs.add_progress(parent.entry, self._share)
+        self._runs.flush()
+
+    def _end(self, step: str, status: str) -> None:
+        for entry in self._running.pop(step, ()):
+            self._runs.client.set_terminated(self._runs.get(entry).info.run_id, status)
 
     def _close(self, status: str) -> None:
         """End the runs that are open."""
-        for run in self._parents:
-            self._runs.client.set_terminated(run.info.run_id, status)
-        for children in list(self._children.values()):
-            for run in list(children.values()):
-                self._runs.client.set_terminated(run.info.run_id, "KILLED")
+        self._end(self.track.name, status)
+        for step in list(self._running):
+            self._end(step, "KILLED")

@@ -13,14 +13,13 @@ from papa.errors import ArtifactError
 from papa.storage.artifacts import published
 from papa.study.store import Store
 from tasks.mlflow import connect
-from tasks.runs import PARENT, Entry, Runs
-from tasks.shown import run_links
+from tasks.runs import StudyRuns
+from tasks.shown import Entry, run_links
 from tasks.track import RUNS, logged_runs
 from tests.tasks.tracked import address_in, logged, tracked
 
-PARENT_RUN, FIRST, SECOND = (
-    Entry(name, name, {}, {"papa.role": name}) for name in ("parent", "first", "second")
-)
+PARENT = Entry("parent", "parent", {}, {"papa.role": "parent"})
+FIRST, SECOND = (Entry(name, name, {}, {"papa.role": name}, PARENT) for name in ("first", "second"))
 
 
 @pytest.mark.usefixtures("mlflow_database")
@@ -29,19 +28,17 @@ def test_the_oldest_run_stays_though_it_appears_after_another_process_agreed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: bool
 ) -> None:
     address = address_in(tmp_path)
-    early, late = (Runs(connect(address), "study", Store(tmp_path), "") for _ in range(2))
+    early, late = (StudyRuns(connect(address), Store(tmp_path), "study", ()) for _ in range(2))
     # MLflow's client takes the time before the database takes the run.
     monkeypatch.setattr(late.client, "create_run", partial(late.client.create_run, start_time=1))
 
-    def log(runs: Runs, *children: Entry) -> None:
-        parent = runs.get(PARENT_RUN).info.run_id
+    def log(runs: StudyRuns, *children: Entry) -> None:
         for child in children:
-            runs.get(child, **{PARENT: parent})
-            runs.write(child, {"score": 0.5}, tags={})
+            runs.write(child, {"score": 0.5})
         runs.agree()
 
-    def end(runs: Runs) -> None:
-        runs.write(PARENT_RUN, {}, tags={})
+    def end(runs: StudyRuns) -> None:
+        runs.write(PARENT)
         runs.agree()
 
     log(early, FIRST, SECOND)

@@ -24,7 +24,8 @@ from papa.study.inputs import StudyInputs
 from papa.study.probe import ProbeScores, ScoredSeed
 from papa.study.store import Store
 from tasks.mlflow import connect, tracking_errors
-from tasks.track import StudyRuns, Track, tracked_steps
+from tasks.runs import StudyRuns
+from tasks.track import Track, log_finished, tracked_steps
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
 
@@ -83,8 +84,9 @@ def log_study(
     make(track, store, frame)
     with tracking_errors(address):
         client: Any = connect(address)
-        runs = StudyRuns(client if last is None else Doomed(client, last), store, track)
-        return runs.log(track.found(store), ignore_progress)
+        doomed = client if last is None else Doomed(client, last)
+        runs = StudyRuns(doomed, store, name, track.shown)
+        return log_finished(track, runs, track.found(store), ignore_progress)
 
 
 def make(track: Track, store: Store, frame: pandas.DataFrame = RESULTS) -> None:
