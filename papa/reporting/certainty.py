@@ -45,7 +45,7 @@ def agreement_table(
     """How alike the orders of the seeds are, for each encoder and task; of one seed nothing is
     known.
     """
-    rows = []
+    rows, partial = [], _partial(lambdas, fractions)
     for (encoder, task), trained in lambdas.items():
         found = trained.agreement(fractions)
         told, tau, alike = NOTHING, NOTHING, {}
@@ -63,7 +63,7 @@ def agreement_table(
                 "Seeds": str(len(trained.by_seed)),
                 "λ told from .5": told,
                 "Kendall's τ": tau,
-                **_at("Shared", lambdas, fractions, alike),
+                **{f"Shared at {fraction_label(at)}": alike.get(at, NOTHING) for at in partial},
             }
         )
     return WrittenTable.of("Head order by λ, between seeds", rows, _BETWEEN_SEEDS)
@@ -73,7 +73,7 @@ def stability_table(
     lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
 ) -> WrittenTable:
     """How long λ was trained for each encoder, task and seed, and what the end still changed."""
-    rows = []
+    rows, partial = [], _partial(lambdas, fractions)
     for (encoder, task), trained in lambdas.items():
         counts = partial_counts(fractions, trained.mean.size)
         for seed, epochs in trained.by_epoch.items():
@@ -83,21 +83,22 @@ def stability_table(
                 for at, share in found.kept.items()
             }
             tau = NOTHING if found.kendall_tau is None else f"{found.kendall_tau:.2f}"
-            named = {"Encoder": encoder, "Task": task, "Seed": str(seed)}
-            named |= {"Epochs": str(found.epochs), "Kendall's τ": tau}
-            rows.append({**named, **_at("Kept", lambdas, fractions, kept)})
+            rows.append(
+                {
+                    "Encoder": encoder,
+                    "Task": task,
+                    "Seed": str(seed),
+                    "Epochs": str(found.epochs),
+                    "Kendall's τ": tau,
+                    **{f"Kept at {fraction_label(at)}": kept.get(at, NOTHING) for at in partial},
+                }
+            )
     return WrittenTable.of("Head order by λ, between the last two epochs", rows, _LAST_EPOCH)
 
 
-def _at(
-    what: str,
-    lambdas: Mapping[tuple[str, str], TrainedLambda],
-    fractions: Sequence[float],
-    cells: Mapping[float, str],
-) -> dict[str, str]:
-    """The cells at the fractions at which some head of some encoder is constant and another is
-    not, by their headings.
-    """
+def _partial(
+    lambdas: Mapping[tuple[str, str], TrainedLambda], fractions: Sequence[float]
+) -> list[float]:
+    """The fractions at which some head of some encoder is constant and another is not."""
     counts = [partial_counts(fractions, trained.mean.size) for trained in lambdas.values()]
-    shown = [fraction for fraction in fractions if any(fraction in partial for partial in counts)]
-    return {f"{what} at {fraction_label(at)}": cells.get(at, NOTHING) for at in shown}
+    return [fraction for fraction in fractions if any(fraction in own for own in counts)]

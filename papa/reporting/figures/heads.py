@@ -37,22 +37,21 @@ def head_maps(heads: HeadsOfEncoder) -> list[Chart]:
 
 def heads_figure(heads: HeadsOfEncoder) -> Chart:
     """The map of the first score, as a file that says by itself what it shows."""
-    chart = head_maps(heads)[0]
-    layers, count = heads.matrices.shape[:2]
-    legend = heads.scores()[0].legend
-    title = {"text": chart.title, "subtitle": legend, "anchor": "start"}
+    first = heads.scores()[0]
+    chart, (layers, count) = _map(heads, first), first.values.shape
+    title = {"text": chart.title, "subtitle": first.legend, "anchor": "start"}
     size = {"width": max(_ROW * count, _LEAST), "height": _ROW * layers, "autosize": "pad"}
     specification = {**chart.specification, **size, "title": title}
-    told_beside = f"{chart.title}. {' '.join(legend)}"
+    told_beside = f"{chart.title}. {' '.join(first.legend)}"
     return replace(chart, name="heads", title=told_beside, specification=specification)
 
 
 def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
-    layers, count = score.values.shape
+    layer_of, head_of = np.indices(score.values.shape)
     rows = pandas.DataFrame(
         {
-            "layer": np.repeat(np.arange(layers), count),
-            "head": np.tile(np.arange(count), layers),
+            "layer": layer_of.flatten(),
+            "head": head_of.flatten(),
             "score": score.values.flatten(),
             "low": score.low.flatten(),
             "high": score.high.flatten(),
@@ -78,7 +77,7 @@ def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
     tooltip = [told("layer", "Layer"), told("head", "Head"), *told_all(columns, ".4f")]
     apart = f"datum.nearer_end !== {score.nothing}"
     specification = {
-        **on_page(f"{title}: layer by head", _ROW * layers),
+        **on_page(f"{title}: layer by head", _ROW * len(score.values)),
         "title": {"text": score.legend, "style": "caption", "anchor": "start"},
         "data": {"values": records(rows)},
         "encoding": {

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy
@@ -121,13 +122,12 @@ def heat_maps(sets: Sequence[HeadsOfEncoder]) -> list[HeatMaps]:
     Where they are too many for one page, one row stands for several slots and an entry for the mean
     of those seen; [CLS] and [SEP] keep rows of their own.
     """
-    width = 1
-    while True:
+    for width in count(1):
         found = [(heads, _ranges(heads, width)) for heads in sets]
         entries = sum(heads.matrices.shape[:2].numel() * len(own) ** 2 for heads, own in found)
         if entries <= MOST_ENTRIES and all(len(own) <= MOST_ROWS for _, own in found):
-            return [_quantised(heads, own) for heads, own in found]
-        width += 1
+            break
+    return [_quantised(heads, own) for heads, own in found]
 
 
 def _ranges(heads: HeadsOfEncoder, width: int) -> tuple[SlotRange, ...]:
