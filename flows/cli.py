@@ -199,9 +199,9 @@ def models() -> None:
     in place.
     """
     with one_sentence():
-        from flows.show import models_tables
+        from flows.show import show_models
 
-        Console().print(*models_tables(), sep="\n")
+        show_models(Console())
 
 
 @app.command()

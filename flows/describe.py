@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from flows.options import (
     DEFAULT_STORE,
@@ -21,7 +20,7 @@ from flows.options import (
     option,
 )
 from flows.studies import rebuild_report
-from flows.terminal import say
+from flows.terminal import print_table, say
 from papa.errors import SpecError
 
 if TYPE_CHECKING:
@@ -88,10 +87,8 @@ def _print(console: Console, frames: dict[str, pd.DataFrame]) -> None:
     from papa.reporting.described import described_tables
 
     for section in described_tables(frames):
-        table = Table(*section.headings, title=section.heading, caption=section.note)
-        for row in section.rows:
-            table.add_row(*row)
-        console.print(table)
+        settings = {"title": section.heading, "caption": section.note}
+        print_table(console, section.headings, section.rows, **settings)
 
 
 def _of_file(

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from flows.retrained import FinishedCell, int8_scores, trained_probe
-from flows.terminal import say
+from flows.terminal import print_table, say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
@@ -250,13 +248,9 @@ def _print(document: Any, folder: Path, console: Console) -> None:
     from papa.exporting.card import cell_label, report_rows
     from papa.exporting.gains import choices
 
-    table = Table(title=cell_label(document.study), show_header=False)
-    for row in report_rows(document):
-        table.add_row(*map(escape, row))
-    console.print(table)
+    label = cell_label(document.study)
+    print_table(console, (), report_rows(document), title=label, show_header=False)
     for choice in choices(document):
-        table = Table(*choice.headings, title=f"Int8 beside constant heads, in {choice.runtime}")
-        for cells in choice.rows:
-            table.add_row(*map(escape, cells))
-        console.print(table)
+        title = f"Int8 beside constant heads, in {choice.runtime}"
+        print_table(console, choice.headings, choice.rows, title=title)
     say(console, f"Written to {folder}; load it with papa.load_exported({str(folder)!r}).")

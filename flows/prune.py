@@ -6,11 +6,10 @@ import time
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
+from rich.table import Column
 
 from flows.progress import duration
-from flows.terminal import say
+from flows.terminal import print_table, say
 from papa.errors import ArtifactError
 from papa.processes import Process
 from papa.storage.artifacts import remove
@@ -33,7 +32,9 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
     if not unused:
         say(console, f"Everything of PAPA's in {store.address} is in use.")
         return
-    console.print(_table(unused, store))
+    where = Column("Where", overflow="fold")
+    numbers = (Column(heading, justify="right") for heading in ("Size", "Age"))
+    print_table(console, ("What", "Why", where, *numbers), (_row(entry, store) for entry in unused))
     everything = f"{len(unused)} in all, {decimal(sum(entry.size for entry in unused))}"
     if not really:
         busy = f" A study uses the store ({users}); wait for its end." if users else ""
@@ -68,17 +69,7 @@ def _short(address: str, store: Store) -> str:
     return address.removeprefix(f"{store.address}/")
 
 
-def _table(unused: list[Unused], store: Store) -> Table:
-    table = Table("What", "Why")
-    table.add_column("Where", overflow="fold")
-    for title in ("Size", "Age"):
-        table.add_column(title, justify="right")
-    now = time.time()
-    for entry in unused:
-        name, where = Text(entry.name), Text(_short(entry.address, store))
-        table.add_row(name, entry.reason, where, decimal(entry.size), _age(now - entry.modified))
-    return table
-
-
-def _age(seconds: float) -> str:
-    return duration(seconds) if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+def _row(entry: Unused, store: Store) -> tuple[str, ...]:
+    age, size = time.time() - entry.modified, decimal(entry.size)
+    old = duration(age) if age < 48 * 3600 else f"{age / 86400:.0f} days"
+    return entry.name, entry.reason, _short(entry.address, store), size, old

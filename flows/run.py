@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,9 +71,8 @@ def run_study(
         "ray_address": ray_address,
     }
     errors = Console(stderr=True)
-    status = errors.status("starting Prefect …") if errors.is_terminal else nullcontext()
     with ExitStack() as stack:
-        with uncollected(), status:
+        with uncollected(), errors.status("starting Prefect …"):
             if not server:
                 from flows.flow_runs import check_server
 

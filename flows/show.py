@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from flows.check import Checked
-from flows.terminal import print_rows, say
+from flows.terminal import print_rows, print_table, say
 from papa.corpora.preview import Preview
 from papa.errors import SpecError
 from papa.spec import HubSource
@@ -27,21 +27,19 @@ _WIDE = 110
 """Columns from which on data sets are shown with their owners."""
 
 
-def models_tables() -> tuple[Table, Table]:
-    """The encoders that a study can have, and the models whose heads can be replaced in place."""
+def show_models(console: Console) -> None:
+    """Print the encoders that a study can have, and the models whose heads can be replaced in
+    place.
+    """
     from papa.ablation import TESTED
     from papa.encoders.reference import EMBEDDED
     from papa.encoders.supported import FAMILIES
 
     hub = f"Any hub name or local folder of these; embedded: {EMBEDDED}"
-    table = Table("Family", "Architectures", "Note", caption=hub)
-    for family in FAMILIES:
-        table.add_row(family.name, ", ".join(family.model_types), family.note)
     ablated = "with papa.ablated(model, heads, by=…): any task's head"
-    in_place = Table("In place", "Architectures", "Note", caption=ablated)
-    for tested in TESTED:
-        in_place.add_row(tested.name, ", ".join(tested.model_types), tested.note)
-    return table, in_place
+    for heading, models, caption in (("Family", FAMILIES, hub), ("In place", TESTED, ablated)):
+        rows = ((model.name, ", ".join(model.model_types), model.note) for model in models)
+        print_table(console, (heading, "Architectures", "Note"), rows, caption=caption)
 
 
 def show_tasks(console: Console) -> None:
@@ -54,12 +52,10 @@ def show_tasks(console: Console) -> None:
         rows = (_task_row(name, task, task["metric"], owner=True) for name, task in registered)
         print_rows(console, [headings, *rows])
         return
-    table = Table(
-        *headings[:-1], Column(headings[-1], overflow="fold"), box=SIMPLE, padding=(0, 1, 0, 0)
-    )
-    for name, task in registered:
-        table.add_row(*_task_row(name, task, METRICS[task["metric"]], owner=console.width >= _WIDE))
-    console.print(table)
+    wide = console.width >= _WIDE
+    rows = (_task_row(name, task, METRICS[task["metric"]], owner=wide) for name, task in registered)
+    columns = *headings[:-1], Column(headings[-1], overflow="fold")
+    print_table(console, columns, rows, box=SIMPLE, padding=(0, 1, 0, 0))
 
 
 def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -> tuple[str, ...]:
@@ -114,7 +110,10 @@ _SHORT = 12
 
 def show_checked(checked: Checked, console: Console) -> None:
     """Print encoders and tasks, what could not be checked, and that the study is ready."""
-    console.print(_encoders_table(checked.inputs), _tasks_table(checked))
+    encoders = "Encoder", "Architecture", "Layers × heads", "Positions", "Commit"
+    tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
+    print_table(console, encoders, _encoders(checked.inputs))
+    print_table(console, tasks, _tasks(checked))
     for note in checked.unchecked:
         say(console, f"not checked: {note}")
     for warning in checked.warnings:
@@ -122,25 +121,20 @@ def show_checked(checked: Checked, console: Console) -> None:
     say(console, "ready" if checked.to_run else "ready: every step is cached")
 
 
-def _encoders_table(inputs: StudyInputs) -> Table:
-    table = Table("Encoder", "Architecture", "Layers × heads", "Positions", "Commit")
+def _encoders(inputs: StudyInputs) -> Iterator[tuple[str, ...]]:
     for encoder in inputs.encoders:
         shape = f"{encoder.layers} × {encoder.heads}"
         commit = (encoder.revision or "local")[:_SHORT]
-        table.add_row(
-            inputs.labels[encoder], encoder.model_type, shape, str(encoder.positions), commit
-        )
-    return table
+        label = inputs.labels[encoder]
+        yield label, encoder.model_type, shape, str(encoder.positions), commit
 
 
-def _tasks_table(checked: Checked) -> Table:
-    table = Table("Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit")
+def _tasks(checked: Checked) -> Iterator[tuple[str, ...]]:
     for text in named_texts(checked.inputs.study):
         preview = checked.previews.get(text)
         rows = [f"{count:,}" for count in preview.rows] if preview and preview.rows else ["?", "?"]
         commit = text.source.revision if isinstance(text.source, HubSource) else None
-        table.add_row(text.name, text.metric, *rows, _listed(preview), (commit or "local")[:_SHORT])
-    return table
+        yield text.name, text.metric, *rows, _listed(preview), (commit or "local")[:_SHORT]
 
 
 def _listed(preview: Preview | None) -> str:

@@ -16,7 +16,6 @@ from papa.study.store import Store
 from papa.workers import WorkerPool
 from tasks.live import LiveRuns
 from tasks.mlflow import check_tracking
-from tasks.shown import live_link
 from tasks.track import Track
 
 
@@ -62,10 +61,9 @@ def live_runs(steps: StudySteps, store: Store, progress: StudyProgress) -> LiveR
     """What shows a study in MLflow while it runs, told by its progress."""
     *_, track = steps.steps
     assert isinstance(track, Track)
-    address = track.address
 
-    def opened(experiment: str) -> None:
-        if link := live_link(address, experiment):
+    def opened(link: str) -> None:
+        if link:
             progress.noted(f"MLflow: {link}")
 
     live = LiveRuns(track, store, driver=Process.this(), opened=opened, failed=progress.noted)

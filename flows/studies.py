@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
+from rich.table import Column
 
 from flows.progress import StudyProgress
-from flows.terminal import print_rows, say, short_name
+from flows.terminal import print_rows, print_table, say, short_name
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
@@ -165,10 +164,8 @@ def show_studies(store: Store, console: Console) -> None:
         reported = [(*row, str(study.report or "")) for study, row in rows.items()]
         print_rows(console, [(*_HEADINGS, "Report"), *reported])
         return
-    table = Table(*(Column(heading, overflow="fold") for heading in _HEADINGS))
-    for row in rows.values():
-        table.add_row(*map(Text, row))
-    console.print(table)
+    headings = (Column(heading, overflow="fold") for heading in _HEADINGS)
+    print_table(console, headings, rows.values())
     for study in studies:
         if study.report:
             say(console, f"{study.name}: {study.report}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
+import httpx
 from rich.console import Console
 
 from flows.served import HOST, Served
@@ -101,11 +100,9 @@ def _show_links(prefect: str, mlflow: str, tracking: str, console: Console) -> N
 def _last_runs(prefect: str) -> Mapping[str, str]:
     """The id of each study's last flow run, by the study's name."""
     wanted = {"sort": "START_TIME_DESC", "limit": _RUNS_SHOWN, "flows": {"name": {"any_": [FLOW]}}}
-    address = prefect.removeprefix("http://")
-    with closing(http.client.HTTPConnection(address, timeout=_PATIENCE_SECONDS)) as connection:
-        body, headers = json.dumps(wanted), {"Content-Type": "application/json"}
-        connection.request("POST", "/api/flow_runs/filter", body, headers)
-        return {run["name"]: run["id"] for run in reversed(json.load(connection.getresponse()))}
+    with httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False) as client:
+        runs = client.post(f"{prefect}/api/flow_runs/filter", json=wanted).json()
+    return {run["name"]: run["id"] for run in reversed(runs)}
 
 
 def _scores(mlflow: str, tracking: str) -> Mapping[str, str]:

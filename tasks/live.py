@@ -20,7 +20,7 @@ from papa.storage.artifacts import ArtifactReference
 from papa.study.store import Store
 from tasks.mlflow import connect, impatient, tracking_errors
 from tasks.runs import StudyRuns
-from tasks.shown import LOSS, Entry, ShownLoss
+from tasks.shown import LOSS, Entry, ShownLoss, live_link
 from tasks.track import Track
 
 _DRIVER = "papa.driver"
@@ -32,8 +32,8 @@ _LEAST_PROGRESS = 0.005
 
 class LiveRuns:
     """Inside its block a study is shown in MLflow, once ``begin`` is called. Its methods return at
-    once; ``opened`` is called with the experiment's id, ``failed`` with a sentence where MLflow
-    fails.
+    once; ``opened`` is called with where a browser shows it, or "", and ``failed`` with a sentence
+    where MLflow fails.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class LiveRuns:
             for step, loss in parent.losses():
                 self._shows[step].append(loss)
         self._write()
-        self._opened(self._runs.experiment)
+        self._opened(live_link(self.address, self._runs.experiment))
 
     def _go_on(self, step: str, entry: Entry) -> None:
         """Open a run that is there, and write no loss that it has."""
