@@ -7,7 +7,7 @@ Encoders and datasets are requested concurrently. Nothing here needs Ray, Prefec
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -77,23 +77,9 @@ class Checked:
 
 
 def check_file(
-    path: Path,
-    overrides: Sequence[str],
-    store: Store,
-    *,
-    workers: int | None,
-    ray_address: str | None,
-    code: Sequence[Path] = (),
+    path: Path, overrides: Sequence[str], look: Callable[[StudySpec], Checked]
 ) -> Checked:
-    """``check_study`` of a file; where it has faults itself, the rest is looked at as well."""
-    look = partial(
-        check_study,
-        store=store,
-        workers=workers,
-        ray_address=ray_address,
-        fetch_weights=False,
-        code=code,
-    )
+    """``look`` at the study in a file; where it has faults itself, at the rest as well."""
     try:
         return look(load_study(path, overrides))
     except MalformedError as malformed:
@@ -124,6 +110,7 @@ def check_study(
     ``fetch_weights`` is False. ``code`` are files of the user's own, which the study may name.
     """
     check_file_size()
+    fetch_weights = fetch_weights and not for_plan
     cluster = cluster_address(study, ray_address)
     if cluster and study.precision == "auto":
         # What its workers' machines can do is not known here.
@@ -153,7 +140,7 @@ def check_study(
                 loaded(named)  # Refused where its file was not given.
     if here and to_run:
         problems = check_capacity(resolved, store, at_once)
-    if to_run and fetch_weights and not (for_plan or problems):
+    if to_run and fetch_weights and not problems:
         problems = _changed_weights(inputs)
     if problems:
         raise CheckError(problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -130,14 +131,18 @@ def check(
     compute nothing.
     """
     with one_sentence():
-        from flows.check import check_file
+        from flows.check import check_file, check_study
         from flows.show import show_checked
 
-        opened, given = open_store(store), overrides or []
-        checked = check_file(
-            study, given, opened, workers=workers, ray_address=ray_address, code=code or []
+        look = partial(
+            check_study,
+            store=open_store(store),
+            workers=workers,
+            ray_address=ray_address,
+            fetch_weights=False,
+            code=code or (),
         )
-        show_checked(checked, Console())
+        show_checked(check_file(study, overrides or (), look), Console())
 
 
 @app.command()
@@ -161,8 +166,8 @@ def plan(
         from flows.plan import show_plan
 
         opened = open_store(store)
-        checked = check_study(spec, opened, for_plan=True, fetch_weights=False, code=code or [])
-        show_plan(checked, opened, Console(), nodes=nodes, workers=workers, gpus=gpus)
+        checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
+        show_plan(checked, opened, Console(), nodes=nodes, gpus=gpus)
 
 
 @app.command()

@@ -91,16 +91,14 @@ def show_plan(
     console: Console,
     *,
     nodes: int,
-    workers: int | None,
     gpus: int | None,
 ) -> None:
     """Print the plan of a study, from the artifacts of a store and the rates at which they were
-    computed, on ``nodes`` machines: each with so many workers, by default the study's, else one for
-    each core of this machine, or with so many GPUs, each of a rate that is measured or assumed.
+    computed, on ``nodes`` machines: each with the study's workers, else one for each core of this
+    machine, or with so many GPUs, each of a rate that is measured or assumed.
     """
     for note in checked.unchecked:
         say(console, f"not checked: {note}")
-    study = checked.inputs.study
     device, expected = _expected(checked, gpus) if checked.to_run else (None, {})
     measured = measured_rates(store, "cuda" if gpus else "cpu")
     steps = planned_steps(checked.steps.steps, store, {**expected, **measured})
@@ -112,8 +110,7 @@ def show_plan(
     if not missing:
         say(console, f"{cached}nothing would run.")
         return
-    of_node = gpus or workers or study.execution.workers or os.cpu_count() or 1
-    count = nodes * of_node
+    count = nodes * (gpus or checked.workers or os.cpu_count() or 1)
     found = bound(steps, ("rank", "scores") if gpus else ())
     where = f"{count} {unit}{'s' if count > 1 else ''}"
     where += f" of {nodes} nodes" if nodes > 1 else ""
