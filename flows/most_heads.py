@@ -18,7 +18,7 @@ from flows.interrupt import Interruption
 from flows.progress import StudyProgress
 from flows.run import run_study
 from flows.studies import save_study
-from flows.terminal import say, short_name
+from flows.terminal import say
 from papa.errors import SpecError, meant
 from papa.spec import StudySpec
 from papa.spec.cells import order_matters
@@ -97,13 +97,13 @@ def needed_part(study: StudySpec, request: ExportRequest) -> StudySpec:
     if part.model_copy(update={"fractions": study.fractions}) == study and 1.0 in study.fractions:
         return study
     return part.model_copy(
-        update={"name": f"{study.name}-{task.name}-{short_name(encoder.name)}-within"}
+        update={"name": f"{study.name}-{task.name}-{Path(encoder.name).name}-within"}
     )
 
 
 def _only(what: str, asked: str | None, named: Mapping[str, Any]) -> Any:
     """The one asked for, by its name in full or without its owner; the only one where none is."""
-    found = [value for name, value in named.items() if asked in (None, name, short_name(name))]
+    found = [value for name, value in named.items() if asked in (None, name, Path(name).name)]
     if len(found) != 1:
         fault = f"{asked} is none of the study's{meant(asked, named)}" if asked else "is missing"
         raise SpecError(f"--{what} {fault}: give one of {', '.join(named)}")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column
 
 from flows.progress import StudyProgress
-from flows.terminal import print_rows, print_table, say, short_name
+from flows.terminal import print_rows, print_table, say
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
@@ -195,7 +195,7 @@ def _time(seconds: float) -> str:
 
 def _few(names: Iterable[str]) -> str:
     """Names without their owners, the first of them where there are many."""
-    first, others = [*map(short_name, names)][:3], len([*names]) - 3
+    first, others = [Path(name).name for name in names][:3], len([*names]) - 3
     return ", ".join(first) + (f" and {others} more" if others > 0 else "")
 
 

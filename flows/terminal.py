@@ -1,4 +1,4 @@
-"""How commands print what they say, and call what has a long name."""
+"""How commands print what they say."""
 
 from __future__ import annotations
 
@@ -32,8 +32,3 @@ def print_rows(console: Console, rows: Iterable[Iterable[str]]) -> None:
     """Print a table for other programs: a line for each row, values parted by tabs."""
     for row in rows:
         print("\t".join(row), file=console.file)
-
-
-def short_name(name: str) -> str:
-    """The name of an encoder or task without its owner or folder."""
-    return name.rstrip("/").rsplit("/", 1)[-1]

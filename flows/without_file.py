@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.terminal import short_name
 from papa.corpora.local_files import format_of, read_file
 from papa.encoders.files import CONFIGURATION, read_configuration_file
 from papa.encoders.reference import EncoderReference, describe_encoder, load_tokenizer
@@ -53,7 +52,7 @@ def study_without_file(
                 f"{_EXAMPLE}"
             )
     # Named by all of it, so that another study has results of its own.
-    named = ["+".join(map(short_name, encoders)), "+".join(tasks)]
+    named = ["+".join(Path(name).name for name in encoders), "+".join(tasks)]
     named += [f"{limit}-rows"] if limit else []
     rows = {} if limit is None else {"train_rows": limit, "validation_rows": limit}
     document = {
