@@ -28,14 +28,7 @@ from papa.reporting.heads import COUNTED, NO_PATTERN, HeadsOfEncoder
 from papa.reporting.sections import Section, drop_sections, head_sections, score_sections
 from papa.reporting.summary import main_lines
 from papa.reporting.tables import baselines_label, reason_sentence
-from papa.reporting.wording import (
-    NOTHING,
-    WrittenTable,
-    condition,
-    lost_label,
-    mean_label,
-    metric_label,
-)
+from papa.reporting.wording import NOTHING, condition, lost_label, mean_label, metric_label
 from papa.spec import StudySpec
 from papa.storage.remembered import recall, remember
 
@@ -147,7 +140,8 @@ def browsed(heads: HeadsOfEncoder, maps: HeatMaps, study: StudySpec) -> dict[str
         "marks": [100 * (row + 0.5) / len(maps.ranges) for row in maps.special],
         "csv": csv_address(table),
         "first_score": first_score,
-        "table": WrittenTable(f"Heads of {title}", list(columns), rows),
+        "headings": list(columns),
+        "rows": rows,
         "layers": [shown[at : at + per_layer] for at in range(0, len(shown), per_layer)],
         # What the script needs to show a head's matrix in large, but for the images.
         "document": {

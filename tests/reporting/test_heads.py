@@ -59,8 +59,8 @@ def test_every_score_has_a_column_and_its_interval_where_it_has_one() -> None:
     assert (table["effect from"] < table["effect"]).all()
     (maps,) = heat_maps([heads])
     page = browsed(heads, maps, study(results(fractions=(1.0, 0.0))))
-    assert page["table"].headings[2:5] == ["duo.tsv", "effect", "Pattern"]
-    assert page["table"].rows[5][2:4] == ["3000", "0.005000 (0.003729 to 0.006271)"]
+    assert page["headings"][2:5] == ["duo.tsv", "effect", "Pattern"]
+    assert page["rows"][5][2:4] == ["3000", "0.005000 (0.003729 to 0.006271)"]
     tile = page["layers"][1][2]
     assert (tile["layer"], tile["head"], tile["score"], tile["short"]) == (1, 2, "3000", "3000")
     assert tile["facts"]["effect"] == "0.005000 (0.003729 to 0.006271)"

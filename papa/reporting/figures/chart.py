@@ -117,7 +117,7 @@ class Chart:
 
     def png(self) -> bytes:
         """The SVG as pixels."""
-        return _pixels(self.svg())
+        return vl_convert.svg_to_png(self.svg(), scale=_SCALE)
 
     def save(self, path: str | Path) -> None:
         """Write the figure to a file that ends in ``.png`` or ``.svg``.
@@ -136,14 +136,10 @@ class Chart:
         """Write ``<name>.svg`` and ``<name>.png``."""
         drawn = self.svg()
         write_atomically(folder / f"{self.name}.svg", drawn)
-        write_atomically(folder / f"{self.name}.png", _pixels(drawn))
+        pixels = vl_convert.svg_to_png(drawn, scale=_SCALE)
+        write_atomically(folder / f"{self.name}.png", pixels)
 
     _repr_svg_ = svg
-
-
-def _pixels(drawn: str) -> bytes:
-    pixels: bytes = vl_convert.svg_to_png(drawn, scale=_SCALE)
-    return pixels
 
 
 def _drawable(part: Any) -> Any:

@@ -127,8 +127,8 @@ def drops_figure(drops: Drops) -> Chart:
 def encoders_chart(drops: Drops) -> Chart:
     """An encoder is a point: its mean relative drop to the right, its mean original upwards."""
     title = " · ".join(filter(None, ("Encoders", _correlation(drops))))
-    drawn = {**on_page("Encoders", 280), **_encoders(drops)}
-    return Chart("encoders", title, drops.points, drawn)
+    specification = {**on_page("Encoders", 280), **_encoders(drops)}
+    return Chart("encoders", title, drops.points, specification)
 
 
 def _correlation(drops: Drops) -> str:
