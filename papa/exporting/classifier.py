@@ -23,7 +23,7 @@ from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder
 from papa.encoders.weights import sharing_weights
 from papa.errors import ArtifactError
-from papa.exporting.placement import InputLayout, ordinary_inputs
+from papa.exporting.placement import InputLayout, ordinary_inputs, reproducible_rows
 from papa.probes.packed import PackedFeatures, pack_states
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
 from papa.scores.metrics import scored
@@ -228,7 +228,7 @@ def agreement(
     layout: InputLayout,
 ) -> dict[str, Any]:
     """On how many validation rows the exported folder answers as in the study."""
-    rows = split.rows
+    rows = reproducible_rows(split, layout)
     parts = np.array_split(rows, -(-len(rows) // _ROWS))
     found = np.concatenate([_answers(exported, split, part, layout) for part in parts])
     same = trained.same(found, split, rows)

@@ -15,7 +15,7 @@ from papa.errors import ArtifactError, shown
 from papa.storage.artifacts import sha256_of_file
 from papa.storage.metadata import DIGEST, is_plain, is_signed, signed
 
-FORMAT = 6
+FORMAT = 5
 DOCUMENT = "papa.json"
 WEIGHTS = "model.safetensors"
 CONSTANTS = "constants.safetensors"

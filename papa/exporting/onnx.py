@@ -37,11 +37,17 @@ constant.
 """
 
 
-def check_onnx(config: Any, weights: int) -> None:
+def check_onnx(config: Any, layout: InputLayout, weights: int) -> None:
     """Refuse what cannot be written as ONNX."""
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise EncoderError(f"ONNX needs {', '.join(missing)}: pip install 'papa-attention[onnx]'")
+    if layout.texts == 2 and layout.segment_ids == "stay" and any(layout.framing.segments):
+        raise EncoderError(
+            "under layout.segment_ids: stay a token's segment depends on where padding was, which "
+            "the ONNX form does not know: export without --onnx, or from a study with "
+            "segment_ids: follow"
+        )
     if getattr(config, "conv_kernel_size", 0):
         raise EncoderError(
             "this DeBERTa has a convolution over slots, which has no ONNX form here: export "

@@ -21,7 +21,7 @@ from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_c
 from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import Framing, SpecialTokens
-from papa.errors import DataError, SpecError
+from papa.errors import DataError
 from papa.spec import LayoutSpec, TaskKind
 
 Mask = Bool[Tensor, "batch tokens"] | Int[Tensor, "batch tokens"]
@@ -35,6 +35,8 @@ class InputLayout:
         texts: 1 or 2 texts per input.
         slots: S; None where tokens stay in their places, as constants by distance have it.
         longest: the most text tokens of each text; without slots of all texts together.
+        segment_ids: whether segment ids follow their tokens into the slots or stay where the
+            tokenizer put them.
         framing: how the tokenizer frames the texts.
         positions: whether a token's absolute position is its slot, or its number in its input, as
             in the model's ordinary use.
@@ -43,6 +45,7 @@ class InputLayout:
     texts: Literal[1, 2]
     slots: int | None
     longest: tuple[int, ...]
+    segment_ids: Literal["follow", "stay"]
     framing: Framing
     positions: Literal["slots", "tokens"] = "slots"
 
@@ -50,23 +53,15 @@ class InputLayout:
     def of(
         cls, kind: TaskKind, slots: int, layout: LayoutSpec, special_tokens: SpecialTokens
     ) -> InputLayout:
-        """The layout that a study gives a task's inputs.
-
-        Raises:
-            SpecError: tokens do not tell their segments.
-        """
+        """The layout that a study gives a task's inputs."""
         pair = kind == "pair"
-        if pair and layout.segment_ids == "stay" and any(special_tokens.segments):
-            raise SpecError(
-                "under layout.segment_ids: stay a pair's tokens do not tell their segments: export "
-                "from a study with segment_ids: follow"
-            )
         return cls(
             texts=2 if pair else 1,
             slots=slots,
             longest=pair_capacity(special_tokens, slots)
             if pair
             else (text_capacity(layout, kind, slots),),
+            segment_ids=layout.segment_ids,
             framing=Framing(
                 **{field.name: getattr(special_tokens, field.name) for field in fields(Framing)}
             ),
@@ -139,10 +134,20 @@ class InputLayout:
             first_lengths = self._first_lengths(separators, positions, lengths)[:, None]
             first = _ragged(input_ids, inside & (positions <= first_lengths))
             second = _ragged(input_ids, inside & (positions > first_lengths) & ~separators)
-            placed = arrange_pair(first, second, self.framing, "follow", self.slots)
+            placed = arrange_pair(first, second, self.framing, self.segment_ids, self.slots)
         if token_type_ids is None:
             return placed
-        return replace(placed, token_type_ids=token_type_ids[real].numpy())
+        segments, inputs = (
+            (token_type_ids * real).numpy(),
+            np.repeat(np.arange(len(lengths)), placed.lengths),
+        )
+        if self.segment_ids == "follow" or self.texts == 1:
+            return replace(placed, token_type_ids=segments[real.numpy()])
+        # A token takes the segment that the tokenizer gave to the position whose number its slot
+        # has.
+        width = segments.shape[1]
+        at_slots = segments[inputs, np.minimum(placed.slot_ids, width - 1)]
+        return replace(placed, token_type_ids=np.where(placed.slot_ids < width, at_slots, 0))
 
     def _in_place(
         self, input_ids: Tensor, token_type_ids: Tensor | None, real: Tensor, separators: Tensor
@@ -250,6 +255,21 @@ def spread_rows(rows: np.ndarray, count: int) -> np.ndarray:
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64))]
 
 
+def reproducible_rows(split: TokenisedSplit, layout: InputLayout) -> np.ndarray:
+    """The rows that an exported encoder meets as the corpus has them.
+
+    Under segment_ids 'stay' a corpus gives a pair that was cut the segments of the uncut one, which
+    its tokens no longer tell; so pairs with a text that fills its slots, and may have been cut, are
+    left out.
+    """
+    if layout.texts == 1 or layout.segment_ids == "follow":
+        return split.rows
+    second_lengths = split.lengths - split.first_lengths - layout.framing.between - 2
+    return split.rows[
+        (split.first_lengths < layout.longest[0]) & (second_lengths < layout.longest[1])
+    ]
+
+
 def ordinary_inputs(
     split: TokenisedSplit, rows: np.ndarray, layout: InputLayout
 ) -> dict[str, Tensor]:
@@ -262,7 +282,8 @@ def ordinary_inputs(
     input_ids[mask] = torch.from_numpy(tokens.input_ids).long()
     inputs = {"input_ids": input_ids, "attention_mask": mask.long()}
     if any(framing.segments):
-        segments = layout.place(**inputs).token_type_ids
+        # Not the corpus's own: under segment_ids 'stay' those have moved already.
+        segments = replace(layout, segment_ids="follow").place(**inputs).token_type_ids
         inputs["token_type_ids"] = torch.zeros_like(input_ids)
         inputs["token_type_ids"][mask] = torch.from_numpy(segments).long()
     return inputs

@@ -99,7 +99,7 @@ def export_encoder(
     original = _original(reference)
     if onnx:
         tensors = *original.state_dict().values(), constants.values
-        check_onnx(original.config, sum(4 * tensor.numel() for tensor in tensors))
+        check_onnx(original.config, layout, sum(4 * tensor.numel() for tensor in tensors))
     told = ("name", "revision", "digest", "model_type", "layers", "heads")
     with written_aside(folder) as scratch:
         _save(original, reference, constants, heads, scratch)

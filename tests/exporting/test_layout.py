@@ -20,10 +20,11 @@ from tests.exporting.conftest import FIRST, SLOTS, Case
 
 @pytest.mark.parametrize("family", ["minilm", "roberta", "electra"])
 @pytest.mark.parametrize("kind", ["text", "pair"])
+@pytest.mark.parametrize("segment_ids", ["follow", "stay"])
 def test_tokens_stand_where_the_corpora_put_them(
-    make_case: Callable[..., Case], family: str, kind: str
+    make_case: Callable[..., Case], family: str, kind: str, segment_ids: str
 ) -> None:
-    case = make_case(family, kind)
+    case = make_case(family, kind, segment_ids=segment_ids)
     inputs = load_tokenizer(case.reference)(*case.texts, padding=True, return_tensors="pt")
     for given in (inputs, {name: inputs[name] for name in ("input_ids", "attention_mask")}):
         placed = case.layout.place(**given)
@@ -40,7 +41,7 @@ def test_tokens_stand_where_the_corpora_put_them(
 def test_rows_of_a_corpus_become_the_tokenizers_inputs(
     make_case: Callable[..., Case], family: str, kind: str
 ) -> None:
-    case = make_case(family, kind)
+    case = make_case(family, kind, segment_ids="stay")
     expected = load_tokenizer(case.reference)(*case.texts, padding=True, return_tensors="pt")
     found = ordinary_inputs(case.split, case.split.rows, case.layout)
     for name, tensor in found.items():

@@ -5,6 +5,7 @@ in onnxruntime.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -145,7 +146,7 @@ def test_the_dense_form_of_every_family(family: str, texts: int) -> None:
     model, slots = random_model(family).float(), 32
     layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
     longest = (slots - 2,) if texts == 1 else (slots // 2 - 1, slots // 2 - 2)
-    layout = InputLayout(texts, slots, longest, Framing(2, 3, 0, 1, (0, 0, 0)))
+    layout = InputLayout(texts, slots, longest, "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
     constants = random_constants(layers, heads, slots)
     some = [
         (layer, head)
@@ -180,7 +181,7 @@ def test_deberta_as_a_graph(tmp_path: Path) -> None:
     constants = random_constants(
         model.config.num_hidden_layers, model.config.num_attention_heads, slots
     )
-    layout = InputLayout(1, slots, (slots - 2,), Framing(2, 3, 0, 1, (0, 0, 0)))
+    layout = InputLayout(1, slots, (slots - 2,), "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
     exported = ExportedEncoder(Encoder(model), constants, [(0, 1), (1, 0)], layout)
     graph = written_onnx(exported, tmp_path)
     rows = [_input(12, 1), [*_input(6, 1), *[0] * 6]]
@@ -191,12 +192,16 @@ def test_deberta_as_a_graph(tmp_path: Path) -> None:
     assert largest_difference(exported, graph, inputs) <= TOLERANCE
 
 
-def test_what_has_no_exact_form_is_refused() -> None:
+def test_what_has_no_exact_form_is_refused(make_case: Callable[..., Case]) -> None:
+    layout = make_case("electra", "pair").layout
+    config = random_model("electra").config
+    with pytest.raises(EncoderError, match="segment_ids: stay"):
+        check_onnx(config, replace(layout, segment_ids="stay"), 1)
     with pytest.raises(EncoderError, match="convolution over slots"):
-        check_onnx(random_model(CONVOLUTION).config, 1)
+        check_onnx(random_model(CONVOLUTION).config, layout, 1)
     with pytest.raises(EncoderError, match="an ONNX file holds"):
-        check_onnx(random_model("electra").config, 2**31)
-    check_onnx(random_model("electra").config, 2**31 - 1)
+        check_onnx(config, layout, 2**31)
+    check_onnx(config, layout, 2**31 - 1)
 
 
 @pytest.mark.parametrize(("family", "kind"), [("electra", "text"), ("roberta", "pair")])
