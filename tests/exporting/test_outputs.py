@@ -81,5 +81,5 @@ def test_every_family_names_its_values(family: str) -> None:
 def test_outputs_of_other_slots_are_refused(small: Case, tmp_path: Path) -> None:
     case = of_kind(small, "mean_output_by_slot")
     shorter = replace(case.constants, index=case.constants.index[:33, :32])
-    with pytest.raises(ArtifactError, match=r"expected .* in 64 slots: rerun"):
+    with pytest.raises(ArtifactError, match=r"parts do not fit each other"):
         replace(case, constants=shorter).exported(tmp_path / "export")
