@@ -49,5 +49,5 @@ def small_gpt2(
 def trained_copier() -> GPT2LMHeadModel:
     """A small GPT-2 that has learned to go on with a sequence that it saw before."""
     return small_gpt2(
-        2 * HALF, TOKENS, lambda model, step: copying_loss(model, repeated(step)), 0.05
+        2 * HALF, TOKENS, lambda model, step: copying_loss(model, repeated(step, 16)), 0.05
     )

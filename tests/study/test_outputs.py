@@ -25,7 +25,7 @@ from tests.flows.conftest import SMALL
 pytestmark = pytest.mark.unchecked
 
 KINDS = ["mean_output", "mean_output_by_slot", "resampled_output", "optimal_output"]
-PROBED = {**SMALL["tasks"][0], "train_rows": 32, "validation_rows": 16}
+PROBED = {**SMALL["tasks"][0], "train_rows": 16, "validation_rows": 16}
 OWN = {
     "name": "own",
     "base": "reviews",
@@ -80,6 +80,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     assert all(told.values())
     half_of_all = tuple(product(range(3), range(12)))
     assert all(count.heads == half_of_all for counts in told.values() for count in counts)
+    monkeypatch.setattr(measuring, "BUDGET", 0.0)
     monkeypatch.setattr(measuring, "PATIENCE", 0.0)
     request = ExportRequest(None, None, "mean_output_by_slot", "first_to_last", 0.5)
     export_cell(study, store, request, tmp_path / "export", Console())
