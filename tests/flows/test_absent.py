@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.conftest import COMMAND, SMALL, Finished, finish, start, write_study
+from tests.flows.conftest import COMMAND, HURRIED, SMALL, Finished, finish, start, write_study
 
 pytestmark = pytest.mark.server
 
@@ -56,6 +56,6 @@ def test_a_finished_study_is_exported(tiny: tuple[str, Path], tmp_path: Path) ->
     store = shutil.copytree(finished, tmp_path / "store")
     export = ["export", "small", "--fraction", "0.5", "--to", str(to)]
     for command in (["check", study], ["list"], ["report", "small"], export):
-        done = without(*command, "--store", str(store))
+        done = without(*command, "--store", str(store), program=HURRIED)
         assert done.code == 0, done.err
     assert (to / "model.safetensors").is_file()

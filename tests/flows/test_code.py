@@ -4,6 +4,7 @@ they hold, and never from what a store names.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.study.store import Store
 from tests.finished import finish_study
-from tests.flows.conftest import HURRIED, SMALL, artifacts, papa, refusal, said, write_study
+from tests.flows.conftest import FEW, HURRIED, SMALL, artifacts, papa, refusal, said, write_study
 
 CODE = """
 import torch
@@ -33,7 +34,7 @@ count = 3
 def one(value):
     return value
 """
-REVIEWS: dict[str, Any] = {**SMALL["tasks"][0], "train_rows": 32, "validation_rows": 24}
+REVIEWS: dict[str, Any] = FEW
 STUDY: dict[str, Any] = {
     **SMALL,
     "tasks": [
@@ -93,8 +94,7 @@ def test_steps_run_again_where_the_code_that_they_use_is_another(
     """λ, averages and the named task stay as they are; so does an order that comes out the same."""
     other = tmp_path / "my_code.py"
     other.write_text(CODE.replace("mean())", "mean()) / 2").replace("-layer", "-2 * layer"))
-    said = finish_study(str(folder / "study.yaml"), tmp_path / "new", code=[folder / "my_code.py"])
-    assert any("average" in name for name in said.ran)
+    shutil.copytree(store, tmp_path / "new")
     again = finish_study(str(folder / "study.yaml"), tmp_path / "new", code=[folder / "my_code.py"])
     assert not again.ran, "the same file"
     changed = finish_study(str(folder / "study.yaml"), tmp_path / "new", code=[other]).ran
@@ -106,7 +106,7 @@ def test_steps_run_again_where_the_code_that_they_use_is_another(
 
 @pytest.mark.server
 def test_what_reads_a_stored_study_runs_nothing_of_it(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: None
 ) -> None:
     """A module of that name that writes a file lies where Python would import it; the control is
     given on the command line.
@@ -220,7 +220,7 @@ def test_workers_get_the_code_from_the_driver(
     """Ray's processes cannot import it; after the driver has read it, it is needed no more."""
     study = write_study(tmp_path, {**STUDY, "execution": {"shard_rows": 16, "workers": 2}})
     place = ("--store", str(tmp_path / "store"))
-    refused = papa("run", study, *place, more=prefect)
+    refused = said("run", study, *place)
     assert "add --code my_code.py to papa run" in refused.err
     assert not artifacts(tmp_path / "store", "tokenise")
     run = papa("run", study, "--code", str(code), *place, more=prefect)

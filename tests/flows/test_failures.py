@@ -16,7 +16,8 @@ from papa.study.store import mark
 from tests.encoders.lower import lower_layers
 from tests.flows.conftest import (
     COMMAND,
-    SMALL,
+    FEW,
+    TINY,
     Finished,
     papa,
     rows_in,
@@ -31,7 +32,7 @@ from tests.flows.processes import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.server
 
-TINY = SMALL | {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
+STUDY = TINY | {"orders": ["first_to_last"], "fractions": [1, 0]}
 IMPATIENT = f"""
 import flows.run
 prepare = flows.run._import_for_later
@@ -61,7 +62,7 @@ def broken(broken_store: Path, prefect: dict[str, str]) -> tuple[Finished, FlowR
     rows = [{"text": f"a text number {number}", "label": number % 2} for number in range(40)]
     probe = {"learning_rate": 1e30, "batch_size": 16, "epochs": 1}
     task = task_on("numbers", rows_in(folder, "numbers", rows), probe=probe)
-    study = write_study(folder, TINY | {"tasks": [*SMALL["tasks"], task]})
+    study = write_study(folder, STUDY | {"tasks": [FEW, task]})
     finished = papa("run", study, "--store", str(store), more=prefect)
     (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
     return finished, run
@@ -108,7 +109,7 @@ def test_a_step_whose_store_comes_back_is_tried_again(
 ) -> None:
     store = tmp_path / "store"
     blocked = block(store)
-    command = ("run", write_study(tmp_path, TINY), "--store", str(store))
+    command = ("run", write_study(tmp_path, STUDY), "--store", str(store))
     with start(*command, more=prefect, program=IMPATIENT) as process:
         hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
         hanging.start()
@@ -130,7 +131,7 @@ def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(
 ) -> None:
     store = tmp_path / "store"
     block(store)
-    command = ("run", write_study(tmp_path, TINY), "--store", str(store))
+    command = ("run", write_study(tmp_path, STUDY), "--store", str(store))
     finished = papa(*command, more=prefect, program=IMPATIENT)
     assert finished.code == 1
     assert "probe · all-MiniLM-L6-v2 · reviews · " in words(finished)[-1]
@@ -158,7 +159,7 @@ def test_infinity_in_an_encoder_stops_the_cells_that_it_reaches(
     weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
     save_file(weights, tmp_path / "poisoned" / "model.safetensors", metadata={"format": "pt"})
     changed = {"encoders": [str(tmp_path / "poisoned")], "constants": ["identity"]}
-    study, store = write_study(tmp_path, TINY | changed), tmp_path / "store"
+    study, store = write_study(tmp_path, STUDY | changed), tmp_path / "store"
     finished = papa("run", study, "--store", str(store), more=prefect)
     (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
     reached = "probe · poisoned · reviews · no constant head"

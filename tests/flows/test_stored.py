@@ -1,4 +1,4 @@
-"""The commands that read a store, on a study that ran from the command line without a file."""
+"""The commands that read a store, on a study that has no file of its own."""
 
 from __future__ import annotations
 
@@ -13,31 +13,35 @@ import pandas
 import pytest
 
 import papa as library
-from papa.exporting import measuring
+from flows.studies import save_study
+from flows.without_file import study_without_file
 from papa.reporting.summary import read_summary
 from papa.spec.file import load_study
 from papa.storage.artifacts import published
 from papa.storage.metadata import METADATA
+from papa.study.store import Store
+from tests.finished import finish_study
 from tests.flows.conftest import HURRIED, artifacts, papa, refusal, said, words
 
 pytestmark = pytest.mark.server
 
-NAME = "all-MiniLM-L6-v2-reviews-300-rows"
-STUDY = ("--encoder", "embedded/all-MiniLM-L6-v2", "--task", "reviews", "--limit", "300")
+NAME = "all-MiniLM-L6-v2-reviews-100-rows"
+ENCODER, TASK = "embedded/all-MiniLM-L6-v2", "reviews"
 STAGES = ("tokenise", "average", "baseline", "probe", "aggregate", "track")
-SETTINGS = (
-    *("--set", "orders=[first_to_last]", "--set", "fractions=[1, 0.5]"),
-    *("--set", "tasks.0.slots=32", "--set", "execution.workers=1"),
-)
+SETTINGS = [
+    *("orders=[first_to_last]", "fractions=[1, 0.5]"),
+    *("tasks.0.slots=32", "execution.workers=1"),
+]
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> Path:
-    """The store in which the study ran."""
-    place = tmp_path_factory.mktemp("stored") / "store"
-    finished = papa("run", *STUDY, *SETTINGS, "--store", str(place), more=prefect)
-    assert finished.code == 0, finished.err
-    return place
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store in which the study is finished."""
+    place = Store(tmp_path_factory.mktemp("stored") / "store")
+    place.make()
+    save_study(place, study_without_file(None, [ENCODER], [TASK], 100, SETTINGS))
+    finish_study(str(place.root / "studies" / f"{NAME}.yaml"), place.root, tracked=True)
+    return place.root
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +60,6 @@ def heads(store: Path, share: float, *options: str) -> str:
     finished = said("heads", NAME, "--store", str(store), "--max-drop", percent(share), *options)
     assert finished.code == 0, finished.err
     return finished.out
-
-
-def test_what_ran_is_kept_as_a_study_file(store: Path) -> None:
-    study = load_study(store / "studies" / f"{NAME}.yaml")
-    assert (study.name, study.orders, study.fractions) == (NAME, ("first_to_last",), (1.0, 0.5))
-    plan = said("plan", str(store / "studies" / f"{NAME}.yaml"), "--store", str(store))
-    assert "nothing would run" in plan.out
 
 
 def test_heads_says_what_the_summary_holds(store: Path, drop: Any) -> None:
@@ -86,11 +83,7 @@ def test_to_read_a_store_starts_no_engine(store: Path, command: str) -> None:
     assert not finished.imported & {"ray", "prefect", "mlflow"}
 
 
-def test_an_export_by_its_drop(
-    store: Path, drop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measuring, "PATIENCE", 0.0)
-    monkeypatch.setattr(measuring, "BUDGET", 0.0)
+def test_an_export_by_its_drop(store: Path, drop: Any, tmp_path: Path, hurried: None) -> None:
     before = artifacts(store, *STAGES)
     options = ("--store", str(store), "--order", "first_to_last")
     to = tmp_path / "within"
@@ -146,7 +139,9 @@ def test_a_report_of_missing_cells_is_a_sentence_with_what_is_there(store: Path)
 def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     store: Path, tmp_path: Path, prefect: dict[str, str]
 ) -> None:
-    """Its steps have other keys, and its tables call the encoder's label model."""
+    """Its steps have other keys, and its tables call the encoder's label model. What ran without a
+    file is kept as one.
+    """
     old = tmp_path / "store"
     shutil.copytree(store, old)
     for artifact in list((old / "artifacts").glob("*/*")):
@@ -170,11 +165,17 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     assert refused.code == 1
     assert f"its results stay in {results}; run 'papa run'" in words(refused)[0]
 
-    again = papa("run", str(old / "studies" / f"{NAME}.yaml"), "--store", str(old), more=prefect)
+    file = old / "studies" / f"{NAME}.yaml"
+    file.unlink()
+    options = ("--encoder", ENCODER, "--task", TASK, "--limit", "100", "--store", str(old))
+    again = papa("run", *options, *(f"--set={one}" for one in SETTINGS), more=prefect)
     assert again.code == 0, again.err
     assert "an earlier version of PAPA finished it here" in again.err
     pandas.testing.assert_frame_equal(read_summary(results / "summary.csv"), summary)
     assert artifacts(old, *STAGES).items() > before.items(), "what was there is kept"
+    study = load_study(file)
+    assert (study.name, study.orders, study.fractions) == (NAME, ("first_to_last",), (1.0, 0.5))
+    assert "nothing would run" in said("plan", str(file), "--store", str(old)).out
 
 
 def test_studies_are_listed(store: Path, tmp_path: Path) -> None:

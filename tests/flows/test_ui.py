@@ -18,14 +18,14 @@ from urllib.parse import parse_qs
 import pytest
 
 from papa.processes import start_of
-from tests.flows.conftest import SMALL, Finished, papa, refusal, start, until, write_study
+from tests.flows.conftest import TINY, Finished, papa, refusal, start, until, write_study
 from tests.flows.history import flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening
 from tests.reporting.browser import chromium
 
 pytestmark = pytest.mark.server
 
-ONE_CELL = SMALL | {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0]}
+ONE_CELL = TINY | {"orders": ["first_to_last"], "fractions": [1, 0]}
 
 
 @dataclass(frozen=True)
