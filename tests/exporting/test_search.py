@@ -18,6 +18,7 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
+from tests.encoders.lower import lower_layers
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, artifacts, write_study
 
@@ -28,17 +29,18 @@ PROBE = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 3}
 TASK = {
     "name": "reviews",
     "slots": 32,
-    "train_rows": 400,
-    "validation_rows": 300,
+    "train_rows": 300,
+    "validation_rows": 200,
     "probe": PROBE,
 }
-STUDY = SMALL | {"tasks": [TASK], "orders": ["first_to_last"], "fractions": [1, 0.875, 0.75]}
+STUDY = SMALL | {"tasks": [TASK], "orders": ["first_to_last"], "fractions": [1, 0.917, 0.833]}
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudySpec, Store]:
     folder = tmp_path_factory.mktemp("search")
-    file = write_study(folder, STUDY)
+    encoder = lower_layers(4, folder / "all-MiniLM-L6-v2").folder
+    file = write_study(folder, STUDY | {"encoders": [encoder]})
     finish_study(file, folder / "store")
     return load_study(Path(file)), Store(folder / "store")
 
@@ -63,23 +65,23 @@ def test_heads_between_fractions_are_tried_until_neighbours_differ(
     finished: tuple[StudySpec, Store], capsys: pytest.CaptureFixture[str]
 ) -> None:
     study, store = finished
-    before, ran = probes(store), {9, 18}
+    before, ran = probes(store), {4, 8}
     few, more = (count.drop.high for count in ended(study, store).counts)
     share = (few + more) / 2 if few < more else few - 1e-6
     part, found = search(study, store, share, answer(study, store, share))
     low = found.most.constant_heads if found.most else 0
-    assert low >= (9 if few < more else 0)
+    assert low >= (4 if few < more else 0)
     verdicts = {count.constant_heads: count.verdict for count in found.counts}
     assert verdicts[low + 1] != "within", "one head more was tried"
     told = capsys.readouterr().err
-    assert f"between {9 if few < more else 0} and {18 if few < more else 9} of 72:" in told
+    assert f"between {4 if few < more else 0} and {8 if few < more else 4} of 48:" in told
     for number in verdicts.keys() - ran:
-        assert f"{number} of 72: {verdicts[number]}: drop" in told
+        assert f"{number} of 48: {verdicts[number]}: drop" in told
     assert f"{len(verdicts) - len(ran)} tried: each may be within by luck" in told
     # All are cells of a study, under the keys of this one; a second search computes nothing.
     after = probes(store)
     assert after.items() > before.items()
-    assert len(after) == len(before) + len(verdicts) - len(ran) <= len(before) + 4
+    assert len(after) == len(before) + len(verdicts) - len(ran) <= len(before) + 2
     assert search(study, store, share, answer(study, store, share)) == (part, found)
     assert probes(store) == after
 
@@ -91,7 +93,7 @@ def test_nothing_is_tried_where_the_answer_is_enough(finished: tuple[StudySpec, 
     part, request = run_and_choose(
         study, store, REQUEST, every + 1e-6, Interruption(), verbose=False
     )
-    assert (part, request.fraction) == (study, 0.75)
+    assert (part, request.fraction) == (study, 0.833)
     assert probes(store) == before
 
 

@@ -19,8 +19,8 @@ ROWS = {"train": 64, "validation": 48}
 
 
 @pytest.fixture(scope="session")
-def encoder() -> papa.TextEncoder:
-    return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=SLOTS, device="cpu")
+def encoder(shallow: str) -> papa.TextEncoder:
+    return papa.load_encoder(shallow, slots=SLOTS, device="cpu")
 
 
 @pytest.fixture(scope="session")

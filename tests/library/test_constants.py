@@ -28,6 +28,11 @@ HALF = [(layer, head) for layer in range(6) for head in range(0, 12, 2)]
 
 
 @pytest.fixture(scope="module")
+def encoder() -> papa.TextEncoder:
+    return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=SLOTS, device="cpu")
+
+
+@pytest.fixture(scope="module")
 def constants(encoder: papa.TextEncoder) -> papa.ConstantMatrices:
     return papa.average(encoder, TEXTS, progress=False)
 

@@ -119,7 +119,7 @@ def test_devices_that_are_not_here(device: str, sentence: str) -> None:
     _refuses(lambda: papa.load_exported("no-such-folder", device=device), sentence)
 
 
-def test_heads_and_constants_that_do_not_fit(encoder: papa.TextEncoder) -> None:
+def test_heads_and_constants_that_do_not_fit(encoder: papa.TextEncoder, shallow: str) -> None:
     constants = papa.average(encoder, ["a text"], progress=False)
 
     def enter(heads: Any, given: ConstantMatrices = constants) -> None:
@@ -127,11 +127,11 @@ def test_heads_and_constants_that_do_not_fit(encoder: papa.TextEncoder) -> None:
             pytest.fail("this must be refused")
 
     _refuses(
-        lambda: enter([(6, 0)]),
-        "there is no head (6, 0): heads are (layer, head), from (0, 0) to (5, 11)",
+        lambda: enter([(2, 0)]),
+        "there is no head (2, 0): heads are (layer, head), from (0, 0) to (1, 11)",
     )
     _refuses(lambda: enter([(0, -1)]), "there is no head (0, -1)")
-    other = AutoModel.from_pretrained(embedded_folder())
+    other = AutoModel.from_pretrained(shallow)
     other.embeddings.word_embeddings.weight.data += 0.1
     held = papa.load_encoder(other, encoder.tokenizer, slots=encoder.slots)
     foreign = papa.average(held, ["a text"], progress=False)
@@ -139,7 +139,7 @@ def test_heads_and_constants_that_do_not_fit(encoder: papa.TextEncoder) -> None:
         lambda: enter([(0, 0)], foreign),
         "averaged over the attention of another encoder than all-MiniLM-L6-v2",
     )
-    longer = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=64)
+    longer = papa.load_encoder(shallow, slots=64)
     long = papa.average(longer, ["a text"], progress=False)
     _refuses(lambda: enter([(0, 0)], long), "for 64 slots and the encoder was loaded with 32")
     _refuses(
@@ -194,12 +194,12 @@ def test_head_scores_that_nobody_can_give(
 
     _refuses(lambda: score("sharpley"), "there is no head score 'sharpley' (known: shapley, ")
     _refuses(
-        lambda: score("shapley", evaluations=285),
-        "evaluations is 285, and Shapley values of 72 heads take 286 at least: give as many",
+        lambda: score("shapley", evaluations=93),
+        "evaluations is 93, and Shapley values of 24 heads take 94 at least: give as many",
     )
     _refuses(
-        lambda: score("greedy", evaluations=71),
-        "evaluations is 71, and the steps of a greedy order of 72 heads take 72 at least",
+        lambda: score("greedy", evaluations=23),
+        "evaluations is 23, and the steps of a greedy order of 24 heads take 24 at least",
     )
     own = papa.Task(text="review", label="verdict", head="own")
     _refuses(

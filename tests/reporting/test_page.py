@@ -40,7 +40,7 @@ CHANGES = {"constants": ["average", "zeros"], "fractions": [1, 0.75, 0], "name":
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> Path:
     """The results of a study of two tasks, three kinds of choice and a hostile label."""
     here = tmp_path_factory.mktemp("several")
     words = ["a good film", "a bad film", "the plot moves", "nothing happens here", "it rains"]
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source[split] = str(here / f"{split}.jsonl")
         (here / f"{split}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     tasks = [*SMALL["tasks"], {**PAIRS, "source": source}]  # type: ignore[misc]
-    file = write_study(here, {**SMALL, **CHANGES, "tasks": tasks})
+    file = write_study(here, {**SMALL, **CHANGES, "encoders": [shallow], "tasks": tasks})
     finish_study(file, here / "store")
     return here / "store" / "studies" / "several"
 
@@ -138,13 +138,13 @@ def test_the_switch_moves_fractions_to_their_true_distances(page: Page) -> None:
 
 
 def test_every_head_has_an_image_and_a_row(page: Page) -> None:
-    assert len(page.all(".tile")) == 2 * 72
+    assert len(page.all(".tile")) == 2 * 24
     sizes = page.run(
         "return [...document.querySelectorAll('.tile img')].map(one => one.naturalWidth)"
     )
     assert min(sizes) > 4
-    assert len(page.all("#heads ~ details tbody tr")) == 2 * 72
-    assert len(page.all(".encoder:first-of-type .tile:first-child .ruler .mark")) == 2 * 72
+    assert len(page.all("#heads ~ details tbody tr")) == 2 * 24
+    assert len(page.all(".encoder:first-of-type .tile:first-child .ruler .mark")) == 2 * 24
 
 
 def test_tiles_are_sorted_by_a_score_and_back(page: Page) -> None:
@@ -154,7 +154,7 @@ def test_tiles_are_sorted_by_a_score_and_back(page: Page) -> None:
     choose = """const order = document.getElementById('tile-order'); order.value = arguments[0];
         order.dispatchEvent(new Event('change'))"""
     before = page.run(shown)
-    assert [number for number, _ in before] == list(range(72))
+    assert [number for number, _ in before] == list(range(24))
     page.run(choose, "λ")
     weights = [weight for _, weight in page.run(shown)]
     assert weights == sorted(weights)
@@ -180,7 +180,7 @@ def test_the_table_of_heads_is_sorted_and_filtered(page: Page) -> None:
     assert layers == sorted(layers, key=int)
     page.all("#head-filter")[0].send_keys("DIAGONAL")
     patterns = page.run(column, "Pattern", False)
-    assert 0 < len(patterns) < 72
+    assert 0 < len(patterns) < 24
     assert all("diagonal" in pattern for pattern in patterns)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_no_value_is_refused_in_anothers_words(place: str, tmp_path: Path) -> No
     (tmp_path / "paper.csv").touch()
     resolve_study(EVERY_KEY, folder=tmp_path, origin="study.yaml")
     for odd in ODD:
-        document = yaml.safe_load(yaml.safe_dump(EVERY_KEY))
+        document = deepcopy(EVERY_KEY)
         override(document, f"{place}={odd}")
         try:
             resolve_study(document, folder=tmp_path, origin="study.yaml")

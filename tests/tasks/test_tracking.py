@@ -44,21 +44,21 @@ def test_two_first_studies_at_once_on_a_new_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+@pytest.mark.usefixtures("mlflow_database")
 def test_one_study_logged_twice_at_once_is_there_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
-    connect(address)
     ended_well([logging_process("same", tmp_path / str(number), address) for number in range(2)])
     assert_whole(logged(address, "same"))
 
 
 @pytest.mark.parametrize("table", ["params", "metrics"])
 @pytest.mark.server
+@pytest.mark.usefixtures("mlflow_database")
 def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: str) -> None:
     """Another process logs the same study between MLflow's look at what a run has and its
     insertion.
     """
     address, overtaken = address_in(tmp_path), []
-    connect(address)
 
     def overtake(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if not overtaken and statement.startswith(f"INSERT INTO {table} "):
@@ -225,10 +225,10 @@ def test_a_drop_of_an_original_near_zero_is_not_logged_and_shown_no_longer(tmp_p
 
 
 @pytest.mark.server
+@pytest.mark.usefixtures("mlflow_database")
 def test_what_a_killed_process_left_is_finished(tmp_path: Path) -> None:
     """Killed at one of its writes: to parent runs, to a cell's, to a curve's."""
-    address, writes = address_in(tmp_path), (1, 2, 4, 5, 19)
-    connect(address)
+    address, writes = address_in(tmp_path), (1, 2, 4, 5, 18)
     ended_well([logging_process("killed", tmp_path, address, *writes)])
     for write in writes:
         log_study(f"killed-{write}", Store(tmp_path), address)

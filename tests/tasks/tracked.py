@@ -30,7 +30,7 @@ from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results, study
 
 MODELS = ("first-encoder", "second-encoder")
-RESULTS = results(encoders=MODELS, seeds=(0,))
+RESULTS = results(encoders=MODELS, fractions=(1.0, 0.5, 0.125, 0.0), seeds=(0,))
 
 
 class Doomed:
