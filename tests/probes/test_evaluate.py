@@ -78,8 +78,10 @@ def scores(found: list[SeedScore]) -> np.ndarray:
     return np.array([scored.score for scored in found])
 
 
-@pytest.mark.parametrize("window", [WINDOW_ROWS, 16])
-@pytest.mark.parametrize("task", ["cola", "rte", "wnut17", "wikitext"])
+@pytest.mark.parametrize(
+    ("task", "window"),
+    [("cola", 16), ("rte", 16), ("wnut17", 16), ("wikitext", 16), ("wikitext", WINDOW_ROWS)],
+)
 def test_stored_and_streamed_features_give_the_same_scores(
     task: str, window: int, cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,8 +117,8 @@ def test_one_pass_serves_every_seed_and_epoch(cell: Cell, encoder: Encoder) -> N
 
 
 def test_a_seeds_score_does_not_depend_on_the_seeds_beside_it(cell: Cell) -> None:
-    together = scores(cell("wikitext", seeds=(0, 1, 2)))
-    alone = np.concatenate([scores(cell("wikitext", seeds=(seed,))) for seed in (0, 1, 2)])
+    together = scores(cell("wikitext"))
+    alone = np.concatenate([scores(cell("wikitext", seeds=(seed,))) for seed in (0, 1)])
     np.testing.assert_allclose(together, alone, atol=1e-4)
     assert np.abs(np.diff(np.sort(together))).min() > 1e-4
 
@@ -293,8 +295,9 @@ def test_a_full_disk_is_said_before_anything_runs(
     assert len(cell("cola", budget=STREAMED)) == 2
 
 
-@pytest.mark.parametrize("dropout", [False, True])
-@pytest.mark.parametrize("budget", [STORED, STREAMED])
+@pytest.mark.parametrize(
+    ("budget", "dropout"), [(STORED, False), (STREAMED, False), (STORED, True)]
+)
 def test_a_cell_sees_the_replacement_around_it(
     budget: float, dropout: bool, cell: Cell, encoder: Encoder
 ) -> None:

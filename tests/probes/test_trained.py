@@ -21,7 +21,7 @@ from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, Task
 from papa.spec.file import resolve_study
 from tests.probes.conftest import LAYERS
 
-SLOTS = 48
+SLOTS = 24
 HEADS = [(layer, head) for layer in range(LAYERS) for head in range(12)]
 
 
@@ -31,7 +31,7 @@ def task() -> TaskSpec:
         "name": "reviews",
         "slots": SLOTS,
         "train_rows": 64,
-        "validation_rows": 64,
+        "validation_rows": 32,
         "probe": {"epochs": 2, "batch_size": 16, "learning_rate": 1e-3},
     }
     document = {"name": "t", "encoders": [EMBEDDED], "tasks": [entry]}
