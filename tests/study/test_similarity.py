@@ -16,8 +16,7 @@ import papa
 from papa.encoders.reference import embedded_folder
 from papa.errors import PapaError
 from papa.study.average import Average
-from papa.study.store import Store
-from tests.finished import score_study
+from tests.finished import Scored, score_study
 
 pytestmark = pytest.mark.unchecked
 pytest.importorskip(
@@ -40,14 +39,14 @@ DESIGN: dict[str, Any] = {
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
 }
-RANKING = {"rows": 16, "epochs": 1, "seeds": [0]}
+RANKING = {"rows": 8, "epochs": 1, "seeds": [0]}
 
 
 @pytest.fixture(scope="module")
 def pairs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs of RTE, alike where the second follows from the first."""
     folder = tmp_path_factory.mktemp("pairs")
-    for split, count in (("train", 24), ("validation", 80)):
+    for split, count in (("train", 16), ("validation", 80)):
         frame = pandas.read_json(shared / "data" / "rte" / f"{split}.jsonl", lines=True).head(count)
         rows = {
             "premise": frame["sentence1"],
@@ -62,17 +61,19 @@ def frame(pairs: Path, split: str) -> pandas.DataFrame:
     return pandas.read_json(pairs / f"{split}.jsonl", lines=True)
 
 
-def finished(
-    pairs: Path, to: Path, task: dict[str, Any] | None = None, **parts: Any
-) -> tuple[pandas.DataFrame, tuple[Any, ...]]:
+def finished(pairs: Path, to: Path, task: dict[str, Any] | None = None, **parts: Any) -> Scored:
     document = {"name": "s", "encoders": [ENCODER], "tasks": [{**TASK, **(task or {})}], **parts}
-    found = score_study(document, pairs, to)
-    return found.table, found.steps.steps
+    return score_study(document, pairs, to)
 
 
 @pytest.fixture(scope="module")
-def study(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
-    return finished(pairs, tmp_path_factory.mktemp("s") / "store", **DESIGN, ranking=RANKING)[0]
+def scored(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    return finished(pairs, tmp_path_factory.mktemp("s") / "store", **DESIGN, ranking=RANKING)
+
+
+@pytest.fixture(scope="module")
+def study(scored: Scored) -> pandas.DataFrame:
+    return scored.table
 
 
 @torch.no_grad()
@@ -112,7 +113,7 @@ def test_measure_gives_the_rows_of_the_study(study: pandas.DataFrame, pairs: Pat
     encoder = papa.load_encoder(ENCODER, slots=SLOTS, device="cpu")
     data = {split: frame(pairs, split) for split in ("train", "validation")}
     found = papa.measure(
-        encoder, data, task, **DESIGN, ranking_rows=16, ranking_seeds=[0], progress=False
+        encoder, data, task, **DESIGN, ranking_rows=8, ranking_seeds=[0], progress=False
     )
     compared = [name for name in study if name != "seconds"]
     pandas.testing.assert_frame_equal(found.results[compared], study[compared], check_exact=True)
@@ -121,13 +122,11 @@ def test_measure_gives_the_rows_of_the_study(study: pandas.DataFrame, pairs: Pat
     assert one["low"] < one["mean"] < one["high"], "an interval over pairs"
 
 
-def test_the_average_is_that_of_both_texts_alone(pairs: Path, tmp_path: Path) -> None:
+def test_the_average_is_that_of_both_texts_alone(scored: Scored, pairs: Path) -> None:
     """Not of the pair in one layout: the same texts, a row each, have the same average."""
-    parts = {"constants": ["average"], "orders": ["first_to_last"], "fractions": [1, 0]}
-    _, steps = finished(pairs, tmp_path / "store", **parts)
-    (step,) = (one for one in steps if isinstance(one, Average))
+    (step,) = (one for one in scored.steps.steps if isinstance(one, Average))
     ours = papa.ConstantMatrices.load(
-        Path(step.folder(Store(tmp_path / "store"))), encoder=step.encoder, slots=SLOTS
+        Path(step.folder(scored.store)), encoder=step.encoder, slots=SLOTS
     )
     encoder = papa.load_encoder(ENCODER, slots=SLOTS, device="cpu")
     rows = frame(pairs, "train")
