@@ -30,10 +30,12 @@ def scores_of(step: ScoreHeads, store: Store) -> Float[np.ndarray, "layers heads
     return read_head_scores(step.methods[0], {0: step.reference(store)}).mean
 
 
-def finished(folder: Path, head: str) -> tuple[Store, dict[ScoreHeads, np.ndarray]]:
+def finished(
+    folder: Path, head: str, *, rows: int = 48
+) -> tuple[Store, dict[ScoreHeads, np.ndarray]]:
     """A study that ran in this process, whose heads were scored in one call for each order."""
     document = planted_study(folder, {"head": head}, ORDERS)
-    document["ranking"] |= {"evaluations": 22, "rows": 48}
+    document["ranking"] |= {"evaluations": 22, "rows": rows}
     steps, store, table, _ = score_study(document, folder, folder / "store")
     assert {*ORDERS} <= {*table["order"]}
     scoring = [step for step in steps.steps if isinstance(step, ScoreHeads)]

@@ -116,7 +116,7 @@ def test_lambda_of_two_workers_and_of_the_one_that_is_left(
 
 def test_scores_that_workers_share(pool: WorkerPool, tmp_path: Path) -> None:
     """Also in calls of few evaluations."""
-    store, alone = finished(tmp_path, "probe")
+    store, alone = finished(tmp_path, "probe", rows=128)
     for step, deadly in zip(alone, (0, 3, 5), strict=True):
         np.testing.assert_array_equal(
             watched(pool, watched_scores, step, store, deadly), alone[step]
