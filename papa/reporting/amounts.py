@@ -94,21 +94,22 @@ def _chart(task: str, rows: pandas.DataFrame) -> Chart:
         "title": metric_label(rows.iloc[0]),
         "scale": {"zero": False, "padding": 14},
     }
-    colour = {"field": "encoder", "type": "nominal", "sort": None}
     legend = {"title": None, "orient": "bottom"} if rows["encoder"].nunique() > 1 else None
+    colour = {"field": "encoder", "type": "nominal", "sort": None, "legend": legend}
     mean = {"y": {"field": "mean", **score}}
+    line = {**mean, "color": colour}
     ends = told_all({"mean": "score", "low": "from", "high": "to"}, ".4f")
     tooltip = [told("encoder"), told("rows"), *ends, told("unseen", "entries never seen")]
-    interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}}
-    unseen = {**mean, "text": {"field": "unseen"}, "color": None}
+    interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}, "color": colour}
+    unseen = {**mean, "text": {"field": "unseen"}}
     specification = {
         **on_page(task, 260),
         "data": {"values": records(drawn)},
-        "encoding": {"x": x, "color": {**colour, "legend": legend}},
+        "encoding": {"x": x},
         "layer": [
             layer("rule", interval, "isValid(datum.low)", strokeWidth=1.5, opacity=0.7),
-            layer("line", mean, strokeWidth=2),
-            layer("point", {**mean, "tooltip": tooltip}, filled=True, size=70, opacity=1),
+            layer("line", line, strokeWidth=2),
+            layer("point", {**line, "tooltip": tooltip}, filled=True, size=70, opacity=1),
             layer("text", unseen, dy=16, align="right", dx=-5, style="row-label"),
         ],
     }

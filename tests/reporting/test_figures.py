@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 import re
 from collections.abc import Callable
@@ -314,6 +315,8 @@ def test_equal_data_give_equal_files(draw: Callable[[pandas.DataFrame], Chart]) 
     other[["mean", "low", "high"]] += 0.01
     other["relative_drop"] *= 1.5
     assert draw(other).svg() != first.svg()
+    # Vega-Lite's schema, which Altair checks, has no empty channels.
+    assert not re.search(r'"(color|text|x|y|shape)": null', json.dumps(first.specification))
 
 
 def test_gradients_have_the_same_names_whatever_was_drawn_before() -> None:

@@ -157,9 +157,10 @@ class _Lines:
         ends = told_all({"mean": "score", "low": "from", "high": "to"}, ".4f")
         tooltip = [told("line", "line"), told("heads", "input-dependent"), *ends]
         mean = {"y": {"field": "mean", **score}}
-        interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}}
-        point = {**mean, "shape": colour, "tooltip": tooltip}
-        dagger = {**mean, "text": {"field": "mark"}, "color": None}
+        interval = {"y": {"field": "low", **score}, "y2": {"field": "high"}, "color": colour}
+        line = {**mean, "color": colour, "strokeDash": dash}
+        point = {**mean, "color": colour, "shape": colour, "tooltip": tooltip}
+        dagger = {**mean, "text": {"field": "mark"}}
         bold = {"fontSize": 14, "fontWeight": "bold"}
         points = self._points(rows)
         # Without a point Vega warns of a layer that has no extent.
@@ -171,10 +172,10 @@ class _Lines:
                 *chosen,
                 {"calculate": f"{SPACING} === 'true' ? datum.at_true : datum.at_even", "as": "x"},
             ],
-            "encoding": {"x": x, "color": colour},
+            "encoding": {"x": x},
             "layer": [
                 layer("rule", interval, "isValid(datum.low)", strokeWidth=1.5, opacity=0.7),
-                layer("line", {**mean, "strokeDash": dash}, strokeWidth=2),
+                layer("line", line, strokeWidth=2),
                 *names,
                 layer("point", point, filled=True, size=70, opacity=1),
                 *(marks if (points["mark"] != "").any() else []),
@@ -232,7 +233,7 @@ class _Lines:
             lines["name"] = (lines["score"] == top).map({True: name, False: ""})
             tooltip = {"tooltip": [told("baseline"), told("score", format=".4f")]}
             rule = {**tooltip, "color": colour} if own_colour else tooltip
-            text = {"text": {"field": "name"}, "x": {"value": end}, "color": None}
+            text = {"text": {"field": "name"}, "x": {"value": end}}
             style: dict[str, Any] = {"dx": 2 if side == "left" else -2, "dy": -5, "align": side}
             shared = {
                 "data": {"values": records(lines)},
