@@ -130,14 +130,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="class")
-def s3_client(s3: S3Server) -> S3Server:
-    """The server, with clients that are new for each class of tests, or test outside of one: they
-    keep the keys that they began with.
+def s3_client(s3: S3Server) -> Iterator[S3Server]:
+    """The server, with clients that are new for each class of tests, or test outside of one, and
+    for those after it: they keep the address and the keys that they began with.
     """
     from s3fs import S3FileSystem
 
     S3FileSystem.clear_instance_cache()
-    return s3
+    yield s3
+    S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture
