@@ -48,8 +48,13 @@ def make_database(
             _keep(package, fresh, clean)
         # A copy, for its maker may keep the first one open.
         _copy(fresh, whole)
-        with suppress(FileExistsError):
+        try:
             os.link(whole, database)
+        except FileExistsError:
+            pass
+        except OSError:  # Some file systems have no hard links.
+            if not database.exists():
+                whole.replace(database)
 
 
 def _keep(package: str, database: Path, clean: Callable[[sqlite3.Connection], object]) -> None:

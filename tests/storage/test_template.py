@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -82,6 +83,18 @@ def test_of_two_that_are_made_at_once_the_first_stays(tmp_path: Path) -> None:
 
     make_database("prefect", database, late, clean)
     assert places(database) == ["here"]
+
+
+def test_a_file_system_may_have_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("Operation not permitted")  # As vfat does.
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert places(made(tmp_path / "store" / "first.db")) == ["here"]
+    assert places(made(tmp_path / "store" / "second.db")) == []
+    assert len(list((tmp_path / "store").iterdir())) == 2
 
 
 def test_without_a_cache_there_is_no_template(tmp_path: Path) -> None:
