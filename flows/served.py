@@ -123,6 +123,8 @@ class Served:
         self._refused = True
         self._tried.set()
         self.lost(f"cannot be started again ({why})")
+        # The application's event loop had it return at once, and this thread would never rest.
+        self._listening.setblocking(True)
         # For ever, and with "gone": after anything else clients try again.
         while True:
             with suppress(OSError), self._listening.accept()[0] as connection:

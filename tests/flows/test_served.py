@@ -83,5 +83,6 @@ def test_what_cannot_be_started_again_refuses_at_once(served: Served) -> None:
     assert told.get(timeout=PATIENCE_SECONDS) == "is started again"
     assert told.get(timeout=PATIENCE_SECONDS) == f"cannot be started again ({served.log} says why)"
     assert asked(served)[0] == http.client.GONE
+    assert os.get_blocking(served._listening.fileno()), "it waits for who asks"
     assert "it is forbidden" in served.log.read_text()
     assert told.empty()
