@@ -25,6 +25,7 @@ def copying_loss(model: GPT2LMHeadModel, ids: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, HALF + 1 :].flatten())
 
 
+@torch.enable_grad()
 def small_gpt2(
     positions: int, words: int, loss_of: Callable[[Any, int], Tensor], enough: float, **more: Any
 ) -> GPT2LMHeadModel:

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import Tensor
-from transformers import BertModel, GPT2LMHeadModel
+from transformers import AutoTokenizer, BertModel, GPT2LMHeadModel
 
 import papa
-from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.encoders.reference import embedded_folder
 from papa.library.ablating import substitute_for
-from papa.spec import EncoderSpec
 from tests.ablation.copying import (
     HEADS,
     LAYERS,
@@ -26,23 +25,16 @@ from tests.ablation.copying import (
 )
 from tests.ablation.models import answers
 
-
-@pytest.fixture(scope="module")
-def copier() -> GPT2LMHeadModel:
-    return trained_copier()
+pytestmark = pytest.mark.unchecked
 
 
 @torch.no_grad()
-def test_a_decoder_that_copies_from_a_fixed_distance_looks_at_positions_alone(
-    copier: GPT2LMHeadModel,
-) -> None:
+def test_a_decoder_that_copies_from_a_fixed_distance_looks_at_positions_alone() -> None:
     """Without its heads' output it cannot copy; with attention that never sees the text it copies
     as well as ever.
     """
-    held_out, data = (
-        repeated(10_001),
-        [{"input_ids": repeated(seed)} for seed in range(20_000, 20_004)],
-    )
+    copier, held_out = trained_copier(), repeated(10_001)
+    data = [{"input_ids": repeated(seed)} for seed in range(20_000, 20_002)]
     everything = {layer: range(HEADS) for layer in range(LAYERS)}
     loss = {"own": float(copying_loss(copier, held_out))}
     for by in ("zeros", "mean", "resample", "average", "relative"):
@@ -76,7 +68,6 @@ def periodic(seed: int, texts: int = 64) -> dict[str, Tensor]:
     return {"input_ids": ids, "labels": torch.where(places > period, ids, -100)}
 
 
-@pytest.fixture(scope="module")
 def inducer() -> GPT2LMHeadModel:
     """A small GPT-2 that has learned induction: to find its last token earlier on, and to say what
     followed.
@@ -90,22 +81,22 @@ def inducer() -> GPT2LMHeadModel:
     )
 
 
-def test_lambda_of_a_decoder_tells_heads_that_look_at_positions_from_those_that_look_at_text(
-    inducer: GPT2LMHeadModel,
-) -> None:
+def test_lambda_of_a_decoder_tells_heads_that_look_at_positions_from_those_that_look_at_text() -> (
+    None
+):
     """Induction needs the token before, a position, in the first layer, and what is like it, in the
     second.
     """
-    held_out, data = periodic(10_001), [periodic(seed, 32) for seed in range(20_000, 20_012)]
+    model, held_out, data = inducer(), periodic(10_001), [periodic(seed, 32) for seed in range(20_000, 20_012)]
     every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    average = substitute_for(inducer, "average", data=data)
-    lambdas = papa.train_own_lambda(inducer, data, average, epochs=3, seeds=(0,), progress=False)
+    average = substitute_for(model, "average", data=data)
+    lambdas = papa.train_own_lambda(model, data, average, epochs=3, seeds=(0,), progress=False)
     assert lambdas.mean[0].max() < 0.4 < 0.6 < lambdas.mean[1].min()
 
     @torch.no_grad()
     def loss(heads: Sequence[tuple[int, int]]) -> float:
-        with papa.ablated(inducer, heads, average):
-            return float(inducer(**held_out).loss)
+        with papa.ablated(model, heads, average):
+            return float(model(**held_out).loss)
 
     own = loss([])
     assert own < 0.6
@@ -118,13 +109,12 @@ def test_lambda_of_a_decoder_tells_heads_that_look_at_positions_from_those_that_
         assert loss(heads) < sum(at_random) / len(at_random) - 0.2
 
 
-def test_minilm_keeps_its_states_and_loses_them(minilm_model: BertModel) -> None:
+def test_minilm_keeps_its_states_and_loses_them() -> None:
     """No head replaced: the model's own states; every head replaced by its average: others, but not
     far off.
     """
-    from papa.encoders.reference import load_tokenizer
-
-    tokenizer = load_tokenizer(resolve_encoder(EncoderSpec(name=EMBEDDED)))
+    minilm_model = BertModel.from_pretrained(embedded_folder()).eval()
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
     texts = [
         "A film to see twice.",
         "It drags, and then, after two long hours, it ends at last.",
@@ -142,9 +132,3 @@ def test_minilm_keeps_its_states_and_loses_them(minilm_model: BertModel) -> None
                 torch.nn.functional.cosine_similarity(answers(minilm_model, inputs), before).mean()
             )
     assert 0 < kept["zeros"] < kept["average"] < 0.99
-
-
-@pytest.fixture(scope="module")
-def minilm_model() -> BertModel:
-    folder = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
-    return BertModel.from_pretrained(folder).eval()

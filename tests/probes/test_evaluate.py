@@ -32,6 +32,8 @@ from papa.spec import (
 )
 from tests.probes.conftest import counted_passes
 
+pytestmark = pytest.mark.unchecked
+
 STORED, STREAMED = 1.0, 0.0
 Cell = Callable[..., list[SeedScore]]
 

@@ -19,6 +19,7 @@ from tests.ranking.planted import Planted, asked_of, silenced
 ROWS = 48
 
 
+@pytest.mark.unchecked
 def test_an_effect_is_what_the_loss_gains_with_the_head_constant(
     one_head: Planted, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     torch.testing.assert_close(total, found.all[0], rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.unchecked
 def test_the_head_that_moves_states_most_keeps_most(asked: Asked, one_head: Planted) -> None:
     told: list[tuple[int, int]] = []
     found = self_lambda(replace(asked, progress=lambda *both: told.append(both)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 
 from papa.attention.constants import ConstantMatrices
@@ -63,6 +64,7 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
         assert set(rows) != set(range(16))
 
 
+@pytest.mark.unchecked
 def test_lambda_is_trained_for_the_tasks_own_epochs(
     encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:
@@ -84,6 +86,7 @@ def test_lambda_is_trained_for_the_tasks_own_epochs(
     assert torch.equal(train_lambda(encoder, average, corpus, task, stable, sets=sets), every)
 
 
+@pytest.mark.unchecked
 def test_training_ends_once_lambda_has_moved_and_its_sets_stay(
     encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
 ) -> None:

@@ -16,6 +16,8 @@ from papa.scores.intervals import Interval, Measured, interval, paired_drop, rel
 from papa.scores.metrics import Answers, example_counts, score_of
 from papa.spec import Metric
 
+pytestmark = pytest.mark.unchecked
+
 STUDIES = 200
 NOISE = 3 * (0.025 * 0.975 / STUDIES) ** 0.5
 """Three standard deviations of a share of 2.5 % among that many studies."""
