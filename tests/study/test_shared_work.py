@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from papa.progress import Progress, ignore_progress
 from papa.storage.artifacts import read_metadata, reference, remove
 from papa.study.average import Average
-from papa.study.rank import LAMBDA, Rank, read_lambda
+from papa.study.rank import LAMBDA, read_lambda
 from papa.study.store import Store
 from papa.workers import WorkerPool
 from tests.flows.processes import descendants
@@ -94,9 +94,9 @@ def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Pa
 
 
 def test_lambda_of_two_workers_and_of_the_one_that_is_left(
-    pool: WorkerPool, tmp_path: Path
+    pool: WorkerPool, shallow: str, tmp_path: Path
 ) -> None:
-    step: Rank = rank_step()
+    step = rank_step(shallow)
     store = with_inputs(step, tmp_path / "store")
     told: list[tuple[int, int]] = []
     step.run(here(store), lambda done, total: told.append((done, total)))

@@ -116,9 +116,7 @@ def test_measure_gives_the_rows_of_the_study(
     assert one["low"] < one["mean"] < one["high"], "an interval over pairs"
 
 
-def test_the_average_is_that_of_both_texts_alone(
-    scored: Scored, shallow: str, pairs: Path
-) -> None:
+def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, pairs: Path) -> None:
     """Not of the pair in one layout: the same texts, a row each, have the same average."""
     (step,) = (one for one in scored.steps.steps if isinstance(one, Average))
     ours = papa.ConstantMatrices.load(
