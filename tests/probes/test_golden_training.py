@@ -32,8 +32,6 @@ from papa.probes.training import adamw, train_step
 from papa.ranking.learned import lambda_gradients
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 
-pytestmark = pytest.mark.unchecked
-
 SLOTS, STEPS, BATCH, RATE = 64, 10, 16, 1e-3
 ROWS = STEPS * BATCH
 TASK = TaskSpec(

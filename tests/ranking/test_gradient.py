@@ -18,7 +18,7 @@ from papa.encoders.reference import EncoderReference
 from papa.probes.packed import live_features
 from papa.ranking.scores.asked import Asked, Scored, frozen_probe
 from papa.ranking.scores.gradient import gradient
-from papa.ranking.scores.sets import shapley
+from papa.ranking.scores.sets import greedy, shapley
 from papa.spec import RankingSpec
 
 HEADS = [(0, 0), (0, 7), (1, 4)]
@@ -74,7 +74,7 @@ def test_a_planted_head_becomes_constant_last(
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("method", [gradient, shapley])
+@pytest.mark.parametrize("method", [gradient, shapley, greedy])
 def test_a_score_falls_where_its_head_is_silenced(
     method: Callable[[Asked], Scored], asked: Asked, reference: EncoderReference
 ) -> None:
@@ -87,4 +87,5 @@ def test_a_score_falls_where_its_head_is_silenced(
     fall = before - after
     assert fall.argmax() == before.argmax()
     assert fall.max() > 1.5 * np.sort(np.abs(fall), axis=None)[-2]
-    assert abs(after[layer, head]) < 0.1 * before.max()
+    if method is not greedy:
+        assert abs(after[layer, head]) < 0.1 * before.max(), "a place alone is never nothing"
