@@ -81,17 +81,12 @@ def inducer() -> GPT2LMHeadModel:
     )
 
 
-def test_lambda_of_a_decoder_tells_heads_that_look_at_positions_from_those_that_look_at_text() -> (
-    None
-):
+def test_lambda_of_a_decoder_tells_heads_at_positions_from_those_at_text() -> None:
     """Induction needs the token before, a position, in the first layer, and what is like it, in the
     second.
     """
-    model, held_out, data = (
-        inducer(),
-        periodic(10_001),
-        [periodic(seed, 32) for seed in range(20_000, 20_012)],
-    )
+    model, held_out = inducer(), periodic(10_001)
+    data = [periodic(seed, 32) for seed in range(20_000, 20_012)]
     every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     average = substitute_for(model, "average", data=data)
     lambdas = papa.train_own_lambda(model, data, average, epochs=3, seeds=(0,), progress=False)
