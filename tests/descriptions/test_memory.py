@@ -8,8 +8,12 @@ import sys
 import pytest
 
 WORK = """
-import torch
+import sys
 import papa
+assert "torch" not in sys.modules
+papa.load_exported
+assert "torch" in sys.modules
+import torch
 from benchmarks.memory import own_memory
 from papa.encoders.encoder import Encoder
 Encoder.tokens_per_batch = lambda self, asked: 16_384  # as on a GPU

@@ -20,7 +20,7 @@ from flows.retrained import FinishedCell, int8_scores
 from papa.corpora import load_corpus
 from papa.encoders.encoder import load_encoder
 from papa.errors import PapaError
-from papa.exporting import measuring
+from papa.exporting.measuring import TOLERANCE
 from papa.reporting.wording import drop_label, score_label
 from papa.spec.file import load_study
 from papa.study.probe import Probe, read_scores
@@ -67,7 +67,6 @@ def test_writes_a_folder_that_loads_and_says_what_it_cost(place: Path, exported:
     for what in (
         "12 of 24",
         "Score (accuracy)",
-        "Speed, 16 texts ×",
         "Speed, 1 text ×",
         "on CPU with 1 thread",
         "Embeddings",
@@ -182,9 +181,10 @@ def test_the_command_measures_int_8_in_both_runtimes(
     """Each form with score, embeddings and speed, what gains nothing first, on screen as in the
     card."""
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
+    from tests.exporting.test_onnx import largest_difference
+
     # Sizes are symbols while a graph is traced.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    monkeypatch.setattr(measuring, "BUDGET", 0.0)
     done = export(place, "--fraction", "0.5", "--int8", "--onnx", to="both")
     assert done.code == 0, done.err
     document = json.loads((place / "both" / "papa.json").read_text())
@@ -208,6 +208,9 @@ def test_the_command_measures_int_8_in_both_runtimes(
         assert what in card, what
     assert screen.index("Int8 alone in onnxruntime") < screen.index("Score (accuracy)")
     assert (place / "both" / "model.int8.onnx").is_file()
+    model = library.load_exported(place / "both")
+    inputs = dict(model.tokenizer(["a fine film", "dull"], padding=True, return_tensors="pt"))
+    assert largest_difference(model, place / "both" / "model.onnx", inputs) <= TOLERANCE
 
 
 @pytest.mark.parametrize(

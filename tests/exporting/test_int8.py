@@ -13,7 +13,6 @@ import torch
 import papa
 from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
-from papa.exporting import measuring
 from papa.exporting.document import ExportDocument
 from papa.exporting.gains import advice, choices
 from tests.exporting.conftest import Case, document_with
@@ -61,10 +60,7 @@ def test_int8_stays_where_it_is(written: Path) -> None:
     assert torch.equal(states(model, ["the facts"]), before)
 
 
-def test_the_folder_says_what_each_costs_and_gains(
-    small: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measuring, "BUDGET", 0.0)
+def test_the_folder_says_what_each_costs_and_gains(small: Case, tmp_path: Path) -> None:
     asked: list[bool] = []
 
     def scored(encoder: Encoder, constant: bool) -> Mapping[str, float]:

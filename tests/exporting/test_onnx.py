@@ -43,9 +43,9 @@ def largest_difference(
     return float((Session(path).states(inputs) - expected).abs().max() / expected.abs().max())
 
 
-def written_onnx(model: ExportedEncoder, folder: Path) -> Path:
+def written(model: ExportedEncoder, folder: Path) -> Graphs:
     with model.dense() as dense:
-        return Graphs(dense, model.layout, folder / "graphs").last
+        return Graphs(dense, model.layout, folder / "graphs")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_what_is_too_long_is_refused(folder: Path) -> None:
 
 def test_the_card_says_how_fast_and_how(folder: Path) -> None:
     card = (folder / "README.md").read_text()
-    assert "| Speed in onnxruntime, 16 texts × " in card
+    assert "| Speed in onnxruntime, 1 text × " in card
     assert 'onnxruntime.InferenceSession("this-folder/model.onnx")' in card
     assert ONNX in (folder / "papa.json").read_text(), "its digest is checked, too"
 
@@ -103,32 +103,12 @@ def test_the_graph_in_8_bits(small: Case, folder: Path) -> None:
     assert "| Which one" not in card, "nothing was scored"
 
 
-@pytest.mark.parametrize(
-    ("family", "kind", "constants"),
-    [
-        ("minilm", "text", lambda case: case),
-        ("electra", "text", lambda case: of_kind(case, RESAMPLED)),
-        ("electra", "text", in_place),
-    ],
-    ids=["real weights", "outputs", "by distance"],
-)
-def test_every_kind_of_constants(
-    make_case: Callable[..., Case],
-    tmp_path: Path,
-    family: str,
-    kind: str,
-    constants: Callable[[Case], Case],
-) -> None:
-    case = constants(make_case(family, kind))
+def test_constants_by_distance(small: Case, tmp_path: Path) -> None:
+    case = in_place(small)
     model = case.exported(tmp_path / "export")
-    if constants is in_place:
-        longer = [" ".join([text] * 3) for text in case.texts[0]]
-        inputs = dict(model.tokenizer(longer, padding=True, return_tensors="pt"))
-    else:
-        inputs = case.tokens(model)
-    before = model(**inputs).last_hidden_state
-    assert largest_difference(model, written_onnx(model, tmp_path), inputs) <= TOLERANCE
-    assert torch.equal(before, model(**inputs).last_hidden_state), "the encoder is as it was"
+    longer = [" ".join([text] * 3) for text in case.texts[0]]
+    inputs = dict(model.tokenizer(longer, padding=True, return_tensors="pt"))
+    assert largest_difference(model, written(model, tmp_path).last, inputs) <= TOLERANCE
 
 
 def random_constants(layers: int, heads: int, slots: int) -> ConstantMatrices:
@@ -174,23 +154,6 @@ def _input(length: int, texts: int) -> list[int]:
     return [2, *first, 3] if texts == 1 else [2, *first, 3, *second[: length // 2 + 1], 3]
 
 
-def test_deberta_as_a_graph(tmp_path: Path) -> None:
-    """Relative positions: those that occur depend on the inputs, so the graph has all."""
-    model, slots = random_model("deberta_v3").float(), 32
-    constants = random_constants(
-        model.config.num_hidden_layers, model.config.num_attention_heads, slots
-    )
-    layout = InputLayout(1, slots, (slots - 2,), "follow", Framing(2, 3, 0, 1, (0, 0, 0)))
-    exported = ExportedEncoder(Encoder(model), constants, [(0, 1), (1, 0)], layout)
-    graph = written_onnx(exported, tmp_path)
-    rows = [_input(12, 1), [*_input(6, 1), *[0] * 6]]
-    inputs = {
-        "input_ids": torch.tensor(rows),
-        "attention_mask": torch.tensor([[1] * 14, [1] * 8 + [0] * 6]),
-    }
-    assert largest_difference(exported, graph, inputs) <= TOLERANCE
-
-
 def test_what_has_no_exact_form_is_refused(make_case: Callable[..., Case]) -> None:
     layout = make_case("electra", "pair").layout
     config = random_model("electra").config
@@ -203,17 +166,26 @@ def test_what_has_no_exact_form_is_refused(make_case: Callable[..., Case]) -> No
     check_onnx(config, layout, 2**31 - 1)
 
 
-@pytest.mark.parametrize(("family", "kind"), [("electra", "text"), ("roberta", "pair")])
+@pytest.mark.parametrize(
+    ("family", "kind", "constants"),
+    [("electra", "pair", RESAMPLED), ("roberta", "pair", None), ("deberta_v3", "text", None)],
+)
 def test_a_graph_serves_probes_the_layers_of_its_encoder(
-    make_case: Callable[..., Case], family: str, kind: str, tmp_path: Path
+    make_case: Callable[..., Case], family: str, kind: str, constants: str | None, tmp_path: Path
 ) -> None:
-    """Every layer's hidden states of the corpus's own batches, the graph's placing included."""
+    """Every layer's hidden states of the corpus's own batches, the graph's placing included; and
+    every relative position, as those that occur depend on the inputs.
+    """
     case = make_case(family, kind)
+    if constants is not None:
+        case = of_kind(case, constants)
     heads = case.some_heads()
     exported = case.exported(tmp_path / "export", heads)
-    with exported.dense() as dense:
-        graphs = Graphs(dense, case.layout, tmp_path / "graphs")
-    assert largest_difference(exported, graphs.last, case.tokens(exported)) <= TOLERANCE
+    inputs = case.tokens(exported)
+    before = exported(**inputs).last_hidden_state
+    graphs = written(exported, tmp_path)
+    assert largest_difference(exported, graphs.last, inputs) <= TOLERANCE
+    assert torch.equal(before, exported(**inputs).last_hidden_state), "the encoder is as it was"
     graph = GraphFeatures(graphs.every, exported.encoder)
     found = graph.token_states(micro_batch(case.split, case.split.rows))
     for layer, states in enumerate(case.expected(heads)):

@@ -18,7 +18,6 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
-from tests.encoders.lower import lower_layers
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, artifacts, write_study
 
@@ -33,14 +32,13 @@ TASK = {
     "validation_rows": 200,
     "probe": PROBE,
 }
-STUDY = SMALL | {"tasks": [TASK], "orders": ["first_to_last"], "fractions": [1, 0.917, 0.833]}
+STUDY = SMALL | {"tasks": [TASK], "orders": ["first_to_last"], "fractions": [1, 0.833, 0.667]}
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudySpec, Store]:
+def finished(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> tuple[StudySpec, Store]:
     folder = tmp_path_factory.mktemp("search")
-    encoder = lower_layers(4, folder / "all-MiniLM-L6-v2").folder
-    file = write_study(folder, STUDY | {"encoders": [encoder]})
+    file = write_study(folder, STUDY | {"encoders": [shallow]})
     finish_study(file, folder / "store")
     return load_study(Path(file)), Store(folder / "store")
 
@@ -74,9 +72,9 @@ def test_heads_between_fractions_are_tried_until_neighbours_differ(
     verdicts = {count.constant_heads: count.verdict for count in found.counts}
     assert verdicts[low + 1] != "within", "one head more was tried"
     told = capsys.readouterr().err
-    assert f"between {4 if few < more else 0} and {8 if few < more else 4} of 48:" in told
+    assert f"between {4 if few < more else 0} and {8 if few < more else 4} of 24:" in told
     for number in verdicts.keys() - ran:
-        assert f"{number} of 48: {verdicts[number]}: drop" in told
+        assert f"{number} of 24: {verdicts[number]}: drop" in told
     assert f"{len(verdicts) - len(ran)} tried: each may be within by luck" in told
     # All are cells of a study, under the keys of this one; a second search computes nothing.
     after = probes(store)
@@ -93,7 +91,7 @@ def test_nothing_is_tried_where_the_answer_is_enough(finished: tuple[StudySpec, 
     part, request = run_and_choose(
         study, store, REQUEST, every + 1e-6, Interruption(), verbose=False
     )
-    assert (part, request.fraction) == (study, 0.833)
+    assert (part, request.fraction) == (study, 0.667)
     assert probes(store) == before
 
 
