@@ -32,6 +32,7 @@ from papa.errors import (
     missing_from,
     problems_of,
 )
+from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study
@@ -121,6 +122,7 @@ def check_study(
     problems = resolved.problems
     problems += _tokenizers(resolved)
     previews, unchecked = _previews(resolved, store, for_plan)
+    problems += _positive_classes(study.tasks, previews)
     if any(task.head == "own" for task in study.tasks):
         problems += _own_heads(resolved, previews)
     resolved.rows = {text: seen.rows for text, seen in previews.items() if seen.rows}
@@ -294,6 +296,16 @@ def _tokenizer(encoder: EncoderReference, *, masks: bool) -> None:
         "masks": masks,
     }
     remembered("tokenizer writes the layout", content, writes_the_layout)
+
+
+def _positive_classes(
+    tasks: Sequence[TaskSpec], previews: Mapping[TaskSpec, Preview]
+) -> Iterator[Problem]:
+    """Tasks whose F1 would be of a class that is none."""
+    for index, task in enumerate(tasks):
+        if names := previews[task].label_names if task in previews else None:
+            where = f"tasks.{index} ({task.name})"
+            yield from problems_of(where, partial(positive_class, task, names))
 
 
 def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> Iterator[Problem]:

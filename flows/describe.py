@@ -22,6 +22,7 @@ from flows.options import (
 from flows.studies import rebuild_report
 from flows.terminal import print_table, say
 from papa.errors import SpecError
+from papa.storage.atomic import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,10 +78,15 @@ def describe(
             )
         _print(console, frames)
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            for name, frame in frames.items():
-                frame.to_parquet(out / f"{name}.parquet", index=False)
-                say(console, f"Written to {out / f'{name}.parquet'}")
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+                for name, frame in frames.items():
+                    write_atomically(out / f"{name}.parquet", frame.to_parquet(index=False))
+                    say(console, f"Written to {out / f'{name}.parquet'}")
+            except OSError as error:
+                raise SpecError(
+                    f"{out} cannot be written ({error.strerror}): give another folder with --out"
+                ) from None
 
 
 def _print(console: Console, frames: dict[str, pd.DataFrame]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from papa.study.store import Store
 
 DEFAULT_STORE = "papa-store"
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def option(*names: str, **settings: Any) -> Any:
@@ -122,4 +124,10 @@ def errors_in_one_sentence(verbose: bool) -> Iterator[None]:
         if verbose:
             raise
         typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if verbose or error.errno not in _OF_THE_DISK:
+            raise
+        what = error.filename or "a file"
+        typer.echo(f"error: {what} cannot be written ({error.strerror}): free the disk", err=True)
         sys.exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -169,5 +170,6 @@ def _show_results(track: Track, store: Store, console: Console) -> None:
         say(console, f"MLflow   charts  {charts}")
         say(console, f"MLflow   report  {page_link(document)}")
     else:
-        ui = f"papa ui --store {store.address}   (or: mlflow ui --backend-store-uri {tracking})"
-        say(console, f"MLflow   experiment '{study}': {ui}")
+        ui = shlex.join(["papa", "ui", "--store", store.address])
+        own = shlex.join(["mlflow", "ui", "--backend-store-uri", tracking])
+        say(console, f"MLflow   experiment '{study}': {ui}   (or: {own})")

@@ -13,7 +13,7 @@ from typing import Any
 from papa.corpora.local_files import format_of, read_file
 from papa.encoders.files import CONFIGURATION, read_configuration_file
 from papa.encoders.reference import EncoderReference, describe_encoder, load_tokenizer
-from papa.errors import DataError, SpecError, joined
+from papa.errors import DataError, SpecError, joined, shown
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import override, resolve_study
 from papa.spec.task import EMBEDDING_METRICS
@@ -104,7 +104,7 @@ def own_study(
         raise DataError(
             f"{texts} holds {len(rows)} texts, expected {least} or more: give more texts"
         )
-    short = _fit_name(f"{reference.display}-{texts.stem}-own")
+    short = _fit_name(f"{_fit_name(f'{reference.display}-{texts.stem}')[:90]}-own")
     store.make()
     source = {"kind": "files"}
     for split, part in {"train": rows[1::2], "validation": rows[::2][:_MEASURED]}.items():
@@ -135,11 +135,21 @@ def _rows(path: Path) -> list[dict[str, Any]]:
             "one of them so"
         )
     texts = [name for name in ("text", "text_pair") if name in known]
-    return [
+    rows = [
         row
         for row in table.select(known).to_pylist()
         if row.get("words") or (texts and all(str(row[name] or "").strip() for name in texts))
     ]
+    for name, value in ((name, row[name]) for row in rows for name in known if name != "label"):
+        found = value if name == "words" else [value]
+        if value is not None and not (
+            isinstance(found, list) and all(isinstance(one, str) for one in found)
+        ):
+            expected = "a list of words" if name == "words" else "text"
+            raise DataError(
+                f"{path}: column '{name}' holds {shown(value)}, expected {expected}: correct it"
+            )
+    return rows
 
 
 def _tasks(reference: EncoderReference, row: dict[str, Any]) -> list[dict[str, Any]]:

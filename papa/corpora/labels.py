@@ -88,8 +88,8 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
             if not _is_number(value):
                 raise DataError(
                     f"{side.location(index)} has {shown(value)} as '{side.column}' where a "
-                    "regression task (metric spearman) needs a number: give numbers, or score "
-                    "classes with metric accuracy"
+                    "regression task (metric spearman or cosine_spearman) needs a number: give "
+                    "numbers, or score classes with metric accuracy (kind text or pair)"
                 )
         values = pa.array(map(float, values.to_pylist()), pa.float64())
     elif not _is_numeric(values.type):

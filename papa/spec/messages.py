@@ -189,7 +189,8 @@ class MalformedError(CheckError, SpecError):
                     path.append((node, step))
                     node = node[path[-1][1]]
             last = fault["loc"][-1:]
-            if fault["type"] == "missing" and last[0] in _STAND_INS:
+            looked_up = last == ("name",) and fault["loc"][:-2] not in ((), ("tasks",))
+            if fault["type"] == "missing" and last[0] in _STAND_INS and not looked_up:
                 node[last[0]] = _STAND_INS[last[0]]
             elif path:
                 holder, step = path[-1]

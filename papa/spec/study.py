@@ -170,10 +170,12 @@ class StudySpec(Frozen):
     @field_validator("name")
     @classmethod
     def _no_file(cls, name: str) -> str:
-        if name.lower().endswith(".yaml"):
-            raise ValueError(
-                "a store keeps the study of that name without .yaml under it: leave .yaml out"
-            )
+        for ending in (".yaml", ".failed", ".jsonl"):
+            if name.lower().endswith(ending):
+                raise ValueError(
+                    f"a store keeps a file of the study without {ending} under it: leave {ending} "
+                    "out"
+                )
         return name
 
     def draws(self, order: Order) -> dict[tuple[int, ...], tuple[int, ...]]:

@@ -47,8 +47,8 @@ class StoredStudy:
                 "to make them anew"
             )
         return (
-            f"study '{name}' has not been run in this store: run 'papa run' on it first, or give "
-            "its --store"
+            f"study '{name}' as it is here has not been run in this store: run 'papa run' on it "
+            "first, or give its --store"
         )
 
     def has(self, cell: Cell) -> bool:

@@ -227,7 +227,7 @@ def test_the_command_measures_int_8_in_both_runtimes(
         ({"task": "revews"}, "no task 'revews' (did you mean 'reviews'?)"),
         ({"fraction": 1.0}, "no head is constant"),
         ({"to": "half"}, "is not empty"),
-        ({"store": "elsewhere"}, "has not been run in this store"),
+        ({"store": "elsewhere"}, "as it is here has not been run in this store"),
         ({"fraction": 0.0}, "this cell of 'small' has not been run"),
     ],
 )

@@ -169,6 +169,12 @@ def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
         ("x", ("red", "red"), {"metric": "spearman"}, "'red' as 'label' where a regression task"),
         (1, (0, 0), {}, "column 'text' holds int64, not text"),
         ("x", (0, 0), {"metric": "f1"}, "metric f1 needs two classes, and 'label' has 1 (0)"),
+        (
+            "x",
+            ("no", "yes"),
+            {"metric": "f1", "positive": "yse"},
+            "positive is 'yse', and no class has that name: use one of yes, no",
+        ),
     ],
 )
 def test_labels_are_read(
@@ -220,6 +226,15 @@ def test_what_the_file_has_wrong_is_told_with_what_is_not_there(tmp_path: Path) 
         "tasks.2 (odd): ",
     ):
         assert [one for one in told if one.startswith(expected)], (expected, told)
+
+
+def test_nothing_stands_in_for_a_name_that_would_be_looked_up(tmp_path: Path) -> None:
+    tasks = [*SMALL["tasks"], task_on("hub", {"kind": "hub"})]
+    encoders = [*SMALL["encoders"], {"revision": "main"}]
+    path = write_study(tmp_path, SMALL | {"encoders": encoders, "tasks": tasks})
+    told = words(said("check", path, "--store", str(tmp_path / "store")))
+    assert told[0] == "error: 2 problems keep this study from running:"
+    assert all("name' is missing" in one for one in told[1:])
 
 
 @pytest.mark.server

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from flows.options import errors_in_one_sentence
 from flows.show import show_tasks
 from tests.flows.conftest import SMALL, environment, papa, refusal, said, write_study
 
@@ -89,6 +92,13 @@ def test_a_cell_to_export_is_chosen_in_one_way(tmp_path: Path, options: list[str
     finished = said("export", write_study(tmp_path, SMALL), "--to", str(tmp_path / "to"), *options)
     line = refusal(finished)
     assert "give either --fraction, such as 0.125, or --max-drop, such as 1%" in line
+
+
+def test_a_full_disk_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), errors_in_one_sentence(verbose=False):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    said = "error: a file cannot be written (No space left on device): free the disk\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.server

@@ -148,7 +148,7 @@ def test_results_of_other_stores(store: Path, tiny: tuple[str, Path], tmp_path: 
     assert means.keys() == {study, str(folder)}
     assert means[study] == means[str(folder)]
     elsewhere = said("compare", study, "--store", str(store))
-    assert "has not been run in this store" in refusal(elsewhere)
+    assert "as it is here has not been run in this store" in refusal(elsewhere)
 
 
 def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:

@@ -96,6 +96,10 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         (["--text", str(table)], "no column 'text'"),
         (["--text", str(tmp_path / "absent.txt")], "absent.txt"),
         (["--text", str(texts), "--out", str(texts)], "expected a folder"),
+        (
+            ["--text", str(texts), "--only", "norms", "--out", "/proc/x"],
+            "/proc/x cannot be written",
+        ),
         (["--text", str(texts), "--only", "outlier"], "no description 'outlier'"),
         (["--text", str(texts), "--only", "syntax"], "'syntax' needs sentences with gold trees"),
         (["--trees", str(table)], "table.csv has no trees (columns: body)"),

@@ -133,7 +133,7 @@ def test_a_report_of_missing_cells_is_a_sentence_with_what_is_there(store: Path)
     )
     elsewhere = said("heads", NAME, "--store", str(store), "--set", "tasks.0.slots=16")
     assert elsewhere.code == 1
-    assert "has not been run in this store" in words(elsewhere)[0]
+    assert "as it is here has not been run in this store" in words(elsewhere)[0]
 
 
 def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(

@@ -219,6 +219,24 @@ def test_what_cannot_be_asked_is_one_sentence(
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("row", [{"text": 5}, {"text": ["a"]}, {"words": "a"}, {"words": [1, 2]}])
+def test_columns_that_hold_no_text_are_one_sentence(tmp_path: Path, row: dict[str, object]) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{json.dumps(row)}\n" * 44)
+    with pytest.raises(
+        PapaError, match=r"rows\.jsonl: column '\w+' holds .*, expected .*text|words"
+    ):
+        own_study((EMBEDDED,), path, False, None, [], Store(tmp_path / "store"))
+
+
+def test_a_long_name_of_a_file_of_texts_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / f"{'long' * 60}.txt"
+    path.write_text("\n".join(TEXTS))
+    found = own_study((EMBEDDED,), path, False, None, [], Store(tmp_path / "store"))
+    assert found.name.startswith("all-MiniLM-L6-v2-longlong")
+    assert found.name.endswith("-own")
+
+
 def classifier(folder: Path, classes: int) -> str:
     shape = {**SMALL, "num_labels": classes}
     return str(saved(BertForSequenceClassification(BertConfig(**shape)), folder))

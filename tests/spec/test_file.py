@@ -315,11 +315,11 @@ def test_what_a_message_shows_to_paste_mends_the_study(tmp_path: Path, key: str)
     study(tmp_path, SMALLEST | {"tasks": [lacking | example]})
 
 
-@pytest.mark.parametrize("name", ["a.yaml", "a.YAML", "a.yaml.yaml"])
+@pytest.mark.parametrize("name", ["a.yaml", "a.YAML", "a.yaml.yaml", "a.failed", "a.train.jsonl"])
 def test_a_name_that_another_study_has_its_file_under(tmp_path: Path, name: str) -> None:
+    ending = f".{name.lower().rpartition('.')[2]}"
     with pytest.raises(
-        SpecError,
-        match=r"'name': a store keeps the study of that name without \.yaml under it: leave",
+        SpecError, match=f"'name': a store keeps a file of the study without {ending} under it:"
     ):
         study(tmp_path, SMALLEST | {"name": name})
     assert study(tmp_path, SMALLEST | {"name": "a.yml"}).name == "a.yml"
