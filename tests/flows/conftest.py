@@ -81,14 +81,14 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The file of a study that is finished, and its store: a test that changes it leaves it whole,
-    or copies it.
+def tiny(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The file of a study that is finished, of an encoder of two layers, and its store: a test that
+    changes it leaves it whole, or copies it.
     """
     from tests.finished import finish_study
 
     folder = tmp_path_factory.mktemp("tiny")
-    study, store = write_study(folder, TINY), folder / "store"
+    study, store = write_study(folder, TINY | {"encoders": [shallow]}), folder / "store"
     finish_study(study, store, tracked=True)
     return study, store
 

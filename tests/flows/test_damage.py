@@ -14,7 +14,7 @@ import pytest
 
 from papa.storage.metadata import METADATA, signed
 from tests.finished import finish_study
-from tests.flows.conftest import papa, said, stages
+from tests.flows.conftest import said, stages
 
 pytestmark = pytest.mark.server
 
@@ -87,17 +87,6 @@ def test_what_is_damaged_is_made_again(
     assert len(told.damages) == len(STAGES)
     pandas.testing.assert_frame_equal(scores(store), before)
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
-
-
-def test_a_run_says_what_is_made_again(tiny: tuple[str, Path], prefect: dict[str, str]) -> None:
-    study, store = tiny
-    before, places = scores(store), damage_all(store, flip)
-    run = papa("run", study, "--store", str(store), more=prefect)
-    assert run.code == 0, run.err
-    assert run.err.count(": made again: ") == len(STAGES)
-    for place in places:
-        assert f"{place}/{data_of(place).name} is " in run.err
-    pandas.testing.assert_frame_equal(scores(store), before)
 
 
 @pytest.mark.parametrize("damage", [flip, empty, foreign, Path.unlink])

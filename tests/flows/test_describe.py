@@ -43,7 +43,7 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     assert "separators: means by layer" in " ".join(finished.out.split())
     found = pandas.read_parquet(tmp_path / "out" / "separators.parquet")
     assert set(found["task"]) == {"reviews"}
-    assert found.groupby("attention").size().to_dict() == dict.fromkeys(ATTENTIONS, 72)
+    assert found.groupby("attention").size().to_dict() == dict.fromkeys(ATTENTIONS, 24)
     mass = found.pivot_table(index=["layer", "head"], columns="attention", values="separator_mass")
     own, constant = mass["input-dependent"], mass["constant"]
     assert own.corr(constant) > 0.9, "the study's average looks at separators as heads do"
@@ -59,9 +59,9 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     half = [*given[:3], "3", "--only", "norms", "--fraction", "0.5"]
     assert said("describe", "small", *half).code == 0
     (record,) = pandas.read_parquet(kept / "norms.parquet").attrs["texts"]
-    assert (record["texts"], record["constant_heads"]) == (3, 36)
-    assert "36 of 72 (λ ascending, fraction 0.5)" in page.read_text()
-    assert "72 of 72" in page.read_text(), "of the others, as before"
+    assert (record["texts"], record["constant_heads"]) == (3, 12)
+    assert "12 of 24 (λ ascending, fraction 0.5)" in page.read_text()
+    assert "24 of 24" in page.read_text(), "of the others, as before"
     drawn = ("--set", "orders=[random]", "--set", "seeds=[0,1]")
     for wrong, sentence in [
         (["--fraction", "0.25"], "fraction 0.25: give --fraction"),

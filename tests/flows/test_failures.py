@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import threading
 from pathlib import Path
 
@@ -13,7 +14,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from papa.study.store import mark
-from tests.encoders.lower import lower_layers
 from tests.flows.conftest import (
     COMMAND,
     FEW,
@@ -32,7 +32,7 @@ from tests.flows.processes import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.server
 
-STUDY = TINY | {"orders": ["first_to_last"], "fractions": [1, 0]}
+STUDY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "fractions": [1, 0]}
 IMPATIENT = f"""
 import flows.run
 prepare = flows.run._import_for_later
@@ -45,7 +45,9 @@ def wait_less(*arguments):
 flows.run._import_for_later = wait_less
 {COMMAND}"""
 """The command, which tries a step again after 5 seconds and then half a second, not 30."""
-CELL = "probe · all-MiniLM-L6-v2 · reviews · average · every head constant"
+CELL = "probe · all-MiniLM-L6-v2 · reviews · identity · every head constant"
+NUMBERS = CELL.replace("reviews", "numbers")
+BASELINE = "baseline · all-MiniLM-L6-v2 · reviews"
 
 
 @pytest.fixture(scope="module")
@@ -54,31 +56,58 @@ def broken_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def broken(broken_store: Path, prefect: dict[str, str]) -> tuple[Finished, FlowRun]:
-    """A study of two tasks, the probes of one of which leave all numbers behind; and what Prefect
-    recorded.
+def broken(broken_store: Path, shallow: str, prefect: dict[str, str]) -> tuple[Finished, FlowRun]:
+    """A study of two tasks, the probes of one of which leave all numbers behind, and two encoders,
+    one of which has infinity among the queries of its last layer; and what Prefect recorded.
     """
-    folder, store = broken_store.parent, broken_store
+    folder, poisoned = broken_store.parent, broken_store.parent / "poisoned"
     rows = [{"text": f"a text number {number}", "label": number % 2} for number in range(40)]
     probe = {"learning_rate": 1e30, "batch_size": 16, "epochs": 1}
     task = task_on("numbers", rows_in(folder, "numbers", rows), probe=probe)
-    study = write_study(folder, STUDY | {"tasks": [FEW, task]})
-    finished = papa("run", study, "--store", str(store), more=prefect)
-    (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
+    shutil.copytree(shallow, poisoned)
+    weights = load_file(poisoned / "model.safetensors")
+    weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
+    save_file(weights, poisoned / "model.safetensors", metadata={"format": "pt"})
+    study = write_study(
+        folder, STUDY | {"encoders": [shallow, str(poisoned)], "tasks": [FEW, task]}
+    )
+    finished = papa("run", study, "--store", str(broken_store), more=prefect)
+    (run,) = flow_runs(broken_store, prefect["PREFECT_API_URL"])
     return finished, run
 
 
-def test_a_failed_step_is_named_and_others_are_kept(broken: tuple[Finished, FlowRun]) -> None:
+def reasons(finished: Finished) -> dict[str, str]:
+    """Why each step failed that did."""
+    return dict(re.findall(r"^(.+): failed: (.+) \| study", finished.err, re.MULTILINE))
+
+
+def test_failed_steps_are_named_and_others_are_kept(broken: tuple[Finished, FlowRun]) -> None:
     finished, run = broken
-    assert finished.code == 1
-    sentence = words(finished)[-1]
-    cell = r"(baseline|probe) · all-MiniLM-L6-v2 · numbers"
-    failed = rf"{cell}.* failed: .*the loss of seed 0 is (nan|inf)"
-    assert re.match(f"error: {failed}", sentence)
-    assert run.state == "Failed"
+    why = reasons(finished)
+    for stage in ("probe · all-MiniLM-L6-v2 · numbers · no constant head", NUMBERS):
+        assert re.search("the loss of seed 0 is (nan|inf)", why[stage])
+    name = words(finished)[-1].removeprefix("error: ").partition(" failed: ")[0]
+    others = f"{len(why) - 1} more failed as well; finished cells are kept"
+    assert words(finished)[-1] == f"error: {name} failed: {why[name]} ({others})"
+    assert (finished.code, run.state) == (1, "Failed")
     assert run.message is not None
-    assert re.search(failed, run.message)
+    assert run.message.endswith(f"{name} failed: {why[name]} ({others})")
     assert run.steps[CELL].state == "Completed"
+
+
+def test_infinity_in_an_encoder_stops_the_cells_that_it_reaches(
+    broken: tuple[Finished, FlowRun],
+) -> None:
+    """Where all heads are constant nobody computes the queries."""
+    finished, run = broken
+    reached = "probe · poisoned · reviews · no constant head"
+    where = r"the output of layer 1 of row \d+, batch 1 of the train split"
+    weights = r"weights encoder\.layer\.1\.attention\.self\.query\.weight"
+    told = rf"{where} holds NaN or infinity: so do the encoder's {weights}: use other weights"
+    assert re.fullmatch(told, reasons(finished)[reached])
+    assert run.steps[reached].attempts == 1
+    for kept in (CELL, BASELINE):
+        assert run.steps[kept.replace("all-MiniLM-L6-v2", "poisoned")].state == "Completed"
 
 
 def test_its_runs_in_mlflow_have_failed(
@@ -91,52 +120,49 @@ def test_its_runs_in_mlflow_have_failed(
 
 def test_what_the_user_has_to_mend_is_not_tried_again(broken: tuple[Finished, FlowRun]) -> None:
     finished, run = broken
-    assert run.steps[CELL.replace("reviews", "numbers")].attempts == 1
+    assert run.steps[NUMBERS].attempts == 1
     assert "tried again" not in finished.err
 
 
-def block(store: Path) -> Path:
-    """A file where a store's probes would lie."""
-    blocked = store / "artifacts" / "probe"
-    blocked.parent.mkdir(parents=True)
+def block(store: Path, stage: str) -> Path:
+    """A file where a stage's artifacts would lie in a store."""
+    blocked = store / "artifacts" / stage
+    blocked.parent.mkdir(parents=True, exist_ok=True)
     mark(str(store))
     blocked.touch()
     return blocked
 
 
-def test_a_step_whose_store_comes_back_is_tried_again(
-    tmp_path: Path, prefect: dict[str, str]
+def test_a_step_is_tried_again_and_told_after_its_last_attempt(
+    shallow: str, tmp_path: Path, prefect: dict[str, str]
 ) -> None:
+    """Probes, whose place in the store comes back, and a baseline, whose place does not."""
     store = tmp_path / "store"
-    blocked = block(store)
-    command = ("run", write_study(tmp_path, STUDY), "--store", str(store))
+    blocked, _ = block(store, "probe"), block(store, "baseline")
+    command = ("run", write_study(tmp_path, STUDY | {"encoders": [shallow]}), "--store", str(store))
     with start(*command, more=prefect, program=IMPATIENT) as process:
         hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
         hanging.start()
         try:
-            told = until(process.stderr, "will be tried again").splitlines()[-1]
+            told = until(process.stderr, f"{CELL}: will be tried again")
             blocked.unlink()
-            _, rest = process.communicate()
+            assert process.stderr is not None
+            told += process.stderr.read()
         finally:
             hanging.cancel()
-    assert process.returncode == 0, rest
-    assert told.startswith("probe · all-MiniLM-L6-v2 · reviews · ")
-    (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
-    assert run.state == "Completed"
-    assert run.steps[told.split(": ")[0]].attempts == 2
-
-
-def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(
-    tmp_path: Path, prefect: dict[str, str]
-) -> None:
-    store = tmp_path / "store"
-    block(store)
-    command = ("run", write_study(tmp_path, STUDY), "--store", str(store))
-    finished = papa(*command, more=prefect, program=IMPATIENT)
+    finished = Finished(process.returncode, "", told)
     assert finished.code == 1
-    assert "probe · all-MiniLM-L6-v2 · reviews · " in words(finished)[-1]
-    assert "Traceback" not in finished.err
-    assert finished.err.count(f"{CELL}: will be tried again") == 2
+    (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
+    assert (run.steps[CELL].state, run.steps[CELL].attempts) == ("Completed", 2)
+    assert (run.state, run.steps[BASELINE].attempts) == ("Failed", 3)
+    for step, times in ((CELL, 1), (BASELINE, 2)):
+        assert told.count(f"{step}: will be tried again") == times
+    (name,) = reasons(finished)
+    error = f"{name} failed: {reasons(finished)[name]} (finished cells are kept)"
+    assert (name, words(finished)[-1]) == (BASELINE, f"error: {error}"), "it alone failed"
+    assert run.message is not None
+    assert run.message.endswith(error)
+    assert "Traceback" not in told
     log = logged(store, prefect["PREFECT_API_URL"])
     errors = [text for task, level, text in log if task and level >= logging.ERROR]
     tracebacks = [text for text in errors if "Traceback" in text]
@@ -144,35 +170,7 @@ def test_a_step_that_keeps_failing_is_told_after_its_last_attempt(
     expected = "FileExistsError|NotADirectoryError"
     assert all(re.search(expected, text) for text in tracebacks), tracebacks
     progress = [message for task, _, message in log if task is None]
-    for told in ("tokenise · all-MiniLM-L6-v2 · reviews: done in", f"{CELL}: failed: "):
-        assert any(message.startswith(told) for message in progress)
+    for one in ("tokenise · all-MiniLM-L6-v2 · reviews: done in", f"{BASELINE}: failed: "):
+        assert any(message.startswith(one) for message in progress)
     shown = [line for line in words(finished) if not line.startswith("error: ")]
     assert set(shown) <= set(progress) | {line for line in shown if line.startswith("MLflow: ")}
-
-
-def test_infinity_in_an_encoder_stops_the_cells_that_it_reaches(
-    tmp_path: Path, prefect: dict[str, str]
-) -> None:
-    """Queries of the last layer: where all heads are constant nobody computes them."""
-    lower_layers(2, tmp_path / "poisoned")
-    weights = load_file(tmp_path / "poisoned" / "model.safetensors")
-    weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
-    save_file(weights, tmp_path / "poisoned" / "model.safetensors", metadata={"format": "pt"})
-    changed = {"encoders": [str(tmp_path / "poisoned")], "constants": ["identity"]}
-    study, store = write_study(tmp_path, STUDY | changed), tmp_path / "store"
-    finished = papa("run", study, "--store", str(store), more=prefect)
-    (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
-    reached = "probe · poisoned · reviews · no constant head"
-    assert run.message is not None
-    where = r"the output of layer 1 of row \d+, batch 1 of the train split"
-    weights = r"weights encoder\.layer\.1\.attention\.self\.query\.weight"
-    assert re.search(
-        rf"{reached} failed: {where} holds NaN or infinity: so do the encoder's {weights}: "
-        r"use other weights \(finished cells are kept\)$",
-        run.message,
-    )
-    assert finished.code == 1
-    assert run.steps[reached].attempts == 1
-    constant = "probe · poisoned · reviews · identity · every head constant"
-    for kept in (constant, "baseline · poisoned · reviews"):
-        assert run.steps[kept].state == "Completed"

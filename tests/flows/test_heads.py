@@ -9,21 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 import papa
 from flows.drops import Answer, Count, Verdict, parse_share, verdict_on
 from flows.heads import document_of, text_of
 from papa.errors import SpecError
-from papa.progress import Bars
 from papa.scores.intervals import Interval
-from papa.spec.file import load_study
-from papa.study.here import run_here
-from papa.study.inputs import check_inputs
 from papa.study.rank import Rank, read_lambda
-from papa.study.steps import study_steps
 from papa.study.store import Store
-from tests.flows.conftest import SMALL, said
+from tests.finished import Scored, score_study
+from tests.flows.conftest import SMALL, said, write_study
 
 
 def count(constant_heads: int, low: float, high: float, *, all_within: bool = True) -> Count:
@@ -132,33 +127,28 @@ def test_what_is_no_share_is_refused(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Store]:
-    """A study's file, and a store with what it makes but for the report."""
+def finished(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    """What a study makes but for the report."""
     folder = tmp_path_factory.mktemp("finished")
-    file, store = folder / "study.yaml", Store(folder / "store")
-    file.write_text(yaml.safe_dump({**SMALL, "fractions": [1, 0.5]}))
-    store.make()
-    study = load_study(file)
-    run_here(study_steps(check_inputs(study)).steps[:-1], store, study.execution, Bars(shown=False))
-    return file, store
+    document = {**SMALL, "encoders": [shallow], "fractions": [1, 0.5]}
+    write_study(folder, document)
+    return score_study(document, folder, folder / "store")
 
 
-def heads(finished: tuple[Path, Store], *options: str) -> tuple[int, str]:
-    file, store = finished
-    found = said("heads", str(file), "--store", store.address, *options)
+def heads(finished: Scored, *options: str, store: Store | None = None) -> tuple[int, str]:
+    file = finished.store.root.with_name("study.yaml")
+    place = ("--store", (store or finished.store).address)
+    found = said("heads", str(file), *place, *options)
     return found.code, found.out + found.err
 
 
-def test_lambda_is_written_and_read_to_the_last_digit(
-    finished: tuple[Path, Store], tmp_path: Path
-) -> None:
+def test_lambda_is_written_and_read_to_the_last_digit(finished: Scored, tmp_path: Path) -> None:
     code, written = heads(finished, "--tsv")
     assert code == 0, written
     (tmp_path / "lambda.tsv").write_text(written)
-    steps = study_steps(check_inputs(load_study(finished[0]))).steps
-    (rank,) = (step for step in steps if isinstance(step, Rank))
-    scores = papa.load_scores(tmp_path / "lambda.tsv", layers=6, heads=12)
-    assert np.array_equal(scores, read_lambda({0: rank.reference(finished[1])}).mean)
+    (rank,) = (step for step in finished.found if isinstance(step, Rank))
+    scores = papa.load_scores(tmp_path / "lambda.tsv", layers=2, heads=12)
+    assert np.array_equal(scores, read_lambda({0: finished.found[rank]}).mean)
 
     code, again = heads(finished, "--tsv", "--scores", str(tmp_path / "lambda.tsv"))
     assert (code, again) == (0, written)
@@ -168,16 +158,16 @@ def test_lambda_is_written_and_read_to_the_last_digit(
 
 
 def test_others_scores_say_which_heads_would_become_constant(
-    finished: tuple[Path, Store], tmp_path: Path
+    finished: Scored, tmp_path: Path
 ) -> None:
     file = tmp_path / "duo.tsv"
-    np.savetxt(file, np.arange(72.0).reshape(6, 12)[::-1], delimiter="\t")
+    np.savetxt(file, np.arange(24.0).reshape(2, 12)[::-1], delimiter="\t")
     code, told = heads(finished, "--scores", str(file))
     assert code == 0, told
     assert f"scores of {file}" in " ".join(told.split())
-    assert "36 of 72: not measured" in told
+    assert "12 of 24: not measured" in told
     listed = [line.strip() for line in told.splitlines() if line.startswith("    layer")]
-    assert listed == [f"layer {layer}: {', '.join(map(str, range(12)))}" for layer in (3, 4, 5)]
+    assert listed == [f"layer 1: {', '.join(map(str, range(12)))}"]
 
     file.write_text("1\t2\n")
     code, told = heads(finished, "--scores", str(file))
@@ -185,8 +175,9 @@ def test_others_scores_say_which_heads_would_become_constant(
     assert "they are of 1 layers of 2 heads" in told
 
 
-def test_lambda_that_is_not_there(tmp_path: Path, finished: tuple[Path, Store]) -> None:
-    Store(tmp_path / "empty").make()
-    code, told = heads((finished[0], Store(tmp_path / "empty")), "--tsv")
+def test_lambda_that_is_not_there(finished: Scored, tmp_path: Path) -> None:
+    empty = Store(tmp_path / "empty")
+    empty.make()
+    code, told = heads(finished, "--tsv", store=empty)
     assert code == 1
     assert "has finished no scores of heads: --tsv prints those of one method" in told

@@ -1,22 +1,21 @@
-"""A store to which somebody else may write: nothing there that Prefect would run or believe reaches
-a reader.
+"""A store to which somebody else may write: a run makes what is damaged again, and nothing there
+that Prefect would run or believe reaches it.
 """
 
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import pickle
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas
 import pytest
 
 from tests.flows.conftest import environment, papa
-from tests.flows.test_damage import scores
+from tests.flows.test_damage import STAGES, damage_all, data_of, flip, scores
 
 pytestmark = pytest.mark.server
 
@@ -39,14 +38,23 @@ class Fires:
         return Path.touch, (self.file,)
 
 
-def plant(store: Path, serializer: str, results: list[str]) -> None:
-    """Prefect's record of every finished step, where it would keep it, with one of ``results``, in
-    turn.
+def plant(store: Path, pickled: str) -> None:
+    """Prefect's record of every finished step, where it would keep it: of each probe one that names
+    another probe, of the others ``pickled`` or nothing, in turn.
     """
     folder = store / "prefect" / "results"
     folder.mkdir(parents=True, exist_ok=True)
     places = sorted((store / "artifacts").glob("*/[!.]*"))
-    for place, result in zip(places, itertools.cycle(results), strict=False):
+    probes = [place for place in places if place.parent.name == "probe"]
+    assert len(probes) > 1
+    others = dict(zip(probes, reversed(probes), strict=True))
+    for number, place in enumerate(places):
+        serializer, result = "pickle", pickled
+        if place in others or number % 2:
+            serializer, result = "json", "null"
+        if other := others.get(place):
+            digest = json.loads((other / "metadata.json").read_text())["digest"]
+            result = json.dumps({"stage": "probe", "key": other.name, "digest": digest})
         path = folder / f"{place.parent.name}-{place.name}"
         metadata = {
             "storage_key": str(path),
@@ -56,53 +64,16 @@ def plant(store: Path, serializer: str, results: list[str]) -> None:
         path.write_text(json.dumps({"metadata": metadata, "result": result}))
 
 
-def finish_again(study: str, store: Path, prefect: dict[str, str]) -> None:
-    """Run a study from whose store the results are gone."""
-    for folder in ("artifacts/aggregate", "artifacts/track", "studies"):
-        shutil.rmtree(store / folder)
-    run = papa("run", study, "--store", str(store), more=prefect)
-    assert run.code == 0, run.err
-
-
-def test_no_pickle_in_a_store_is_read(
-    tiny: tuple[str, Path], prefect: dict[str, str], tmp_path: Path
+def test_a_run_makes_what_is_damaged_again_and_follows_nothing_that_was_planted(
+    tiny: tuple[str, Path], tmp_path: Path
 ) -> None:
-    """The control has Prefect read the same records, which do create the file."""
-    (study, store), fired = tiny, tmp_path / "fired"
-    before = scores(store)
-    plant(store, "pickle", [base64.encodebytes(pickle.dumps(Fires(fired))).decode()])
-    finish_again(study, store, prefect)
-    assert not fired.exists()
-    assert scores(store).equals(before)
-    subprocess.run(
-        [sys.executable, "-c", RUNS_IT, store / "prefect" / "results"],
-        env=environment(),
-        check=True,
-    )
-    assert fired.exists()
-
-
-def test_no_record_says_what_a_step_found(tiny: tuple[str, Path], prefect: dict[str, str]) -> None:
-    """Each names the artifact of another probe, or none at all."""
-    study, store = tiny
-    before = scores(store)
-    probes = sorted((store / "artifacts" / "probe").iterdir())
-    assert len(probes) > 1
-    digests = [json.loads((one / "metadata.json").read_text())["digest"] for one in probes]
-    named = [
-        json.dumps({"stage": "probe", "key": one.name, "digest": digest})
-        for one, digest in zip(reversed(probes), reversed(digests), strict=True)
-    ]
-    plant(store, "json", [*named, "null"])
-    finish_again(study, store, prefect)
-    assert scores(store).equals(before)
-
-
-def test_no_setting_of_prefect_comes_from_a_store(tiny: tuple[str, Path], tmp_path: Path) -> None:
-    """Neither a logging configuration, which calls whatever it names, nor a profile that points to
-    one; neither to the study nor to its own server.
+    """No record of Prefect's, pickled or of another step; no logging configuration, which calls
+    whatever it names, and no profile that points to one; neither the study nor its own server. The
+    controls have Prefect read the same files, which do create others.
     """
     (study, store), fired, elsewhere = tiny, tmp_path / "fired", tmp_path / "elsewhere.yml"
+    before, places = scores(store), damage_all(store, flip)
+    plant(store, base64.encodebytes(pickle.dumps(Fires(fired))).decode())
     logging = {
         "version": 1,
         "handlers": {"it": {"()": "subprocess.Popen", "args": ["touch", str(fired)]}},
@@ -116,16 +87,23 @@ def test_no_setting_of_prefect_comes_from_a_store(tiny: tuple[str, Path], tmp_pa
     }
     elsewhere.write_text(json.dumps(logging))
     for path, content in planted.items():
-        path.parent.mkdir(exist_ok=True)
         path.write_text(content)
     run = papa("run", study, "--store", str(store))
     assert run.code == 0, run.err
     assert not fired.exists()
+    assert run.err.count(": made again: ") == len(STAGES)
+    for place in places:
+        assert f"{place}/{data_of(place).name} is " in run.err
+    pandas.testing.assert_frame_equal(scores(store), before)
+
+    reading = ["-c", RUNS_IT, str(store / "prefect" / "results")]
+    subprocess.run([sys.executable, *reading], env=environment(), check=True)
+    assert fired.exists(), "the control: Prefect does what its records say"
     for path in planted:
+        fired.unlink()
         alone = tmp_path / path.name / path.name
         alone.parent.mkdir()
         path.rename(alone)
         home = environment() | {"PREFECT_HOME": str(alone.parent)}
         subprocess.run([sys.executable, "-c", "import prefect.main"], env=home, capture_output=True)
-        assert fired.exists(), "the control: Prefect alone does what it says"
-        fired.unlink()
+        assert fired.exists(), "and what is set there"

@@ -1,7 +1,10 @@
-"""``papa ui``: both pages on a store, used by a run meanwhile, and nothing left of it."""
+"""``papa ui``: both pages on a store, used by a run meanwhile, and nothing left of it; our servers
+answer this machine's programs and their own pages, and no page from elsewhere.
+"""
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -16,6 +19,8 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from papa.processes import start_of
 from tests.flows.conftest import TINY, Finished, papa, refusal, start, until, write_study
@@ -114,8 +119,11 @@ def shows_a_line(link: str, folder: Path) -> bool:
         return len(page.all(".scatterlayer .point")) == 2 and line != []
 
 
-def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) -> None:
-    store, study = tmp_path / "store", write_study(tmp_path, ONE_CELL)
+@pytest.fixture(scope="module")
+def store(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which a study ran while its pages were shown."""
+    folder = tmp_path_factory.mktemp("ui")
+    store, study = folder / "store", write_study(folder, ONE_CELL | {"encoders": [shallow]})
     with pages(store) as shown:
         assert all(
             is_loopback(address) for address in listening({shown.pid, *descendants(shown.pid)})
@@ -126,7 +134,7 @@ def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) ->
         finished = papa("run", study, "--store", str(store), more={"MLFLOW_TRACKING_URI": server})
         assert finished.code == 0, finished.err
         chart = opens_what_it_says(finished, server)
-        assert shows_a_line(chart, tmp_path / "chromium")
+        assert shows_a_line(chart, folder / "chromium")
         assert log.stat().st_mtime_ns == before.st_mtime_ns, (
             "a server of its own would write a new log"
         )
@@ -136,15 +144,98 @@ def test_a_run_uses_the_pages_server_and_is_found_there_later(tmp_path: Path) ->
         line = refusal(second)
         assert shown.prefect in line
         assert "runs on" in line
+    return store
+
+
+@pytest.fixture(scope="module")
+def later(store: Path) -> Iterator[Pages]:
+    """The pages of the store after that."""
     assert not (store / "prefect" / "server.json").exists()
     assert not list(store.rglob("*.js")), (
         "whoever may write to the store would write the pages of others"
     )
-
     with pages(store) as shown:
-        assert "small" in shown.printed
-        for label in ("Prefect", "MLflow", "last run", "scores"):
-            assert status(shown.link(label)) == 200
-        assert status(f"{shown.prefect}/api/nothing") == 404
-        last = shown.link("last run").rpartition("/")[2]
-        assert status(f"{shown.prefect}/api/flow_runs/{last}") == 200
+        yield shown
+
+
+def test_a_run_uses_the_pages_server_and_is_found_there_later(later: Pages) -> None:
+    assert "small" in later.printed
+    for label in ("Prefect", "MLflow", "last run", "scores"):
+        assert status(later.link(label)) == 200
+    assert status(f"{later.prefect}/api/nothing") == 404
+    last = later.link("last run").rpartition("/")[2]
+    assert status(f"{later.prefect}/api/flow_runs/{last}") == 200
+
+
+def asked(port: int, path: str, **headers: str) -> tuple[int, str | None]:
+    """The status of a request with these headers, and the origin that may read the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, answer.getheader("access-control-allow-origin")
+    finally:
+        connection.close()
+
+
+def keeps_strangers_out(port: int, path: str) -> None:
+    """It answers whoever calls it by a name of this machine and shows no page of another's."""
+    refused = (http.client.FORBIDDEN, None)
+    for host in (
+        "127.0.0.1",
+        "localhost",
+        f"127.0.0.1:{port}",
+        f"localhost:{port}",
+        f"[::1]:{port}",
+    ):
+        assert asked(port, path, Host=host) == (200, None)
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        f"localhost.evil.example:{port}",
+        "10.evil.example",
+        "",
+    ):
+        assert asked(port, path, Host=host) == refused, host
+    for own in (f"http://127.0.0.1:{port}", f"http://localhost:{port}"):
+        code, reader = asked(port, path, Origin=own)
+        assert code == 200
+        assert reader in (None, own)
+    # Through a tunnel the page has another port, and so has the Host of what it asks.
+    assert asked(port, path, Host="localhost:8080", Origin="http://localhost:8080")[0] == 200
+    elsewhere = (
+        "https://evil.example",
+        f"http://evil.example:{port}",
+        "http://localhost:1",
+        f"https://localhost:{port}",
+    )
+    for origin in (*elsewhere, "null", ""):
+        assert asked(port, path, Origin=origin) == refused, origin
+
+
+def keeps_strangers_from_events(port: int) -> None:
+    """Prefect's events come over a WebSocket, which no rule of browsers keeps from pages
+    of others.
+    """
+    address = f"ws://127.0.0.1:{port}/api/events/in"
+    with connect(address), connect(address, origin=f"http://localhost:{port}"):  # type: ignore[arg-type]
+        pass
+    with pytest.raises(InvalidStatus), connect(address, origin="https://evil.example"):  # type: ignore[arg-type]
+        pass
+
+
+def test_a_runs_own_server_keeps_strangers_out(prefect: dict[str, str]) -> None:
+    port = int(prefect["PREFECT_API_URL"].split("/")[2].partition(":")[2])
+    keeps_strangers_out(port, "/api/admin/version")
+    keeps_strangers_from_events(port)
+
+
+def test_both_pages_keep_strangers_out(later: Pages) -> None:
+    prefect, mlflow = (
+        int(later.link(name).split("/")[2].partition(":")[2]) for name in ("Prefect", "MLflow")
+    )
+    keeps_strangers_out(prefect, "/api/admin/version")
+    keeps_strangers_from_events(prefect)
+    keeps_strangers_out(mlflow, "/version")
+    keeps_strangers_out(mlflow, "/ajax-api/2.0/mlflow/experiments/get?experiment_id=0")
