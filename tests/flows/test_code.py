@@ -4,6 +4,7 @@ they hold, and never from what a store names.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,13 @@ count = 3
 def one(value):
     return value
 """
-REVIEWS: dict[str, Any] = FEW
+REVIEWS: dict[str, Any] = {
+    **FEW,
+    "slots": 32,
+    "train_rows": 100,
+    "validation_rows": 100,
+    "probe": {"learning_rate": 1e-3, "batch_size": 16, "epochs": 2},
+}
 STUDY: dict[str, Any] = {
     **SMALL,
     "tasks": [
@@ -45,7 +52,9 @@ STUDY: dict[str, Any] = {
     "orders": ["last_to_first", "my_code:last", "reversed:my_code:last"],
     "constants": ["average"],
     "fractions": [1, 0.5],
+    "seeds": [0, 1, 2, 3, 4],
 }
+"""Enough rows, epochs and seeds to tell that the encoder beats its baselines."""
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +70,19 @@ def code(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def store(folder: Path, code: Path) -> Path:
-    """Where the study is finished."""
-    finish_study(write_study(folder, STUDY), folder / "store", code=[code])
+def study(folder: Path, shallow: str) -> str:
+    return write_study(folder, {**STUDY, "encoders": [shallow]})
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path, study: str, code: Path, prefect: dict[str, str]) -> Path:
+    """Where workers finished the study: Ray's processes cannot import its code."""
+    place = ("--store", str(folder / "store"))
+    refused = said("run", study, *place)
+    assert "add --code my_code.py to papa run" in refused.err
+    assert not artifacts(folder / "store", "tokenise")
+    run = papa("run", study, "--code", str(code), *place, more=prefect)
+    assert run.code == 0, run.err
     return folder / "store"
 
 
@@ -89,15 +108,15 @@ def test_a_study_computes_what_its_code_says(store: Path) -> None:
 
 @pytest.mark.server
 def test_steps_run_again_where_the_code_that_they_use_is_another(
-    folder: Path, store: Path, tmp_path: Path
+    store: Path, study: str, code: Path, tmp_path: Path
 ) -> None:
     """λ, averages and the named task stay as they are; so does an order that comes out the same."""
     other = tmp_path / "my_code.py"
     other.write_text(CODE.replace("mean())", "mean()) / 2").replace("-layer", "-2 * layer"))
     shutil.copytree(store, tmp_path / "new")
-    again = finish_study(str(folder / "study.yaml"), tmp_path / "new", code=[folder / "my_code.py"])
+    again = finish_study(study, tmp_path / "new", code=[code])
     assert not again.ran, "the same file"
-    changed = finish_study(str(folder / "study.yaml"), tmp_path / "new", code=[other]).ran
+    changed = finish_study(study, tmp_path / "new", code=[other]).ran
     assert {name.partition(" · ")[0] for name in changed} == {"probe", "baseline", "aggregate"}
     assert not any("MiniLM-L6-v2 · reviews" in name for name in changed)
     before, after = scores(store, "share"), scores(tmp_path / "new", "share")
@@ -214,27 +233,22 @@ def test_without_code_the_command_line_says_what_to_type(folder: Path, tmp_path:
 
 
 @pytest.mark.server
-def test_workers_get_the_code_from_the_driver(
+def test_an_export_by_its_drop_runs_what_the_study_lacks(
     store: Path, code: Path, prefect: dict[str, str], tmp_path: Path
 ) -> None:
-    """Ray's processes cannot import it; after the driver has read it, it is needed no more."""
-    study = write_study(tmp_path, {**STUDY, "execution": {"shard_rows": 16, "workers": 2}})
-    place = ("--store", str(tmp_path / "store"))
-    refused = said("run", study, *place)
-    assert "add --code my_code.py to papa run" in refused.err
-    assert not artifacts(tmp_path / "store", "tokenise")
-    run = papa("run", study, "--code", str(code), *place, more=prefect)
-    assert run.code == 0, run.err
-    for task in ("share", "linear"):
-        assert scores(tmp_path / "store", task) == scores(store, task)
-    before = artifacts(tmp_path / "store", "probe")
-    again = papa("run", str(tmp_path / "store" / "studies" / "small.yaml"), *place, more=prefect)
+    """With the user's code; once a study is finished it needs none."""
+    place, before = ("--store", str(store)), artifacts(store, "probe")
+    again = papa("run", str(store / "studies" / "small.yaml"), *place, more=prefect)
     assert again.code == 0, again.err
-    assert artifacts(tmp_path / "store", "probe") == before
-    to = ("--to", str(tmp_path / "exported"), "--set", "fractions=[0.75]", "--max-drop", "99%")
-    cell = ("--task", "share", "--order", "my_code:last")
-    exported = papa(
-        *("export", study, "--code", str(code), *cell, *to, *place), more=prefect, program=HURRIED
+    assert artifacts(store, "probe") == before
+    to, own = tmp_path / "within", shutil.copytree(store, tmp_path / "store")
+    cell = ("--task", "share", "--order", "my_code:last", "--set", "fractions=[0.75]")
+    given = ("--code", str(code), "--to", str(to), "--store", str(own))
+    done = papa(
+        "export", "small", *cell, *given, "--max-drop", "99%", more=prefect, program=HURRIED
     )
-    assert exported.code == 0 or "no number of heads is known to stay within" in exported.err
-    assert artifacts(tmp_path / "store", "probe").items() > before.items(), exported.err
+    assert done.code == 0, done.err
+    assert json.loads((to / "papa.json").read_text())["study"]["fraction"] == 0.75
+    after = artifacts(own, "probe")
+    assert after.items() > before.items()
+    assert len(after) == len(before) + 1, "the original's scores were there"
