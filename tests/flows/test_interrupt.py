@@ -1,5 +1,5 @@
-"""Ctrl-C and SIGTERM in every phase of a study: a sentence, no process left, and it goes on to the
-same scores.
+"""Ctrl-C and SIGTERM in every phase of a study, and SIGKILL: no process left, a sentence where one
+can be, and it goes on where it was to the same scores.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from pathlib import Path
 import pandas
 import pytest
 
+from flows.check import check_study
 from papa.processes import start_of
+from papa.spec.file import load_study
+from papa.study.store import Store, claimed
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, environment, papa, start, until, write_study
+from tests.flows.conftest import SMALL, artifacts, environment, papa, start, until, write_study
 from tests.flows.history import mlflow_states, own_flow_runs
-from tests.flows.processes import PATIENCE_SECONDS, descendants
+from tests.flows.processes import (
+    PATIENCE_SECONDS,
+    descendants,
+    is_loopback,
+    listening,
+    wait_until,
+)
 
 pytestmark = pytest.mark.server
 
@@ -30,6 +39,7 @@ PHASES = [
     ("rank · all-MiniLM-L6-v2 · reviews: started", signal.SIGTERM),
     ("16 of 72 heads constant: started", signal.SIGINT),
 ]
+COMPUTED = ("tokenise", "average", "rank", "probe")
 
 
 def interrupted(arguments: tuple[str, ...], line: str, number: int) -> tuple[int, str]:
@@ -47,11 +57,68 @@ def interrupted(arguments: tuple[str, ...], line: str, number: int) -> tuple[int
     return process.returncode, said
 
 
-def test_interrupted_in_every_phase_it_goes_on_to_the_same_scores(tmp_path: Path) -> None:
+def workers_below(root: int) -> list[int]:
+    return [pid for pid, command in descendants(root).items() if "ray::Worker" in command]
+
+
+def kill(arguments: tuple[str, ...], study: str, store: Path) -> None:
+    """Kill a study that has its average, both workers and a run in MLflow, and waits for its λ; all
+    that it started but Ray's agents ends by itself.
+    """
+    steps = check_study(load_study(Path(study)), Store(store)).steps.steps
+    (rank,) = (step for step in steps if step.stage == "rank")
+    with (
+        claimed(Store(store), f"{rank.stage}-{rank.key}"),
+        start(*arguments, "--workers", "2") as process,
+    ):
+        try:
+            until(process.stderr, f"{rank.name}: waits for another run")
+            wait_until(
+                lambda: len(workers_below(process.pid)) == 2,
+                PATIENCE_SECONDS,
+                "both workers are up",
+            )
+            wait_until(
+                lambda: "RUNNING" in mlflow_states(store)["parent"],
+                PATIENCE_SECONDS,
+                "MLflow shows the study",
+            )
+            assert process.poll() is None
+            children = {
+                pid: (start_of(pid), command) for pid, command in descendants(process.pid).items()
+            }
+            addresses = listening({process.pid, *children})
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+        # Ends only when nobody holds the pipes any more.
+        process.communicate(timeout=PATIENCE_SECONDS)
+    assert len(addresses) >= 1, "Prefect and Ray listen somewhere"
+    assert all(is_loopback(address) for address in addresses), addresses
+    # Ray's two agents, which do no work, take up to two minutes to notice.
+    names = ("ray::Worker", "raylet/raylet", "gcs_server")
+    rays = {
+        pid: started
+        for pid, (started, command) in children.items()
+        if any(name in command for name in names)
+    }
+    servers = {
+        pid: started for pid, (started, command) in children.items() if "flows.served" in command
+    }
+    assert len(rays) >= 4
+    assert servers
+    wait_until(
+        lambda: all(start_of(pid) != started for pid, started in (rays | servers).items()),
+        PATIENCE_SECONDS,
+        "Prefect's server, Ray's servers and workers end by themselves",
+    )
+
+
+def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(tmp_path: Path) -> None:
     study = write_study(tmp_path, SMALL | {"orders": ["lambda"], "fractions": [1, 56 / 72]})
     store = tmp_path / "store"
-    arguments = ("run", study, "--store", str(store))
-    for line, number in PHASES:
+    arguments, killed = ("run", study, "--store", str(store)), set[Path]()
+
+    def stop(line: str, number: int) -> None:
         code, said = interrupted(arguments, line, number)
         assert code == 128 + number
         sentence = next(text for text in said.splitlines() if text.startswith("interrupted"))
@@ -60,20 +127,34 @@ def test_interrupted_in_every_phase_it_goes_on_to_the_same_scores(tmp_path: Path
         assert "failed" not in said
         assert "Traceback" not in said
         assert not list((store / "scratch").glob("papa-ray-*"))
-        assert not list((store / "runs").iterdir()), "nobody takes the store for used"
+        assert set((store / "runs").iterdir()) == killed, "nobody takes the store for used"
         # Where the machine was too busy for it within the two seconds of an ending, the next run
         # closes them.
         assert mlflow_states(store)["parent"] <= {"KILLED", "RUNNING"}
 
-    assert papa(*arguments).code == 0
+    first, *others = PHASES
+    stop(*first)
+    kill(arguments, study, store)
+    killed |= set((store / "runs").iterdir())
+    before = artifacts(store, *COMPUTED)
+    assert {name.split("/")[0] for name in before} >= {"tokenise", "average"}
+    assert mlflow_states(store)["parent"] == {"RUNNING"}, "nobody was left to end it"
+    for phase in others:
+        stop(*phase)
+
+    finished = papa(*arguments)
+    assert finished.code == 0, finished.err
+    assert artifacts(store, *COMPUTED).items() >= before.items(), "finished steps are not repeated"
+    assert not list((store / "scratch").iterdir())
     other = tmp_path / "undisturbed"
     finish_study(study, other)
+    assert artifacts(store, *COMPUTED).keys() == artifacts(other, *COMPUTED).keys()
     results = Path("studies") / "small" / "results.parquet"
     scores, undisturbed = (pandas.read_parquet(place / results) for place in (store, other))
     assert scores["score"].tolist() == undisturbed["score"].tolist()
     assert mlflow_states(store) == {key: {"FINISHED"} for key in ("parent", "cell", "curve")}
     runs = own_flow_runs(store)
-    assert [run.state for run in runs] == ["Crashed", "Crashed", "Crashed", "Completed"]
+    assert [run.state for run in runs] == [*["Crashed"] * 4, "Completed"]
     assert runs[0].message == "It was interrupted."
     assert "Running" not in {step.state for run in runs for step in run.steps.values()}
 
@@ -89,7 +170,7 @@ with Interruption() as interruption:
     {what}
 """
 SLEEPING = "import subprocess; subprocess.Popen(['sleep', '3600']); time.sleep(3600)"
-COMPUTING = "while True: sum(range(10**7))"
+COMPUTING = "while True: sum(range(10**5))"
 FAILING = "sys.stdin.readline(); raise SystemExit('failed meanwhile')"
 
 
