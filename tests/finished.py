@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,9 +63,3 @@ def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}
     return Scored(steps, store, results_table(steps.parts, found), found)
-
-
-def main() -> None:
-    """``finish_study`` in a process of its own, where its environment is what matters."""
-    file, store, *overrides = sys.argv[1:]
-    finish_study(file, Path(store), *overrides)

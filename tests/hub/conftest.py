@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -74,31 +75,37 @@ def hub_environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
     return environment_of(hub, tmp_path)
 
 
-@pytest.fixture
-def on_hub(
-    hub: Hub, hub_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Hub]:
-    """The hub, for this process: the libraries read the environment once, at import, so their
-    constants are set; nothing that the process remembers goes from test to test.
+@contextmanager
+def used_here(hub: Hub, environment: Mapping[str, str]) -> Iterator[pytest.MonkeyPatch]:
+    """A block in which this process uses the hub: the libraries read the environment once, at
+    import, so their constants are set; nothing that the process remembers goes in or out.
     """
     import datasets.config
     from huggingface_hub import constants
 
-    for name in ("HF_ENDPOINT", "HF_HOME", "PAPA_CACHE"):
-        monkeypatch.setenv(name, hub_environment[name])
-    home = Path(hub_environment["HF_HOME"])
-    for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(constants, "ENDPOINT", hub.address)
-    template = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
-    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.address)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name in ("HF_ENDPOINT", "HF_HOME", "PAPA_CACHE"):
+            monkeypatch.setenv(name, environment[name])
+        home = Path(environment["HF_HOME"])
+        for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+        template = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.address)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
+        forget()
+        yield monkeypatch
     forget()
-    yield hub
-    forget()
+
+
+@pytest.fixture
+def on_hub(hub: Hub, hub_environment: dict[str, str]) -> Iterator[Hub]:
+    """The hub, for this process."""
+    with used_here(hub, hub_environment):
+        yield hub
 
 
 @pytest.fixture

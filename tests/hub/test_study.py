@@ -6,25 +6,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import constants
 
-from tests.flows.conftest import COMMAND, HURRIED, SMALL, Finished, artifacts, papa, write_study
-from tests.hub.conftest import environment_of
+from papa import load_exported
+from tests.finished import finish_study
+from tests.flows.conftest import HURRIED, TINY, Finished, artifacts, papa, write_study
+from tests.hub.conftest import environment_of, used_here
 from tests.hub.server import TOKEN, Hub
 
 pytestmark = pytest.mark.server
 
 NAME = "microsoft/deberta-v3-base"
-STUDY = SMALL | {
-    "encoders": [{"name": NAME, "revision": "main"}],
-    "orders": ["lambda"],
-    "fractions": [1, 0.5],
-    "seeds": [0],
-}
+STUDY = TINY | {"encoders": [{"name": NAME, "revision": "main"}]}
 PLANTED = {
     "AWS_SECRET_ACCESS_KEY": "planted/key/of/s3",
     "MLFLOW_TRACKING_PASSWORD": "planted-password-of-mlflow",
@@ -56,10 +54,7 @@ class Place:
 
     @property
     def study(self) -> str:
-        return write_study(self.folder, STUDY)
-
-    def run(self, *arguments: str, program: str = COMMAND, **environment: str) -> Finished:
-        return papa(*arguments, more={**self.environment, **environment}, program=program)
+        return str(self.folder / "study.yaml")
 
     @property
     def store(self) -> Path:
@@ -72,11 +67,12 @@ def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Callable[...
     hub = Hub()
     hub.start()
     commit = hub.publish("models", NAME, encoder_folder(NAME), access="private")
-    ran = Place(folder, hub, commit, Finished(0, "", ""), environment_of(hub, folder))
-    first = ran.run("run", ran.study, "--store", str(ran.store), HF_TOKEN=TOKEN, **PLANTED)
+    environment = environment_of(hub, folder)
+    command = ("run", write_study(folder, STUDY), "--store", str(folder / "store"))
+    first = papa(*command, more={**environment, "HF_TOKEN": TOKEN, **PLANTED})
     assert first.code == 0, first.err
     hub.stop()
-    return replace(ran, first=first)
+    return Place(folder, hub, commit, first, environment)
 
 
 def test_the_token_is_nowhere(place: Place) -> None:
@@ -126,10 +122,9 @@ def test_what_is_stored_names_the_commit(place: Place) -> None:
 
 def test_more_of_it_is_computed_offline(place: Place) -> None:
     before = artifacts(place.store, *STAGES)
-    program = "from tests.finished import main; main()"
-    wanted = (place.study, str(place.store), "fractions=[1, 0.5, 0]")
-    more = place.run(*wanted, program=program, HF_HUB_OFFLINE="1")
-    assert more.code == 0, more.err
+    with used_here(place.hub, place.environment) as here:
+        here.setattr(constants, "HF_HUB_OFFLINE", True)
+        finish_study(place.study, place.store, "fractions=[1, 0.5, 0]")
     after = artifacts(place.store, *STAGES)
     assert before.items() < after.items()
     assert sum(name.startswith("probe/") for name in after.keys() - before.keys()) == 1
@@ -138,11 +133,10 @@ def test_more_of_it_is_computed_offline(place: Place) -> None:
 def test_a_point_is_exported(place: Place) -> None:
     to = place.folder / "exported"
     options = ("--store", str(place.store), "--fraction", "0.5", "--to", str(to))
-    done = place.run("export", place.study, *options, program=HURRIED, HF_HUB_OFFLINE="1")
+    offline = {**place.environment, "HF_HUB_OFFLINE": "1"}
+    done = papa("export", place.study, *options, more=offline, program=HURRIED)
     assert done.code == 0, done.err
     assert not done.imported & {"ray", "prefect", "mlflow"}
-    from papa import load_exported
-
     exported = load_exported(to)
     inputs = exported.tokenizer(["a film that is warm"], return_tensors="pt")
     assert exported(**inputs).last_hidden_state.shape[-1] == 32

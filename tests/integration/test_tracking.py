@@ -11,7 +11,7 @@ from papa.study.store import Store
 from tasks.mlflow import check_tracking
 from tests.integration.services import Postgres, create_databases, mlflow_server
 from tests.reporting.studies import results
-from tests.tasks.tracked import MODELS, RESULTS, ended_well, log_study, logged, logging_process
+from tests.tasks.tracked import MODELS, RESULTS, log_at_once, log_study, logged
 
 FEW = results(encoders=MODELS, fractions=(1.0, 0.0), seeds=(0,))
 
@@ -31,7 +31,7 @@ def address(place: Path, database: Postgres) -> Iterator[str]:
 
 
 def test_two_first_studies_at_once(address: str, tmp_path: Path) -> None:
-    ended_well([logging_process(name, tmp_path / name, address) for name in ("one", "two", "two")])
+    log_at_once(*((name, tmp_path / name, address) for name in ("one", "two", "two")))
     for name in ("one", "two"):
         runs = logged(address, name)
         assert set(runs["status"]) == {"FINISHED"}

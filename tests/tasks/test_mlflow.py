@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import socket
 import sqlite3
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -42,12 +41,11 @@ FEW = results(encoders=MODELS[:1], fractions=(1.0, 0.0), seeds=(0,))
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Service]:
     """MLflow's server with authentication, files behind it."""
     folder = tmp_path_factory.mktemp("mlflow")
-    with mlflow_server(
-        folder, f"sqlite:///{folder / 'server.db'}", str(folder / "files")
-    ) as service:
+    shutil.copy(empty_database, folder)
+    with mlflow_server(folder, address_in(folder), str(folder / "files")) as service:
         yield service
 
 
@@ -226,11 +224,9 @@ def test_a_second_database_is_as_mlflow_makes_it_and_knows_nothing_of_the_first(
     assert [path.parent.name for path in (tmp_path / "cache").rglob("*.db")] == ["mlflow"]
 
 
-@pytest.mark.server
+@pytest.mark.usefixtures("mlflow_database")
 def test_a_database_of_another_version(tmp_path: Path) -> None:
     address = address_in(tmp_path)
-    code = f"from tasks.mlflow import connect; connect({address!r})"
-    subprocess.run([sys.executable, "-c", code], check=True)
     versions = ScriptDirectory(Path(mlflow.__file__).parent / "store" / "db_migrations")
     first, last = versions.get_base(), versions.get_current_head()
     with create_engine(address).begin() as connection:

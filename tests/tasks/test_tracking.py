@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from sqlalchemy import Engine, event
@@ -18,17 +18,16 @@ from papa.reporting.summary import summarise
 from papa.study.store import Store
 from tasks.mlflow import connect
 from tasks.shown import page_link, run_links
-from tests.flows.processes import PATIENCE_SECONDS
 from tests.reporting.studies import results
 from tests.tasks.tracked import (
     MODELS,
     RESULTS,
     address_in,
     assert_whole,
-    ended_well,
+    killed,
+    log_at_once,
     log_study,
     logged,
-    logging_process,
     make,
     tracked,
 )
@@ -37,7 +36,7 @@ from tests.tasks.tracked import (
 @pytest.mark.server
 def test_two_first_studies_at_once_on_a_new_database(tmp_path: Path) -> None:
     address = address_in(tmp_path)
-    ended_well([logging_process(name, tmp_path, address) for name in ("one", "two")])
+    log_at_once(("one", tmp_path, address), ("two", tmp_path, address))
     for name in ("one", "two"):
         assert_whole(logged(address, name))
     assert [path.name for path in tmp_path.glob(".mlflow*")] == []
@@ -47,7 +46,7 @@ def test_two_first_studies_at_once_on_a_new_database(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("mlflow_database")
 def test_one_study_logged_twice_at_once_is_there_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
-    ended_well([logging_process("same", tmp_path / str(number), address) for number in range(2)])
+    log_at_once(*(("same", tmp_path / str(number), address) for number in range(2)))
     assert_whole(logged(address, "same"))
 
 
@@ -63,7 +62,7 @@ def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: st
     def overtake(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if not overtaken and statement.startswith(f"INSERT INTO {table} "):
             overtaken.append(True)
-            ended_well([logging_process("same", tmp_path / "other", address)])
+            log_at_once(("same", tmp_path / "other", address))
 
     event.listen(Engine, "before_cursor_execute", overtake)
     try:
@@ -228,25 +227,22 @@ def test_a_drop_of_an_original_near_zero_is_not_logged_and_shown_no_longer(tmp_p
 @pytest.mark.usefixtures("mlflow_database")
 def test_what_a_killed_process_left_is_finished(tmp_path: Path) -> None:
     """Killed at one of its writes: to parent runs, to a cell's, to a curve's."""
-    address, writes = address_in(tmp_path), (1, 2, 4, 5, 18)
-    ended_well([logging_process("killed", tmp_path, address, *writes)])
-    for write in writes:
-        log_study(f"killed-{write}", Store(tmp_path), address)
+    address = address_in(tmp_path)
+    for write in (1, 2, 4, 5, 18):
+        study = (f"killed-{write}", Store(tmp_path), address)
+        killed(log_study, *study, RESULTS, write)
+        log_study(*study)
         assert_whole(logged(address, f"killed-{write}"))
+
+
+def make_until_linked(address: str) -> None:
+    with patch("os.link", lambda *_: os.kill(os.getpid(), signal.SIGKILL)):
+        connect(address)
 
 
 @pytest.mark.server
 def test_a_database_whose_making_was_killed_is_not_there(tmp_path: Path) -> None:
-    killed_before_it_is_linked = (
-        "import os, signal, sys\n"
-        "from tasks.mlflow import connect\n"
-        "os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "connect(sys.argv[1])"
-    )
-    command = [sys.executable, "-c", killed_before_it_is_linked, address_in(tmp_path)]
-    assert (
-        subprocess.run(command, timeout=PATIENCE_SECONDS, check=False).returncode == -signal.SIGKILL
-    )
+    killed(make_until_linked, address_in(tmp_path))
     assert list(tmp_path.glob(".mlflow.db.*/whole"))
     assert not (tmp_path / "mlflow.db").exists()
     log_study("killed", Store(tmp_path), address_in(tmp_path))

@@ -1,14 +1,12 @@
-"""A study that is over, ready to be logged; ``python -m tests.tasks.tracked NAME STORE ADDRESS``
-logs one.
-"""
+"""A study that is over, ready to be logged, also by processes of its own."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,9 @@ from tests.reporting.studies import results, study
 
 MODELS = ("first-encoder", "second-encoder")
 RESULTS = results(encoders=MODELS, fractions=(1.0, 0.5, 0.125, 0.0), seeds=(0,))
+FORKED = get_context("forkserver")
+FORKED.set_forkserver_preload([__name__, "mlflow.store.tracking.sqlalchemy_store", "pytest"])
+"""Where processes begin that have imported what they need."""
 
 
 class Doomed:
@@ -115,24 +116,31 @@ def make(track: Track, store: Store, frame: pandas.DataFrame = RESULTS) -> None:
         summarise(frame).to_csv(scratch / "summary.csv", index=False)
 
 
-def logging_process(name: str, store: Path, address: str, *last: int) -> subprocess.Popen[str]:
-    """A process that logs a study; or, for each of ``last``, has a child that logs the study
-    ``NAME-LAST`` and is killed at that write.
-    """
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.tasks.tracked", name, str(store), address, *map(str, last)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def log_at_once(*studies: tuple[str, Path, str]) -> None:
+    """Log studies, each given by its name, its store and MLflow's address, in as many processes."""
+    with ProcessPoolExecutor(len(studies), FORKED, _have, (dict(os.environ),)) as processes:
+        logging = [processes.submit(log_study, name, Store(to), at) for name, to, at in studies]
+        for one in logging:
+            one.result(PATIENCE_SECONDS)
 
 
-def ended_well(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Wait for processes; fail with what one that failed said."""
-    for process in processes:
-        _, said = process.communicate(timeout=PATIENCE_SECONDS)
-        assert process.returncode == 0, said
+def killed(call: Callable[..., object], *arguments: object) -> None:
+    """Call something in a process that is killed while it works."""
+    process = FORKED.Process(target=_call, args=(dict(os.environ), call, *arguments))
+    process.start()
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def _call(environment: dict[str, str], call: Callable[..., object], *arguments: object) -> None:
+    _have(environment)
+    call(*arguments)
+
+
+def _have(environment: dict[str, str]) -> None:
+    """Have the environment of the test; that of the process which forks is the first test's."""
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def logged(address: str, name: str) -> pandas.DataFrame:
@@ -186,18 +194,3 @@ def assert_whole(runs: pandas.DataFrame, frame: pandas.DataFrame = RESULTS) -> N
         assert "| average   | lambda |" in run["tags"]["mlflow.note.content"]
     for run in curves.to_dict("records"):
         assert {"score", "fraction", "relative_drop"} <= set(run["metrics"])
-
-
-def _log_and_die(name: str, store: Store, address: str, last: int) -> None:
-    if not (child := os.fork()):
-        log_study(name, store, address, last=last)
-        os._exit(0)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-
-
-if __name__ == "__main__":
-    name, store, address, *writes = sys.argv[1:]
-    for write in writes:
-        _log_and_die(f"{name}-{write}", Store(store), address, int(write))
-    if not writes:
-        log_study(name, Store(store), address)
