@@ -100,14 +100,18 @@ class Rank(OnText, WorkerStep):
         """Train some epochs a call: seeds take turns on the workers, and one that became idle
         helps with the next call.
         """
-        store = session.store
+        store, begun = session.store, False
+
+        def told(done: int, total: int) -> None:
+            nonlocal begun
+            # A later call begins at 0 as well.
+            if done or not begun:
+                progress(done, total)
+            begun = True
+
         while not self.is_complete(store):
-            self.run_on_worker(
-                session,
-                # A call begins at 0.
-                lambda done, total: progress(done, total) if done else None,
-                helpers=self.helpers(store, session.pool.on_gpu),
-            )
+            helpers = self.helpers(store, session.pool.on_gpu)
+            self.run_on_worker(session, told, helpers=helpers)
         for epochs in range(1, self.epochs):
             remove(self.after(epochs, store))
 
