@@ -63,7 +63,7 @@ vars(measuring).update({HURRY})
 {COMMAND}"""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _heard() -> Iterator[None]:
     """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

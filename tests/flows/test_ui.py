@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -61,7 +62,10 @@ def pages(store: Path) -> Iterator[Pages]:
             yield Pages(printed, process.pid)
         finally:
             os.kill(process.pid, signal.SIGINT)
-            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+            hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
+            hanging.start()
+            _, errors = process.communicate()
+            hanging.cancel()
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     assert below
