@@ -9,6 +9,7 @@ from jaxtyping import Float
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
+from torch.special import entr
 
 from papa.descriptions.means import HALF, Mean
 from papa.descriptions.seen import ATTENTIONS, Seen
@@ -66,14 +67,12 @@ def divergences(attention: Float[Tensor, "heads n n"]) -> Float[Tensor, "heads h
     # Some rows and one head at a time: all at once would hold heads² matrices.
     for some in attention.split(max(1, PART // (heads * n)), dim=1):
         rows = (1 - SMOOTHING) * some.double() + SMOOTHING / n
-        own = _entropy(rows)
-        for head, (row, its) in enumerate(zip(rows, own, strict=True)):
-            found[head] += (_entropy((rows + row) / 2) - (own + its) / 2).sum(dim=-1)
-    return found
-
-
-def _entropy(rows: Float[Tensor, "heads n n"]) -> Float[Tensor, "heads n"]:
-    return -(rows * rows.log()).sum(dim=-1)
+        own = entr(rows).sum(dim=-1)
+        for head in range(heads):
+            mixed = rows[head:].add(rows[head]).div_(2)
+            apart = entr(mixed).sum(dim=-1) - (own[head:] + own[head]) / 2
+            found[head, head:] += apart.sum(dim=-1)
+    return found + found.triu(1).T
 
 
 def cosines(output: Float[Tensor, "heads n width"]) -> Float[Tensor, "heads heads"]:
