@@ -96,7 +96,7 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
 def test_a_models_own_use_has_the_scores_of_its_study(
     encoder: papa.TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
-    task = papa.Task(text="review", label=None, metric="cosine", head="own", name="mine")
+    task = papa.Task(text="review", label=None, metric="cosine", head="own", epochs=1, name="mine")
     design = {**DESIGN, "constants": ["average"]}
     found = papa.measure(encoder, reviews, task, **design, ranking_rows=32, progress=False)
     expected, report = finished(
