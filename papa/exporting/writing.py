@@ -22,7 +22,7 @@ from papa.encoders.files import tokenizer_files
 from papa.encoders.precision import check_int8
 from papa.encoders.reference import EncoderReference
 from papa.encoders.weights import load_model
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, SpecError
 from papa.exporting.card import model_card
 from papa.exporting.classifier import OwnClassifier, TrainedProbe, agreement
 from papa.exporting.document import (
@@ -161,7 +161,12 @@ def save_exported(model: ExportedEncoder, folder: str | Path) -> None:
 
     Raises:
         ArtifactError: the folder is taken or cannot be written, or there is none it came from.
+        SpecError: the model is something else.
     """
+    if not isinstance(model, ExportedEncoder):
+        raise SpecError(
+            f"model is a {type(model).__name__}, expected what papa.load_exported gives"
+        )
     source, document, folder = model.folder, model.document, Path(folder)
     if source is None or document is None or not (source / DOCUMENT).is_file():
         raise ArtifactError(

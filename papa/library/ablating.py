@@ -135,7 +135,9 @@ def heads_by_layer(heads: Heads | Any, sizes: Sequence[int]) -> dict[int, list[i
     found: dict[int, set[int]] = {}
     for pair in pairs:
         known = isinstance(pair, Sequence) and len(pair) == 2
-        whole = known and all(isinstance(number, int | np.integer) for number in pair)
+        whole = known and all(
+            isinstance(number, int | np.integer) and not isinstance(number, bool) for number in pair
+        )
         layer, head = pair if whole else (-1, -1)
         if not (0 <= layer < len(sizes) and 0 <= head < sizes[layer]):
             raise SpecError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices, control, derived
 from papa.encoders.finite import sum_is_finite
 from papa.errors import ArtifactError, SpecError, meant
-from papa.library.encoder import Decoder, TextEncoder
+from papa.library.encoder import Decoder, TextEncoder, check_loaded
 from papa.spec import ConstantsSpec
 from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS, most_of, parameters_of
 from papa.spec.values import OUTPUTS, REUSED
@@ -67,6 +67,8 @@ def constants(
         ArtifactError: the average is another encoder's, or for another number of slots.
         SpecError: there are no such constants, they take no such value, or need an average.
     """
+    if not isinstance(encoder, Decoder):
+        check_loaded(encoder)
     every = (*CONTROLS, *DERIVED)
     if kind in _OTHERS:
         raise SpecError(f"'{kind}' {_OTHERS[kind]}, or take one of {', '.join(every)}")
@@ -86,11 +88,12 @@ def constants(
             raise SpecError(f"constants '{kind}' takes {takes} here, found {name}={value!r}")
     if kind in CONTROLS:
         return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
-    if average is None or average.counts is None or average.special is None:
+    taken = average if isinstance(average, ConstantMatrices) else None
+    if taken is None or taken.counts is None or taken.special is None:
         raise SpecError(
             f"constants '{kind}' are made of an average: give average=papa.average(encoder, texts)"
         )
-    return derived(kind, constants_for(encoder, average), average.special, **parameters)
+    return derived(kind, constants_for(encoder, taken), taken.special, **parameters)
 
 
 def constants_for(encoder: TextEncoder | Decoder, given: Constants) -> ConstantMatrices:
@@ -118,10 +121,11 @@ def own_constants(
     """Constants as a study has them, in which a user's own matrices are of a kind ``own``,
     ``own-2``, …; and those matrices by that kind.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence):
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        what = "an empty list" if given == [] else f"a {type(given).__name__}"
         raise SpecError(
-            f"constants is a {type(given).__name__}, expected a list of kinds or of matrices: give "
-            "one, such as ['average']"
+            f"constants is {what}, expected a list of kinds or of matrices: give one, such as "
+            "['average']"
         )
     kinds, own = list[Any](), dict[str, ConstantMatrices]()
     for one in given:

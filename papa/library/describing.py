@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from papa.corpora.treebank import LaidTrees, Tree, has_trees, lay_out, trees_of
 from papa.descriptions.table import chosen, described
 from papa.library.ablating import Heads
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.inputs import LaidOut, Texts, is_tabular, laid_out, table_of
 from papa.library.steps import average_of, pairs_of
 from papa.progress import bar
@@ -72,6 +72,7 @@ def describe(
         trees = trees_of(table)
         return describe_trees(encoder, trees, descriptions, heads=heads, progress=progress)
     names = chosen(descriptions, trees=False)
+    check_loaded(encoder)
     encoder.check_whole()
     chosen_heads = None if heads is None else pairs_of(encoder, heads)
     inputs = laid_out(encoder, texts, text, text_pair)
@@ -88,6 +89,7 @@ def describe_trees(
 ) -> dict[str, pd.DataFrame]:
     """``describe`` on sentences with gold trees."""
     names = chosen(descriptions, trees=True)
+    check_loaded(encoder)
     encoder.check_whole()
     chosen_heads = None if heads is None else pairs_of(encoder, heads)
     laid = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)

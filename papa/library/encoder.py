@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -75,6 +76,15 @@ class TextEncoder:
                 "heads of this encoder are constant inside papa.replaced, and this call measures "
                 "its own attention: leave the block first"
             )
+
+
+def check_loaded(encoder: object) -> None:
+    """Refuse what is no encoder that ``load_encoder`` gives, such as its name."""
+    if not isinstance(encoder, TextEncoder):
+        raise SpecError(
+            f"encoder is a {type(encoder).__name__}, expected what papa.load_encoder gives: load "
+            "it first"
+        )
 
 
 @dataclass(frozen=True)
@@ -187,8 +197,8 @@ def named(name: str, revision: str | None) -> EncoderSpec:
 
 def slots_of(reference: EncoderReference, slots: int | None) -> int:
     """The slots asked for, or as many as a model takes, up to 128."""
-    slots = slots or min(DEFAULT_SLOTS, reference.positions)
-    if slots % 2 or not 4 <= slots <= reference.positions:
+    slots = min(DEFAULT_SLOTS, reference.positions) if slots is None else slots
+    if not isinstance(slots, Integral) or slots % 2 or not 4 <= slots <= reference.positions:
         raise EncoderError(
             f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
             f"positions that {reference.display} has"

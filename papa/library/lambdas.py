@@ -16,9 +16,9 @@ from papa.ablation.substitutes import Mixed
 from papa.errors import DataError, SpecError
 from papa.library.ablating import By, ablated, substitute_for
 from papa.library.constants import Constants, constants_for
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.fidelity import batches_of, kl_divergence, of_batch
-from papa.library.tasks import LabelledData, Task, prepared
+from papa.library.tasks import LabelledData, Task, as_list, prepared
 from papa.probes.own_model import check_own, opened_own
 from papa.progress import bar
 from papa.ranking import learned
@@ -75,9 +75,10 @@ def train_lambda(
         EncoderError: the model has no such head of its own, or is held in memory.
         SpecError: a value is impossible, or training diverged.
     """
+    check_loaded(encoder)
     encoder.check_whole()
     matrices = constants_for(encoder, constants)
-    ranking = {"rows": rows, "epochs": epochs, "seeds": list(seeds)}
+    ranking = {"rows": rows, "epochs": epochs, "seeds": as_list(seeds)}
     by_epoch = {}
     with prepared(encoder, dataset, task, sampled={}, ranking=ranking) as ready:
         (spec,) = ready.study.tasks

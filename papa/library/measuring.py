@@ -14,8 +14,8 @@ import pandas
 from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.constants import Constants, own_constants
-from papa.library.encoder import Decoder, TextEncoder
-from papa.library.tasks import LabelledData, Task, study_inputs
+from papa.library.encoder import Decoder, TextEncoder, check_loaded
+from papa.library.tasks import LabelledData, Task, as_list, study_inputs
 from papa.probes.own_model import check_own
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
@@ -163,7 +163,8 @@ def measure(
         SpecError: a value is impossible, or training diverged.
     """
     loaded = {}
-    if isinstance(encoder, TextEncoder):
+    if not isinstance(encoder, Decoder):
+        check_loaded(encoder)
         encoder.check_whole()
         loaded[encoder.reference] = encoder.encoder
     if store is not None and not encoder.reference.folder:
@@ -176,9 +177,9 @@ def measure(
     parts = {
         "constants": [one for one in kinds if not isinstance(one, ConstantsSpec)] or ["zeros"],
         **named_orders(orders, encoder.layers, encoder.heads),
-        "fractions": list(fractions),
-        "seeds": list(seeds),
-        "ranking": {"rows": ranking_rows, "seeds": list(ranking_seeds)},
+        "fractions": as_list(fractions),
+        "seeds": as_list(seeds),
+        "ranking": {"rows": ranking_rows, "seeds": as_list(ranking_seeds)},
     }
     sampled = {"train_rows": train_rows, "validation_rows": validation_rows}
     with (

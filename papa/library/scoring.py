@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from papa.errors import SpecError, nearest_first
 from papa.library.constants import Constants, constants_for
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.tasks import LabelledData, Task, prepared
 from papa.progress import bar
 from papa.ranking.scores.asked import Asked, Scored
@@ -72,6 +72,7 @@ def score_heads(
         DataError: a split or a column is missing, or a row does not fit the task.
         SpecError: a value is impossible, evaluations are too few, or training diverged.
     """
+    check_loaded(encoder)
     encoder.check_whole()
     if by not in HEAD_SCORES:
         raise SpecError(

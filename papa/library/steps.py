@@ -17,9 +17,9 @@ from papa.attention.replacement import EntryCounts
 from papa.errors import SpecError
 from papa.library.ablating import Heads, heads_by_layer
 from papa.library.constants import Constants, constants_for
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.inputs import LaidOut, Texts, laid_out
-from papa.library.tasks import LabelledData, Task, prepared
+from papa.library.tasks import LabelledData, Task, as_list, prepared
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.training import SeedScore
 from papa.progress import bar
@@ -54,6 +54,7 @@ def average(
     Raises:
         DataError: there is no text, or what was given is something else.
     """
+    check_loaded(encoder)
     encoder.check_whole()
     return average_of(encoder, laid_out(encoder, texts, text, text_pair), progress)
 
@@ -107,6 +108,7 @@ def replaced(
             infinity.
         SpecError: there is no such head or control.
     """
+    check_loaded(encoder)
     matrices = constants_for(encoder, constants)
     with replacement.replaced(encoder.encoder, matrices, pairs_of(encoder, heads)) as entries:
         yield entries
@@ -151,6 +153,7 @@ def features(
     Raises:
         DataError: there is no text, or what was given is something else.
     """
+    check_loaded(encoder)
     inputs, done = laid_out(encoder, texts, text, text_pair), 0
     found: dict[int, Tensor] = {}
     with bar("features", progress) as report:
@@ -206,9 +209,10 @@ def fit_probe(
         DataError: a split or a column is missing, or a row does not fit the task.
         SpecError: a value is impossible, or training diverged.
     """
+    check_loaded(encoder)
     sampled = {"train_rows": train_rows, "validation_rows": validation_rows}
     with (
-        prepared(encoder, dataset, task, sampled=sampled, seeds=list(seeds)) as ready,
+        prepared(encoder, dataset, task, sampled=sampled, seeds=as_list(seeds)) as ready,
         bar("probing", progress) as report,
     ):
         study = ready.study

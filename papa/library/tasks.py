@@ -4,7 +4,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -190,6 +190,11 @@ def study_inputs(
             study = study.model_copy(update={"tasks": (own,)})
         inputs = inputs_with(study, encoder.reference)
         yield replace(inputs, code={inputs.study.tasks[0]: code}) if code else inputs
+
+
+def as_list(values: object) -> object:
+    """A list as a study has it; what is none stays as it is, and is refused there."""
+    return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -25,6 +25,8 @@ def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> d
     """Orders as a study's ``orders`` and ``scores`` have them: one's own are ``scores:own``,
     ``scores:own 2``, …
     """
+    if isinstance(orders, str) or not isinstance(orders, Iterable):
+        return {"orders": orders}
     names: list[str] = []
     scores: list[dict[str, Any]] = []
     for order in orders:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import datasets
 import pandas
@@ -101,9 +101,11 @@ def test_encoders_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     _refuses(lambda: load("embedded/all-MiniLM-L6-v2", tokenizer), "comes with its own tokenizer")
     _refuses(lambda: load("embedded/all-MiniLM-L6-v2", slots=1024), "an even number from 4 to 512")
-    _refuses(
-        lambda: load("embedded/all-MiniLM-L6-v2", slots=33), "slots is 33, expected an even number"
-    )
+    for slots in (33, 0):
+        _refuses(
+            lambda slots=slots: load("embedded/all-MiniLM-L6-v2", slots=slots),  # type: ignore[misc]
+            f"slots is {slots}, expected an even number",
+        )
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,72 @@ def test_labelled_data_that_is_none(
     )
     _refuses(lambda: measure(reviews, task, fractions=[2]), "'fractions.0'")
     _refuses(lambda: measure(reviews, task, seeds=[]), "'seeds'")
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("given", ["low2", BertModel(BertConfig(vocab_size=50, **SMALL)), None])
+def test_what_is_no_loaded_encoder(given: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: papa.average(given, ["a"]),
+        lambda: papa.features(given, ["a"]),
+        lambda: papa.replaced(given, "zeros", [(0, 0)]).__enter__(),
+        lambda: papa.constants("zeros", given),
+        lambda: papa.train_lambda(given, "zeros", "reviews"),
+        lambda: papa.score_heads(given, "zeros", "reviews", by="distance"),
+        lambda: papa.fit_probe(given, "reviews"),
+        lambda: papa.measure(given, "reviews"),
+        lambda: papa.describe(given, ["a"]),
+    ]
+    for call in calls:
+        found = type(given).__name__
+        _refuses(call, f"encoder is a {found}, expected what papa.load_encoder gives: load it")
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"fractions": 0.5}, "'fractions' is 0.5, expected a list"),
+        ({"fractions": "1"}, "'fractions' is '1', expected a list"),
+        ({"seeds": 3}, "'seeds' is 3, expected a list"),
+        ({"ranking_seeds": 3}, "'ranking.seeds' is 3, expected a list"),
+        ({"orders": "lambda"}, "'orders' is 'lambda', expected a list"),
+        ({"constants": []}, "constants is an empty list, expected a list of kinds or of matrices"),
+    ],
+)
+def test_values_that_are_no_lists(
+    encoder: papa.TextEncoder,
+    reviews: dict[str, pandas.DataFrame],
+    given: dict[str, Any],
+    sentence: str,
+) -> None:
+    task = papa.Task(text="review", label="verdict")
+    _refuses(lambda: papa.measure(encoder, reviews, task, **given), sentence)
+
+
+@pytest.mark.unchecked
+def test_values_of_other_types(
+    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+) -> None:
+    task, three = papa.Task(text="review", label="verdict"), cast("Any", 3)
+    _refuses(
+        lambda: papa.train_lambda(encoder, "zeros", reviews, task, seeds=three), "expected a list"
+    )
+    _refuses(lambda: papa.fit_probe(encoder, reviews, task, seeds=three), "expected a list")
+    matrices = cast("Any", torch.ones(2, 12, 32, 32))
+    _refuses(
+        lambda: papa.constants("low_rank", encoder, average=matrices),
+        "constants 'low_rank' are made of an average: give average=papa.average(",
+    )
+    slots = cast("Any", 32.0)
+    _refuses(
+        lambda: papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=slots),
+        "slots is 32.0, expected",
+    )
+    _refuses(
+        lambda: papa.save_exported(cast("Any", encoder), "folder"),
+        "model is a TextEncoder, expected what papa.load_exported gives",
+    )
 
 
 def test_head_scores_that_nobody_can_give(
