@@ -165,7 +165,8 @@ def save_exported(model: ExportedEncoder, folder: str | Path) -> None:
     """
     if not isinstance(model, ExportedEncoder):
         raise SpecError(
-            f"model is a {type(model).__name__}, expected what papa.load_exported gives"
+            f"model is a {type(model).__name__}, expected what papa.load_exported gives: load an "
+            "exported folder with it"
         )
     source, document, folder = model.folder, model.document, Path(folder)
     if source is None or document is None or not (source / DOCUMENT).is_file():
