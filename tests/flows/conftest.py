@@ -88,7 +88,7 @@ def tiny(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, P
     from tests.finished import finish_study
 
     folder = tmp_path_factory.mktemp("tiny")
-    study, store = write_study(folder, TINY | {"encoders": [shallow]}), folder / "store"
+    study, store = known(write_study(folder, TINY | {"encoders": [shallow]})), folder / "store"
     finish_study(study, store, tracked=True)
     return study, store
 
@@ -164,6 +164,13 @@ def until(stream: IO[str] | None, sentence: str) -> str:
         if sentence in line:
             return "".join(lines)
     pytest.fail(f"it ended without {sentence!r}: {''.join(lines)}")
+
+
+def known(study: str, *options: str) -> str:
+    """A study that this process has looked at: a run of it finds its tokens counted."""
+    checked = said("check", study, *options)
+    assert checked.code == 0, checked.err
+    return study
 
 
 def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:

@@ -18,7 +18,17 @@ from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.study.store import Store
 from tests.finished import finish_study
-from tests.flows.conftest import FEW, HURRIED, SMALL, artifacts, papa, refusal, said, write_study
+from tests.flows.conftest import (
+    FEW,
+    HURRIED,
+    SMALL,
+    artifacts,
+    known,
+    papa,
+    refusal,
+    said,
+    write_study,
+)
 
 CODE = """
 import torch
@@ -81,7 +91,8 @@ def store(folder: Path, study: str, code: Path, prefect: dict[str, str]) -> Path
     refused = said("run", study, *place)
     assert "add --code my_code.py to papa run" in refused.err
     assert not artifacts(folder / "store", "tokenise")
-    run = papa("run", study, "--code", str(code), *place, more=prefect)
+    given = ("--code", str(code))
+    run = papa("run", known(study, *given), *given, *place, more=prefect)
     assert run.code == 0, run.err
     return folder / "store"
 

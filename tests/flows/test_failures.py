@@ -19,6 +19,7 @@ from tests.flows.conftest import (
     FEW,
     TINY,
     Finished,
+    known,
     papa,
     rows_in,
     start,
@@ -68,8 +69,8 @@ def broken(broken_store: Path, shallow: str, prefect: dict[str, str]) -> tuple[F
     weights = load_file(poisoned / "model.safetensors")
     weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
     save_file(weights, poisoned / "model.safetensors", metadata={"format": "pt"})
-    study = write_study(
-        folder, STUDY | {"encoders": [shallow, str(poisoned)], "tasks": [FEW, task]}
+    study = known(
+        write_study(folder, STUDY | {"encoders": [shallow, str(poisoned)], "tasks": [FEW, task]})
     )
     finished = papa("run", study, "--store", str(broken_store), more=prefect)
     (run,) = flow_runs(broken_store, prefect["PREFECT_API_URL"])
@@ -139,7 +140,8 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     """Probes, whose place in the store comes back, and a baseline, whose place does not."""
     store = tmp_path / "store"
     blocked, _ = block(store, "probe"), block(store, "baseline")
-    command = ("run", write_study(tmp_path, STUDY | {"encoders": [shallow]}), "--store", str(store))
+    study = known(write_study(tmp_path, STUDY | {"encoders": [shallow]}))
+    command = ("run", study, "--store", str(store))
     with start(*command, more=prefect, program=IMPATIENT) as process:
         hanging = threading.Timer(PATIENCE_SECONDS, process.kill)
         hanging.start()

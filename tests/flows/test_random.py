@@ -11,7 +11,16 @@ import pandas
 import pytest
 
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, Finished, artifacts, papa, rows_in, task_on, write_study
+from tests.flows.conftest import (
+    SMALL,
+    Finished,
+    artifacts,
+    known,
+    papa,
+    rows_in,
+    task_on,
+    write_study,
+)
 
 pytestmark = pytest.mark.server
 
@@ -40,8 +49,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(place: Path, prefect: dict[str, str]) -> Finished:
     """What a run of it prints, with every step done before."""
-    finish_study(str(place / "study.yaml"), place / "store", tracked=True)
-    found = papa("run", str(place / "study.yaml"), "--store", str(place / "store"), more=prefect)
+    study, store = known(str(place / "study.yaml")), place / "store"
+    finish_study(study, store, tracked=True)
+    found = papa("run", study, "--store", str(store), more=prefect)
     assert found.code == 0, found.err
     return found
 

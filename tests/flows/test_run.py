@@ -1,4 +1,4 @@
-"""One small study, end to end and over again: real Prefect, Ray, MLflow and MiniLM."""
+"""One small study, end to end and over again: real Prefect, Ray, MLflow and layers of MiniLM."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -22,6 +23,7 @@ from tests.flows.conftest import (
     Finished,
     artifacts,
     environment,
+    known,
     papa,
     readable_once,
     said,
@@ -65,16 +67,20 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_study(
-        tmp_path_factory.mktemp("study"), SMALL | {"execution": {"shard_rows": 16, "workers": 2}}
-    )
+def small(shallow: str) -> dict[str, Any]:
+    return SMALL | {"encoders": [shallow]}
 
 
 @pytest.fixture(scope="module")
-def first(store: Path, study: str) -> Finished:
+def study(small: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    two = small | {"execution": {"shard_rows": 16, "workers": 2}}
+    return known(write_study(tmp_path_factory.mktemp("study"), two))
+
+
+@pytest.fixture(scope="module")
+def first(store: Path, study: str, prefect: dict[str, str]) -> Finished:
     """The study's first run."""
-    finished = papa("run", study, "--store", str(store))
+    finished = papa("run", study, "--store", str(store), more=prefect)
     assert finished.code == 0, finished.err
     return finished
 
@@ -86,22 +92,38 @@ class Again:
     Attributes:
         finished: what it printed.
         before: the artifacts before it.
-        run: what Prefect recorded.
+        deployed: the same as a deployment.
+        run, run_deployed: what Prefect recorded.
     """
 
     finished: Finished
     before: dict[str, int]
+    deployed: subprocess.CompletedProcess[str]
     run: FlowRun
+    run_deployed: FlowRun
 
 
 @pytest.fixture(scope="module")
-def second(first: Finished, store: Path, tmp_path_factory: pytest.TempPathFactory) -> Again:
-    """The same study again, readable once."""
+def second(
+    first: Finished, store: Path, small: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Again:
+    """The same study again, readable once each time."""
     before = artifacts(store, *COMPUTED, "aggregate", "track")
-    with readable_once(tmp_path_factory.mktemp("again"), SMALL) as study:
+    folder = tmp_path_factory.mktemp("again")
+    with readable_once(folder, small) as study:
         finished = papa("run", study, "--store", str(store))
     assert finished.code == 0, finished.err
-    return Again(finished, before, own_flow_runs(store)[-1])
+    with readable_once(folder, small) as study:
+        deployed = subprocess.run(
+            [sys.executable, "-c", AS_DEPLOYED, study, str(store)],
+            cwd=Path(__file__).parents[2],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert deployed.returncode == 0, deployed.stderr
+    return Again(finished, before, deployed, *own_flow_runs(store))
 
 
 @pytest.fixture
@@ -122,7 +144,7 @@ def test_results_hold_every_cell(first: Finished, store: Path) -> None:
     assert list(results.columns[:10]) == [*columns, "metric", "score", "seconds"]
     assert len(results) == 2 * 3 * 2
     heads = results.groupby("fraction")["constant_heads"].unique().map(list).to_dict()
-    assert heads == {0.0: [72], 0.5: [36], 1.0: [0]}
+    assert heads == {0.0: [24], 0.5: [12], 1.0: [0]}
     assert results["score"].between(0, 1).all()
     shared = results[results["fraction"] != 0.5].groupby(["fraction", "seed"])["score"].nunique()
     assert (shared == 1).all(), "orders share the cells at 1 and 0"
@@ -131,7 +153,7 @@ def test_results_hold_every_cell(first: Finished, store: Path) -> None:
 def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None:
     folder = store / "studies" / "small"
     results = pandas.read_parquet(folder / "results.parquet")
-    assert set(results["heads"]) == {72}
+    assert set(results["heads"]) == {24}
     assert results["always_one_answer"].nunique() == 1
     assert results["always_one_answer"].between(0.5, 1).all()
     assert results["one_answer"].isin(["negative", "positive"]).all()
@@ -288,21 +310,11 @@ def test_prefect_knows_the_study_and_its_process(second: Again) -> None:
 
 
 def test_the_deployed_flow_needs_its_parameters_alone(
-    first: Finished, store: Path, tmp_path: Path
+    second: Again, store: Path, shallow: str
 ) -> None:
-    with readable_once(tmp_path, SMALL) as study:
-        done = subprocess.run(
-            [sys.executable, "-c", AS_DEPLOYED, study, str(store)],
-            cwd=Path(__file__).parents[2],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(store / "studies" / "small")
-    run = own_flow_runs(store)[-1]
+    assert second.deployed.stdout.strip() == str(store / "studies" / "small")
+    run = second.run_deployed
     assert run.events["heartbeat"] > 0
     assert run.name == "small"
-    assert {"small", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(run.tags)
+    assert {"small", shallow, "reviews"} <= set(run.tags)
     assert {step.state for step in run.steps.values()} == {"Cached"}

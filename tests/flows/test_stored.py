@@ -21,12 +21,18 @@ from papa.storage.artifacts import published
 from papa.storage.metadata import METADATA
 from papa.study.store import Store
 from tests.finished import finish_study
-from tests.flows.conftest import artifacts, papa, refusal, said, words
+from tests.flows.conftest import HURRIED, artifacts, known, papa, refusal, said, words
 
 pytestmark = pytest.mark.server
 
 NAME, TASK = "all-MiniLM-L6-v2-reviews-100-rows", "reviews"
 STAGES = ("tokenise", "average", "baseline", "probe", "aggregate", "track")
+AFTER_OTHERS = f"""
+import sys
+from tests.flows.conftest import said
+for command in ("heads", "report"):
+    print("code", said(command, *sys.argv[2:5]).code)
+{HURRIED}"""
 SETTINGS = [
     *("orders=[first_to_last]", "fractions=[1, 0.5]"),
     *("tasks.0.slots=32", "execution.workers=1"),
@@ -40,7 +46,7 @@ def store(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = Store(tmp_path_factory.mktemp("stored") / "store")
     place.make()
     save_study(place, study_without_file(None, [shallow], [TASK], 100, SETTINGS))
-    finish_study(str(place.root / "studies" / f"{NAME}.yaml"), place.root, tracked=True)
+    finish_study(known(str(place.root / "studies" / f"{NAME}.yaml")), place.root, tracked=True)
     return place.root
 
 
@@ -76,10 +82,11 @@ def test_heads_says_what_the_summary_holds(store: Path, drop: Any) -> None:
     assert "12 of 24: cannot tell: drop" in heads(store, drop["drop_high"] - 1e-6)
 
 
-@pytest.mark.parametrize("command", ["heads", "report"])
-def test_to_read_a_store_starts_no_engine(store: Path, command: str) -> None:
-    finished = papa(command, NAME, "--store", str(store))
+def test_to_read_a_store_starts_no_engine(store: Path, tmp_path: Path) -> None:
+    one = ("--store", str(store), "--fraction", "0.5", "--order", "first_to_last")
+    finished = papa("export", NAME, *one, "--to", str(tmp_path / "to"), program=AFTER_OTHERS)
     assert finished.code == 0, finished.err
+    assert finished.out.count("code 0") == 2
     assert not finished.imported & {"ray", "prefect", "mlflow"}
 
 

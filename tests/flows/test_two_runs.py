@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
@@ -16,14 +18,44 @@ from papa.spec.file import load_study
 from papa.storage.artifacts import verify
 from papa.study.store import Store, claimed
 from papa.study.unused import Findings, survey
-from tests.flows.conftest import TINY, Finished, finish, said, stages, start, until, write_study
+from tasks.mlflow import connect
+from tests.flows.conftest import (
+    TINY,
+    Finished,
+    finish,
+    known,
+    said,
+    stages,
+    start,
+    until,
+    write_study,
+)
 from tests.integration.s3 import S3Server
+from tests.tasks.tracked import address_in
 
 pytestmark = pytest.mark.server
 
-STUDY = TINY | {"execution": {"shard_rows": 2, "workers": 1}}
-"""16 shards: running sums are folded while both work on them."""
 STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "track")
+
+
+@pytest.fixture
+def study(shallow: str, tmp_path: Path) -> str:
+    """16 shards: running sums are folded while both work on them."""
+    execution = {"shard_rows": 2, "workers": 1}
+    return known(write_study(tmp_path, TINY | {"encoders": [shallow], "execution": execution}))
+
+
+@pytest.fixture
+def machines(study: str, tmp_path: Path) -> tuple[Path, Path]:
+    """The caches of two machines on which a study ran before: a database is copied there and its
+    tokens are counted.
+    """
+    connect(address_in(tmp_path))
+    caches = tmp_path / "one", tmp_path / "other"
+    for place in caches:
+        for what in ("mlflow", "remembered"):
+            shutil.copytree(Path(os.environ["PAPA_CACHE"]) / what, place / what)
+    return caches
 
 
 def run_both(
@@ -57,8 +89,10 @@ def results(root: Path) -> pandas.DataFrame:
     return pandas.read_parquet(root / "studies" / "small" / "results.parquet")
 
 
-def test_on_one_machine_no_step_is_made_twice(tmp_path: Path, prefect: dict[str, str]) -> None:
-    study, store = write_study(tmp_path, STUDY), Store(tmp_path / "store")
+def test_on_one_machine_no_step_is_made_twice(
+    study: str, tmp_path: Path, prefect: dict[str, str]
+) -> None:
+    store = Store(tmp_path / "store")
     store.make()
     first = check_study(load_study(Path(study)), store).steps.steps[0]
     command = ("run", study, "--store", store.address)
@@ -87,6 +121,8 @@ def ended(process: subprocess.Popen[str], before: str) -> Finished:
 
 
 def test_on_two_machines_nothing_mixes(
+    study: str,
+    machines: tuple[Path, Path],
     s3: S3Server,
     s3_place: str,
     tmp_path: Path,
@@ -94,15 +130,14 @@ def test_on_two_machines_nothing_mixes(
     prefect: dict[str, str],
 ) -> None:
     """Two caches stand for two machines: they share nothing but the address."""
-    study = write_study(tmp_path, STUDY)
-    machines = [
-        {**s3.environment(), **prefect, "PAPA_CACHE": str(tmp_path / name)}
-        for name in ("one", "other")
-    ]
-    run_both(study, s3_place, *machines)
+    run_both(
+        study,
+        s3_place,
+        *({**s3.environment(), **prefect, "PAPA_CACHE": str(cache)} for cache in machines),
+    )
     stores = []
-    for machine in machines:
-        monkeypatch.setenv("PAPA_CACHE", machine["PAPA_CACHE"])
+    for cache in machines:
+        monkeypatch.setenv("PAPA_CACHE", str(cache))
         stores.append(Store(s3_place))
     everything_is_whole(stores[0])
     one, other = (results(store.root) for store in stores)

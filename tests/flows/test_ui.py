@@ -24,7 +24,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from papa.processes import start_of
-from tests.flows.conftest import TINY, Finished, papa, refusal, start, until, write_study
+from tests.flows.conftest import TINY, Finished, known, papa, refusal, start, until, write_study
 from tests.flows.history import flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, is_loopback, listening
 from tests.reporting.browser import chromium
@@ -127,7 +127,7 @@ def shows_a_line(link: str, folder: Path) -> bool:
 def store(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which a study ran while its pages were shown."""
     folder = tmp_path_factory.mktemp("ui")
-    store, study = folder / "store", write_study(folder, ONE_CELL | {"encoders": [shallow]})
+    store, study = folder / "store", known(write_study(folder, ONE_CELL | {"encoders": [shallow]}))
     with pages(store) as shown:
         assert all(
             is_loopback(address) for address in listening({shown.pid, *descendants(shown.pid)})

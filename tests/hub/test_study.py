@@ -15,7 +15,15 @@ from huggingface_hub import constants
 
 from papa import load_exported
 from tests.finished import finish_study
-from tests.flows.conftest import HURRIED, TINY, Finished, artifacts, papa, write_study
+from tests.flows.conftest import (
+    TINY,
+    Finished,
+    artifacts,
+    hurried,  # noqa: F401
+    papa,
+    said,
+    write_study,
+)
 from tests.hub.conftest import environment_of, used_here
 from tests.hub.server import TOKEN, Hub
 
@@ -130,13 +138,13 @@ def test_more_of_it_is_computed_offline(place: Place) -> None:
     assert sum(name.startswith("probe/") for name in after.keys() - before.keys()) == 1
 
 
-def test_a_point_is_exported(place: Place) -> None:
+def test_a_point_is_exported(place: Place, hurried: None) -> None:  # noqa: F811
     to = place.folder / "exported"
     options = ("--store", str(place.store), "--fraction", "0.5", "--to", str(to))
-    offline = {**place.environment, "HF_HUB_OFFLINE": "1"}
-    done = papa("export", place.study, *options, more=offline, program=HURRIED)
+    with used_here(place.hub, place.environment) as here:
+        here.setattr(constants, "HF_HUB_OFFLINE", True)
+        done = said("export", place.study, *options)
     assert done.code == 0, done.err
-    assert not done.imported & {"ray", "prefect", "mlflow"}
     exported = load_exported(to)
     inputs = exported.tokenizer(["a film that is warm"], return_tensors="pt")
     assert exported(**inputs).last_hidden_state.shape[-1] == 32
