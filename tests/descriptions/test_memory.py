@@ -23,7 +23,7 @@ papa.describe(encoder, ["A fine film.", "Dull."], progress=False)
 others = ["separators", "norms", "mixing", "rollout", "outliers"]
 with own_memory() as peak:
     before = peak()
-    for texts, names in ((2, ["similarity"]), (12, others)):
+    for texts, names in ((1, ["similarity"]), (8, others)):
         papa.describe(encoder, ["fine " * 300] * texts, names, progress=False)
     print(peak() - before)
 """
@@ -36,5 +36,5 @@ def test_a_text_at_a_time_is_held() -> None:
     command = [sys.executable, "-c", WORK]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     # A, C and what one description makes of them; the average, in float64 with its counts. All
-    # texts at once would be 36 times in A, C and their values alone.
+    # texts at once would be 24 times in A, C and their values alone.
     assert float(done.stdout) < 20 * CONSTANTS_MB

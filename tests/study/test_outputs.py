@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +36,10 @@ OWN = {
 }
 
 
-def document(task: dict[str, Any], kinds: list[str]) -> dict[str, Any]:
+def document(task: dict[str, Any], kinds: list[str], encoder: str = EMBEDDED) -> dict[str, Any]:
     return {
         **SMALL,
+        "encoders": [encoder],
         "tasks": [task],
         "constants": kinds,
         "orders": ["first_to_last"],
@@ -50,9 +50,13 @@ def document(task: dict[str, Any], kinds: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, [*KINDS[:3], "reused"])])
 def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
-    task: dict[str, Any], kinds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: dict[str, Any],
+    kinds: list[str],
+    shallow: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    described = document(task, kinds)
+    described = document(task, kinds, shallow)
     steps, store, table, _ = score_study(described, Path(), tmp_path / "store")
     outputs = [step for step in steps.steps if isinstance(step, Outputs)]
     assert sorted((step.kind, step.seed) for step in outputs if step.seed is None) == [
@@ -68,7 +72,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         assert [one.seeds for one in probes] == ([(0,), (1,)] if drawn else [(0, 1)])
     half = table[table["fraction"] == 0.5]
     assert half["score"].notna().all()
-    assert half["constant_heads"].unique().tolist() == [36]
+    assert half["constant_heads"].unique().tolist() == [12]
     assert half["unseen_share"].isna().all()
     if task is OWN:
         scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
@@ -78,7 +82,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     told = {answer.constants: answer.counts for answer in answers(StoredStudy(study, store), 0.01)}
     assert told.keys() == {*kinds}
     assert all(told.values())
-    half_of_all = tuple(product(range(3), range(12)))
+    half_of_all = tuple((0, head) for head in range(12))
     assert all(count.heads == half_of_all for counts in told.values() for count in counts)
     monkeypatch.setattr(measuring, "BUDGET", 0.0)
     monkeypatch.setattr(measuring, "PATIENCE", 0.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,13 @@ def saved(model: PreTrainedModel, folder: Path) -> Path:
     return folder
 
 
+@cache
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(embedded_folder())
+
+
 def padded(texts: list[str]) -> Any:
-    return AutoTokenizer.from_pretrained(embedded_folder())(
-        texts, padding=True, return_tensors="pt"
-    )
+    return tokenizer()(texts, padding=True, return_tensors="pt")
 
 
 def written(folder: Path, count: int) -> Path:
