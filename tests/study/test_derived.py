@@ -30,7 +30,7 @@ def test_matrices_are_made_of_the_average_by_the_steps_of_a_study(tmp_path: Path
     ]
     (task,) = SMALL["tasks"]
     found = steps_of(
-        tasks=[{**task, "slots": 128}],
+        tasks=[{**task, "slots": 64}],
         constants=kinds,
         orders=["first_to_last"],
         fractions=[1, 0],
