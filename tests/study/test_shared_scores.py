@@ -31,7 +31,7 @@ def scores_of(step: ScoreHeads, store: Store) -> Float[np.ndarray, "layers heads
 
 
 def finished(
-    folder: Path, head: str, *, rows: int = 48
+    folder: Path, head: str, *, rows: int = 16
 ) -> tuple[Store, dict[ScoreHeads, np.ndarray]]:
     """A study that ran in this process, whose heads were scored in one call for each order."""
     document = planted_study(folder, {"head": head}, ORDERS)
