@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jaxtyping
 from beartype import BeartypeConf, beartype
-from jaxtyping import config, install_import_hook, jaxtyped
+from jaxtyping import config, install_import_hook
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,25 +21,11 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     return beartype(conf=BeartypeConf(is_pep484_tower=True))(function)
 
 
-def where_wanted(typechecker: object) -> Callable[[Any], Any]:
-    """``jaxtyped``, but that a function made in a call whose signature is not checked is left as it
-    is: to wrap it takes as long as some of a study's steps.
-    """
-    wrapped = jaxtyped(typechecker=typechecker)
-
-    def of(one: Any) -> Any:
-        inner = "<locals>" in getattr(one, "__qualname__", "")
-        return one if inner and config.jaxtyping_disable else wrapped(one)
-
-    return of
-
-
 def check_signatures() -> None:
     """Check them from here on; to be called before papa is imported."""
     # The hook compiles anew whatever is imported first while a module of papa runs: these are not.
     import transformers.modeling_utils  # noqa: F401
 
-    jaxtyping.jaxtyped = where_wanted  # What the hook writes before every function.
     install_import_hook("papa", f"{__name__}.checked")
 
 

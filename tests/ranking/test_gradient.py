@@ -79,7 +79,7 @@ def test_a_score_falls_where_its_head_is_silenced(
     method: Callable[[Asked], Scored], asked: Asked, reference: EncoderReference
 ) -> None:
     """What the head with the largest score puts out goes nowhere; no other score falls as far."""
-    asked = replace(asked, ranking=RankingSpec(rows=8, evaluations=100), seed=2)
+    asked = replace(asked, ranking=RankingSpec(rows=16, evaluations=100))
     before = method(asked).values
     layer, head = divmod(int(before.argmax()), before.shape[1])
     silenced = scaled(reference, {(layer, head): 0.0})
