@@ -6,21 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from papa.attention.constants import ConstantMatrices
 from papa.attention.product import at_slots, normalised_rows
-from papa.attention.replacement import check_fits
-from papa.corpora.batches import MicroBatch
-from papa.corpora.treebank import LaidTrees, Tree
-from papa.encoders.dispatch import InputDependentAttention, at_least_single
-from papa.encoders.encoder import Encoder
 from papa.spec.orders import Head
+
+if TYPE_CHECKING:  # A report needs no encoder.
+    from papa.attention.constants import ConstantMatrices
+    from papa.corpora.batches import MicroBatch
+    from papa.corpora.treebank import LaidTrees, Tree
+    from papa.encoders.dispatch import InputDependentAttention
+    from papa.encoders.encoder import Encoder
 
 Attention = Literal["input-dependent", "constant", "replaced"]
 ATTENTIONS: tuple[Attention, ...] = ("input-dependent", "constant", "replaced")
@@ -82,6 +83,8 @@ class _Kept:
     dependent_heads: None = None
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        from papa.encoders.dispatch import at_least_single
+
         self.attention[self.own] = own.probabilities()[0, self.own]
         self.value = at_least_single(value)
         return self.attention @ self.value
@@ -99,6 +102,8 @@ def seen_in(
     """A text three times, one after the other: as it is, its constants, and with ``heads`` constant
     (None: all); memory holds all matrices of the batch's one text.
     """
+    from papa.attention.replacement import check_fits
+
     check_fits(constants, encoder)
     (row,), batch = batch.rows.tolist(), batch.to(encoder.device)
     every = torch.arange(encoder.layers * encoder.heads, device=encoder.device)

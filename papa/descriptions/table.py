@@ -5,6 +5,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -21,9 +22,11 @@ from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity
 from papa.descriptions.syntax import Syntax
 from papa.descriptions.trees import Trees
-from papa.encoders.encoder import Encoder
 from papa.errors import SpecError, meant
 from papa.spec.orders import Head
+
+if TYPE_CHECKING:
+    from papa.encoders.encoder import Encoder
 
 OF_TREES: dict[str, Callable[[], Description]] = {"syntax": Syntax, "trees": Trees}
 """Those that need gold trees."""
