@@ -25,7 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests find out of files must not reach a person's studies, nor the other way round.
 os.environ["PAPA_CACHE"] = tempfile.mkdtemp(prefix="papa-tests-")
 atexit.register(shutil.rmtree, os.environ["PAPA_CACHE"], ignore_errors=True)
-if "PYTEST_XDIST_WORKER" in os.environ or "-n" not in sys.argv:  # Not where others run the tests.
+_processes = sys.argv[sys.argv.index("-n") + 1] if "-n" in sys.argv else "0"
+if _processes == "0" or "PYTEST_XDIST_WORKER" in os.environ:  # Not where others run the tests.
     check_signatures()
 
 SHARED = Path(

@@ -89,7 +89,6 @@ def test_blocks_nest_and_what_is_no_constant_is_not_mixed() -> None:
         answers(model, inputs)
 
 
-@pytest.mark.unchecked
 def test_a_study_scores_reused_heads(tmp_path: Path) -> None:
     """By a probe, and by the model's own embeddings: the cosines of ``papa.fidelity``."""
     base = {"name": "own", "base": "reviews", "slots": 32, "head": "own", "metric": "cosine"}

@@ -30,8 +30,6 @@ from tests.flows.conftest import SMALL, artifacts
 from tests.study.test_own import NAMES, rows, saved
 from tests.study.test_own import SMALL as SHAPE
 
-pytestmark = pytest.mark.unchecked
-
 COLUMNS: dict[str, Any] = {"text": "review", "label": "verdict", "epochs": 1}
 FEW: dict[str, Any] = {
     "constants": ["zeros"],

@@ -26,8 +26,6 @@ from papa.ranking.learned import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head, head_order
 
-pytestmark = pytest.mark.unchecked
-
 CHANGED: dict[str, Any] = {"batch_tokens": 64, "shard_rows": 5, "features_budget_gb": 0.0}
 ELSEWHERE = {
     "workers": "the same bits for any number: test_average.py and test_rank.py in tests/study",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import papa
 
 
-@pytest.mark.unchecked
 def test_an_average_over_few_rows_is_of_a_part_of_the_text(shallow: str) -> None:
     encoder = papa.load_encoder(shallow, slots=48)
     kinds = ["average", {"kind": "average", "rows": 30}, {"kind": "average", "rows": 2}]

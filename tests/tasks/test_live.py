@@ -28,7 +28,7 @@ from tests.tasks.tracked import (
     tracked,
 )
 
-pytestmark = [pytest.mark.unchecked, pytest.mark.usefixtures("mlflow_database")]
+pytestmark = pytest.mark.usefixtures("mlflow_database")
 
 TRACK = tracked("live", "sqlite:///elsewhere.db")
 FIRST = TRACK.parents[0]

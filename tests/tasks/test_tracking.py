@@ -32,8 +32,6 @@ from tests.tasks.tracked import (
     tracked,
 )
 
-pytestmark = pytest.mark.unchecked
-
 
 @pytest.mark.server
 def test_two_first_studies_at_once_on_a_new_database(tmp_path: Path) -> None:
