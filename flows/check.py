@@ -7,7 +7,7 @@ Encoders and datasets are requested concurrently. Nothing here needs Ray, Prefec
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,6 @@ from papa.errors import (
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
-from papa.spec.file import load_study
-from papa.spec.messages import MalformedError
 from papa.spec.orders import is_label_free, scored_by
 from papa.storage.artifacts import read_metadata, sha256_of_file
 from papa.storage.metadata import sha256_of_json
@@ -75,22 +73,6 @@ class Checked:
         if 1 in self.inputs.study.fractions:
             return []
         return ["fractions have no 1: without the original there is no drop to report: add 1"]
-
-
-def check_file(
-    path: Path, overrides: Sequence[str], look: Callable[[StudySpec], Checked]
-) -> Checked:
-    """``look`` at the study in a file; where it has faults itself, at the rest as well."""
-    try:
-        return look(load_study(path, overrides))
-    except MalformedError as malformed:
-        if malformed.rest is None:
-            raise
-        try:
-            look(malformed.rest)
-        except CheckError as error:
-            raise CheckError([*malformed.each, *map(malformed.in_file, error.each)]) from None
-        raise
 
 
 def check_study(

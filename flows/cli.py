@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -131,18 +130,19 @@ def check(
     compute nothing.
     """
     with one_sentence():
-        from flows.check import check_file, check_study
+        from flows.check import check_study
         from flows.show import show_checked
+        from papa.spec.file import load_study
 
-        look = partial(
-            check_study,
-            store=open_store(store),
+        checked = check_study(
+            load_study(study, overrides or ()),
+            open_store(store),
             workers=workers,
             ray_address=ray_address,
             fetch_weights=False,
             code=code or (),
         )
-        show_checked(check_file(study, overrides or (), look), Console())
+        show_checked(checked, Console())
 
 
 @app.command()

@@ -41,7 +41,7 @@ from papa.spec import (
     TaskSpec,
     constants_kinds,
 )
-from papa.spec.messages import AS_THE_AUTHORS_RAN
+from papa.spec.file import AS_THE_AUTHORS_RAN
 from papa.spec.orders import HEAD_ORDERS
 from papa.spec.task import KINDS
 

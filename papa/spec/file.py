@@ -11,26 +11,30 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
-from papa.errors import PapaError, Problem, SpecError, in_one_line, meant, shortened, shown
+from papa.errors import CheckError, DataError, Problem, SpecError, in_one_line, meant, shown
 from papa.spec import StudySpec, listed
-from papa.spec.document import read_yaml, text_of
+from papa.spec.document import read_yaml
 from papa.spec.head_scores import load_scores
-from papa.spec.messages import AS_THE_AUTHORS_RAN, MalformedError, sentence
 from papa.spec.orders import module_of, scores_in
 from papa.spec.task import OWN_RATE
+from papa.spec.values import Frozen
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
-_DEEPEST = 10
-"""Levels of a study's keys."""
-_MOST_LISTED = 12
+AS_THE_AUTHORS_RAN = "as_the_authors_ran"
+"""The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
 _AUTHORS: dict[str, dict[str, Any]] = {
     "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
     "ranking": {"seeds": [0]},
 }
 _AUTHORS_PROBE = {"encoder_dropout": True}
 _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
+
+
+class MalformedError(CheckError, SpecError):
+    """A study's file has unknown keys or impossible values."""
 
 
 def registry() -> dict[str, dict[str, Any]]:
@@ -52,21 +56,21 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
         overrides: ``a.b=value`` with YAML values, applied over the file; list items by their index.
     """
     try:
-        document = read_yaml(text_of(path), str(path))
+        document = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         near = [file.stem for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         raise SpecError(
             f"there is no study at {path}{meant(path.stem, near)}: "
             "give the path of a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise SpecError(
             f"{path} cannot be read ({in_one_line(error)}): give the path of a YAML file"
         ) from None
     if not isinstance(document, dict):
         raise SpecError(
             f"{path} is not a study: expected a mapping with name, encoders and tasks, found "
-            f"{_kind(document)}; 'papa init' writes an example"
+            f"{shown(document)}; 'papa init' writes an example"
         )
     for setting in overrides:
         override(document, setting)
@@ -79,78 +83,68 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side;
     what the study says itself still wins. The specification holds the switches, not the key.
     """
-    _check_texts(document, origin)
-    resolved = dict(document)
-    authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
-    if not isinstance(authors, bool):
-        raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {shown(authors)}: use true or false")
-    faults: dict[tuple[str | int, ...], str] = {}
-    for key, theirs in _AUTHORS.items() if authors else ():
-        if isinstance(ours := resolved.get(key, {}), dict) and "seed" not in ours:
-            resolved[key] = {**theirs, **ours}
-    if isinstance(path := resolved.get("reference"), str):
-        resolved["reference"] = str(_absolute(path, folder, f"{origin}: 'reference'"))
-    for key, resolve in _RESOLVED.items():
-        if not isinstance(resolved.get(key), list):
-            continue
-        resolved[key] = entries = list(resolved[key])
-        for index, entry in enumerate(entries):
-            try:
-                entries[index] = resolve(entry, folder, origin, authors)
-            except SpecError as error:
-                entries[index], faults[key, index] = None, str(error).removeprefix(f"{origin}: ")
-    orders, scores = resolved.get("orders"), resolved.get("scores", [])
-    try:
-        resolved |= _resolve_scores(orders, scores, folder, origin)
-    except PapaError as error:
-        resolved["orders"], faults["orders",] = None, f"'orders': {error}"
-    try:
-        return StudySpec.model_validate(resolved)
-    except ValidationError as error:
-        faults |= {
-            problem["loc"]: sentence(problem)
-            for problem in error.errors()
-            if problem["loc"][:2] not in faults
-            # A list all of whose entries are wrong counts as empty, too.
-            and (problem["type"] != "too_short" or not problem["input"])
-        }
-    raise MalformedError([Problem(origin, SpecError(fault)) for fault in faults.values()], resolved)
-
-
-def _check_texts(document: Mapping[Any, Any], origin: str) -> None:
-    """Refuse a study that names a password or key, as studies are stored, logged and shown; and
-    what YAML can escape and no file can hold: one half of a surrogate pair.
-    """
     for path, text in texts_in(document):
+        # Studies are stored, logged and shown.
         if holds_credentials(text):
             raise SpecError(
                 f"{origin}: '{path}' holds a user, password, key or token: {WHERE_INSTEAD}"
             )
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise SpecError(
-                f"{origin}: '{shortened(path)}' holds {shown(text)}, half a character: correct it"
-            )
-
-
-def _absolute(path: str, folder: Path, where: str) -> Path:
-    """A study's path from its folder; what no file can have as its path is refused."""
+    resolved = dict(document)
+    authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
+    if not isinstance(authors, bool):
+        raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {shown(authors)}: use true or false")
+    for key, theirs in _AUTHORS.items() if authors else ():
+        if isinstance(ours := resolved.get(key, {}), dict) and "seed" not in ours:
+            resolved[key] = {**theirs, **ours}
+    if isinstance(path := resolved.get("reference"), str):
+        resolved["reference"] = _absolute(path, folder)
+    for key, resolve in _RESOLVED.items():
+        if isinstance(entries := resolved.get(key), list):
+            resolved[key] = [resolve(entry, folder, origin, authors) for entry in entries]
     try:
-        absolute = (folder / Path(path).expanduser()).resolve()
-        absolute.exists()
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = in_one_line(error).replace("embedded null byte", "it holds a null byte")
-        raise SpecError(
-            f"{where} is {shown(path)}, which is no usable path ({reason}): correct it"
-        ) from None
-    return absolute
+        resolved |= _resolve_scores(resolved.get("orders"), resolved.get("scores", []), folder)
+        return StudySpec.model_validate(resolved)
+    except ValidationError as error:
+        # A list all of whose entries are wrong counts as too short as well.
+        faults = [
+            Problem(origin, SpecError(sentence(fault)))
+            for fault in error.errors()
+            if fault["type"] != "too_short" or not fault["input"]
+        ]
+        raise MalformedError(faults) from None
+    except DataError as error:
+        raise SpecError(f"{origin}: 'orders': {error}") from None
+
+
+def sentence(fault: ErrorDetails) -> str:
+    """What pydantic refused: the key, what is expected there, what was found, and the name that is
+    nearest to it.
+    """
+    steps = [str(step) for step in fault["loc"] if step not in ("files", "hub", "embedded")]
+    where, value = ".".join(steps) or "the study", fault["input"]
+    if fault["type"] == "extra_forbidden":
+        keys = {key for model in Frozen.__subclasses__() for key in model.model_fields}
+        near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN})
+        return f"unknown key '{where}'{near}: correct it; 'papa init' explains the keys"
+    expected = fault.get("ctx", {}).get("expected") or fault.get("ctx", {}).get("expected_tags", "")
+    given = value.get("kind") if isinstance(value, dict) and "tag" in fault["type"] else value
+    silent = fault["type"] == "missing" or isinstance(given, dict)
+    found = "" if silent else f", found {shown(given)}"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"'{where}': {message}{found}{meant(given, str(expected).split(chr(39)))}"
+
+
+def _absolute(path: str, folder: Path) -> str:
+    """A study's path from its folder."""
+    return str((folder / Path(path).expanduser()).resolve())
 
 
 def _resolve_encoder(entry: Any, folder: Path, origin: str, _: bool) -> Any:
     entry = {"name": entry} if isinstance(entry, str) else entry
     if isinstance(entry, dict) and isinstance(entry.get("name"), str) and entry["name"]:
-        local = _absolute(entry["name"], folder, f"{origin}: the encoder")
-        if entry["name"].startswith((".", "/", "~")) or local.is_dir():
-            return {**entry, "name": str(local)}
+        local = _absolute(entry["name"], folder)
+        if entry["name"].startswith((".", "/", "~")) or Path(local).is_dir():
+            return {**entry, "name": local}
     return entry
 
 
@@ -183,7 +177,7 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
     source = entry.get("source")
     if isinstance(source, dict) and source.get("kind") == "files":
         paths = {
-            split: str(_absolute(source[split], folder, f"{origin}: the source's '{split}'"))
+            split: _absolute(source[split], folder)
             for split in ("train", "validation")
             if isinstance(source.get(split), str)
         }
@@ -206,7 +200,7 @@ _RESOLVED = {
 """What of a study may be given by its name, or by paths from the study's folder."""
 
 
-def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict[str, Any]:
+def _resolve_scores(orders: Any, scores: Any, folder: Path) -> dict[str, Any]:
     """The study's scores, with those of the files that its orders name."""
     if not isinstance(orders, list) or not isinstance(scores, list):
         return {}
@@ -215,8 +209,7 @@ def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict
     )
     held = [entry.get("name") for entry in scores if isinstance(entry, dict)]
     read = [
-        {"name": name, "values": load_scores(_absolute(name, folder, where)).tolist()}
-        for where in [f"{origin}: the file of scores"]
+        {"name": name, "values": load_scores(_absolute(name, folder)).tolist()}
         for name in named
         if name not in held and not module_of(name)
     ]
@@ -236,52 +229,32 @@ def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
 def override(document: dict[str, Any], setting: str) -> None:
     """Lay one ``a.b=value`` over a study's mapping."""
     path, equals, text = setting.partition("=")
-    setting = shortened(setting, 200)
     if not equals or not path:
         raise SpecError(f"--set {setting}: expected KEY=VALUE, such as execution.workers=2")
-    value = read_yaml(text, f"--set {setting}: the value")
     *parents, last = path.split(".")
-    if len(parents) > _DEEPEST:
-        raise SpecError(
-            f"--set {setting}: no key of a study is more than {_DEEPEST} deep: correct it"
-        )
     node: Any = document
     for key in parents:
+        at: Any = _index(node, key, setting) if isinstance(node, list) else key
         if not isinstance(node, dict | list):
             break
-        at: Any = _index(node, key, setting) if isinstance(node, list) else key
         inner = node.setdefault(at, {}) if isinstance(node, dict) else node[at]
         # An entry given by its bare name becomes a mapping that can take overrides.
         if isinstance(inner, str):
             inner = node[at] = {"kind" if parents[0] == "constants" else "name": inner}
         node = inner
-    if isinstance(node, list):
-        node[_index(node, last, setting)] = value
-    elif isinstance(node, dict):
-        node[last] = value
-    else:
-        raise SpecError(
-            f"--set {setting}: '{shortened('.'.join(parents))}' holds {_kind(node)}, which has no "
-            f"key {shown(last)}"
-        )
+    if not isinstance(node, dict | list):
+        raise SpecError(f"--set {setting}: '{'.'.join(parents)}' is {shown(node)}, not a mapping")
+    node[_index(node, last, setting) if isinstance(node, list) else last] = read_yaml(
+        text, f"--set {setting}: the value"
+    )
 
 
 def _index(values: list[Any], key: str, setting: str) -> int:
-    if not key.isdecimal() or len(key) > 9 or int(key) >= len(values):
-        first = enumerate(map(_entry, values[:_MOST_LISTED]))
-        entries = [f"{index} ({shortened(entry, 40)})" for index, entry in first]
-        more = ["…"] if len(values) > _MOST_LISTED else []
-        use = listed(entries + more) or "nothing, it is empty"
+    if not key.isdecimal() or int(key) >= len(values):
+        names = [value.get("name", "…") if isinstance(value, dict) else value for value in values]
+        entries = listed(f"{index} ({name})" for index, name in enumerate(names)) or "nothing"
         raise SpecError(
-            f"--set {setting}: {shown(key)} is not an index of a list of {len(values)}: use {use}"
+            f"--set {setting}: {shown(key)} is not an index of a list of {len(values)}: use "
+            f"{entries}"
         )
     return int(key)
-
-
-def _entry(value: Any) -> str:
-    """What a person calls an entry of a list."""
-    return str(value.get("name", value.get("kind", "…")) if isinstance(value, dict) else value)
-
-
-def _kind(value: Any) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"

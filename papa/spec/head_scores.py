@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float
 
 from papa.errors import DataError, in_one_line, shown
-from papa.spec.document import text_of
 
 _HEAD = re.compile(r"(\d{1,4})-(\d{1,4})")
 _LAYER = re.compile(r"\d{1,4}")
@@ -51,7 +50,7 @@ def load_scores(
     """
     path = Path(path)
     try:
-        text = text_of(path).strip()
+        text = path.read_text(encoding="utf-8").strip()
         values = json.loads(text) if text.startswith("{") else _rows(path, text)
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(

@@ -30,8 +30,8 @@ from tests.study.told import Told
 
 def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uniform attention: every token takes the mean of all real tokens."""
-    known = "use 'average', 'identity', 'toeplitz', .*, 'relative', .* or 'trained'"
-    with pytest.raises(SpecError, match=f"'constants.0.kind' is 'uniform': {known}"):
+    known = "'average', 'identity', 'toeplitz', .*, 'relative', .* or 'trained', found 'uniform'"
+    with pytest.raises(SpecError, match=f"'constants.0.kind': Input should be {known}"):
         steps_of(constants=["uniform"])
 
     monkeypatch.setitem(CONTROLS, "uniform", lambda slots: np.ones((slots, slots)))

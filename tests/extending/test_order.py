@@ -26,10 +26,8 @@ from tests.study.test_steps import steps_of
 
 def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second head first."""
-    known = (
-        "use 'lambda', 'lambda_reversed', 'first_to_last', 'last_to_first', 'random', 'confidence'"
-    )
-    with pytest.raises(SpecError, match=f"'orders.0' is 'every_second': {known}"):
+    known = "'lambda', 'lambda_reversed', .*, 'random', 'confidence', .*, found 'every_second'"
+    with pytest.raises(SpecError, match=f"'orders.0': Input should be {known}"):
         steps_of(orders=["every_second"])
 
     order = HeadOrder(
@@ -127,7 +125,7 @@ def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
         "scores:nowhere.tsv": "'orders': .*nowhere.tsv cannot be read as head scores",
         "scores:study.yaml": "study.yaml: line 1 holds",
         "scores:": "orders: there are no scores ''",
-        "reversed:sideways": "'orders.0' is 'reversed:sideways': use 'lambda'",
+        "reversed:sideways": "'orders.0': Input should be 'lambda', .*found 'reversed:sideways'",
     }.items():
         with pytest.raises(SpecError, match=sentence):
             written(tmp_path, [order])

@@ -200,43 +200,6 @@ def test_bfloat16_on_a_cpu_without_it_is_told_with_the_rest(
     assert [problem.partition(":")[0] for problem in both] == ["tasks.1 (gone)", "precision"]
 
 
-def test_what_the_file_has_wrong_is_told_with_what_is_not_there(tmp_path: Path) -> None:
-    odd = task_on("odd", {"kind": "files", "train": "no.csv", "validation": "no.csv"}, slots=33)
-    odd["probe"] = {"batch_size": 16, "epochs": 0, "color": "red"}
-    tasks = ["reviws", task_on("gone", NOWHERE), odd, *SMALL["tasks"]]
-    path = write_study(
-        tmp_path,
-        SMALL | {"encoders": ["./no-folder"], "tasks": tasks, "seeds": "none", "name": "?"},
-    )
-    finished = said("check", path, "--store", str(tmp_path / "store"))
-    assert finished.code == 1
-    first, *told = words(finished)
-    assert first == "error: 10 problems keep this study from running:"
-    told = [one.strip().removeprefix(f"{path}: ") for one in told]
-    for expected in (
-        "task 'reviws' is unknown",
-        "'name' is '?'",
-        "'seeds' is 'none', expected a list",
-        "'tasks.2.slots' is 33",
-        "'tasks.2.probe.learning_rate' is missing",
-        "'tasks.2.probe.epochs' is 0, expected more than 0",
-        "unknown key 'tasks.2.probe.color'",
-        "encoders.0 (",
-        "tasks.1 (gone): ",
-        "tasks.2 (odd): ",
-    ):
-        assert [one for one in told if one.startswith(expected)], (expected, told)
-
-
-def test_nothing_stands_in_for_a_name_that_would_be_looked_up(tmp_path: Path) -> None:
-    tasks = [*SMALL["tasks"], task_on("hub", {"kind": "hub"})]
-    encoders = [*SMALL["encoders"], {"revision": "main"}]
-    path = write_study(tmp_path, SMALL | {"encoders": encoders, "tasks": tasks})
-    told = words(said("check", path, "--store", str(tmp_path / "store")))
-    assert told[0] == "error: 2 problems keep this study from running:"
-    assert all("name' is missing" in one for one in told[1:])
-
-
 @pytest.mark.server
 def test_a_limit_of_file_sizes_is_one_sentence(tmp_path: Path) -> None:
     program = 'ulimit -f 200; exec "$0" -c "from flows.cli import app; app()" "$@"'

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from papa.errors import SpecError
@@ -152,10 +150,10 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"colour": 1}, "unknown key 'colour': use one of name, encoders, .*, as_the_authors_ran"),
+        ({"hue": 1}, "unknown key 'hue': correct it; 'papa init' explains the keys"),
         (
             {"enocders": []},
-            r"unknown key 'enocders' \(did you mean 'encoders'\?\): use one of name",
+            r"unknown key 'enocders' \(did you mean 'encoders'\?\)",
         ),
         (
             {"as_the_author_ran": 1},
@@ -163,7 +161,7 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
         ),
         (
             {"tasks": [OWN | {"probe": {"batch_size": 1, "epochs": 1}}]},
-            "'tasks.0.probe.learning_rate' is missing: add it, such as",
+            "'tasks.0.probe.learning_rate': Field required",
         ),
         (
             {"tasks": ["colla"]},
@@ -171,28 +169,31 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
         ),
         (
             {"constants": ["avarage"]},
-            r"'constants.0.kind' is 'avarage' \(did you mean 'average'\?\): use 'average', ",
+            r"'constants.0.kind': Input .* 'average', .*'avarage' \(did you mean 'average'\?",
         ),
-        ({"orders": ["lamda"]}, r"'orders.0' is 'lamda' \(did you mean 'lambda'\?\)"),
-        ({"constants": [{}]}, "'constants.0.kind' is missing: add it, such as: kind: average"),
+        ({"orders": ["lamda"]}, r"'orders.0': .*found 'lamda' \(did you mean 'lambda'\?\)"),
+        ({"constants": [{}]}, "'constants.0.kind': Field required"),
         (
             {"tasks": [OWN | {"source": {"train": "t"}}]},
-            "'tasks.0.source.kind' is None: use one of 'files', 'hub', 'emb",
+            "'tasks.0.source': Unable to extract tag using discriminator 'kind'",
         ),
         (
             {"tasks": [OWN | {"source": {"kind": "file"}}]},
-            r"'tasks.0.source.kind' is 'file' \(did you mean 'files'\?\)",
+            r"'tasks.0.source': .*'hub', .*found 'file' \(did you mean 'files'\?\)",
         ),
-        ({"precision": "bfloat61"}, r"'precision' is 'bfloat61' \(did you mean 'bfloat16'\?\)"),
+        (
+            {"precision": "bfloat61"},
+            r"'precision': .*'bfloat61' \(did you mean 'bfloat16'\?",
+        ),
         (
             {"precision": "float16"},
-            r"'precision' is 'float16' .*use 'float32', 'bfloat16' or 'auto'",
+            r"'precision': Input should be 'float32', 'bfloat16' or 'auto', found 'float16'",
         ),
         (
             {"features": {"dtype": "float16"}},
-            r"'features.dtype' is 'float16' .*use 'float32' or 'bfloat16'",
+            r"'features.dtype': Input should be 'float32' or 'bfloat16', found 'float16'",
         ),
-        ({"name": "my study!"}, r"'name' is 'my study!': use letters, .*, such as 'my-study'"),
+        ({"name": "my study!"}, r"'name': String should match pattern .*, found 'my study!'"),
         ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or false"),
         ({"as_the_authors_ran": True, "layout": None}, "'layout'"),
         (
@@ -215,22 +216,34 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
             {"tasks": [OWN | {"metric": "entity_f1"}]},
             "is scored by accuracy, matthews, f1, spearman, not 'entity_f1'",
         ),
-        ({"tasks": [OWN | {"slots": 15}]}, "'tasks.0.slots' is 15, expected an even number"),
-        ({"fractions": [1.5]}, "'fractions.0' is 1.5, expected 1.0 or less"),
-        ({"orders": ["sideways"]}, "'orders.0' is 'sideways': use 'lambda', 'lambda_reversed'"),
-        ({"constants": ["uniform"]}, "'constants.0.kind' is 'uniform': use 'average', 'identity'"),
+        (
+            {"tasks": [OWN | {"slots": 15}]},
+            "'tasks.0.slots': Input .* a multiple of 2, found 15",
+        ),
+        ({"fractions": [1.5]}, "'fractions.0': Input should be less than or equal to 1, found 1.5"),
+        (
+            {"orders": ["sideways"]},
+            "'orders.0': Input .* 'lambda', .*found 'sideways'",
+        ),
+        (
+            {"constants": ["uniform"]},
+            "'constants.0.kind': Input .* 'average', .*found 'uniform'",
+        ),
         (
             {"constants": [{"kind": "zeros", "corpus": "reviews"}]},
             "corpus belongs to kind 'average'",
         ),
         ({"constants": [{"kind": "zeros", "rows": 10}]}, "rows belongs to kind 'average'"),
-        ({"constants": [{"kind": "average", "rows": 0}]}, "'constants.0.rows' is 0"),
-        ({"seeds": []}, r"'seeds' is \[\], expected 1 or more in it"),
+        (
+            {"constants": [{"kind": "average", "rows": 0}]},
+            "'constants.0.rows': Input .* than 0, found 0",
+        ),
+        ({"seeds": []}, "'seeds': Tuple should have at least 1 item"),
         (
             {"reference": "nowhere.csv"},
-            r"'reference' is '/.*nowhere.csv', expected the path of a file that is there",
+            "'reference': Path does not point to a file, found '/.*nowhere.csv'",
         ),
-        ({"encoders": []}, r"'encoders' is \[\], expected 1 or more in it"),
+        ({"encoders": []}, "'encoders': Tuple should have at least 1 item"),
     ],
 )
 def test_what_is_wrong_is_named_in_one_sentence(
@@ -251,18 +264,17 @@ def test_what_is_wrong_is_named_in_one_sentence(
             "--set tasks.4.slots=8: '4' is not an index of a list of 1: use 0 (reviews)",
         ),
         ("seeds=[1", "--set seeds=[1: the value is not YAML"),
-        ("seeds.0.x=1", "--set seeds.0.x=1: 'seeds.0' holds a int, which has no key 'x'"),
-        ("name.x=1", "study.yaml: 'name' is {'name': 's', 'x': 1}, expected text"),
+        ("seeds.0.x=1", "--set seeds.0.x=1: 'seeds.0' is 7, not a mapping"),
+        ("name.x=1", "study.yaml: 'name': Input should be a valid string"),
         (
             "execution.worker=1",
-            "unknown key 'execution.worker' (did you mean 'workers'?): use one of workers, ",
+            "unknown key 'execution.worker' (did you mean 'workers'?)",
         ),
         ("tasks.reviews.slots=8", "'reviews' is not an index of a list of 1: use 0 (reviews)"),
         ("encoder.0=x", "unknown key 'encoder' (did you mean 'encoders'?)"),
         (
             "seed.x=1",
-            "study.yaml: unknown key 'seed' (did you mean 'seeds'?): use one of name, encoders, "
-            "tasks, ",
+            "study.yaml: unknown key 'seed' (did you mean 'seeds'?)",
         ),
     ],
 )
@@ -277,13 +289,13 @@ def test_overrides_that_fit_nothing_are_refused(
     ("text", "message"),
     [
         ("a: [", "is not YAML"),
-        ("- 1", "found a list"),
-        ("", "found nothing"),
+        ("- 1", r"found \[1\]"),
+        ("", "found None"),
         (
             "name: s\ntasks: [cola]",
-            r"'encoders' is missing: add it, such as: encoders: \[google-bert/bert-base-uncased\]$",
+            "'encoders': Field required",
         ),
-        ("name: s\nencoders: [e]", r"'tasks' is missing: add it, such as: tasks: \[cola\]$"),
+        ("name: s\nencoders: [e]", "'tasks': Field required"),
     ],
 )
 def test_malformed_studies_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -305,16 +317,6 @@ def test_a_missing_study_is_refused(tmp_path: Path) -> None:
         load_study(tmp_path / "deom.yaml")
 
 
-@pytest.mark.parametrize("key", ["source", "columns", "metric", "slots", "probe"])
-def test_what_a_message_shows_to_paste_mends_the_study(tmp_path: Path, key: str) -> None:
-    lacking = {name: value for name, value in OWN.items() if name != key}
-    with pytest.raises(SpecError, match=f"'tasks.0.{key}' is missing: add it, such as: ") as raised:
-        study(tmp_path, SMALLEST | {"tasks": [lacking]})
-    example = yaml.safe_load(str(raised.value).rpartition("such as: ")[2])
-    assert [*example] == [key]
-    study(tmp_path, SMALLEST | {"tasks": [lacking | example]})
-
-
 @pytest.mark.parametrize("name", ["a.yaml", "a.YAML", "a.yaml.yaml", "a.failed", "a.train.jsonl"])
 def test_a_name_that_another_study_has_its_file_under(tmp_path: Path, name: str) -> None:
     ending = f".{name.lower().rpartition('.')[2]}"
@@ -323,19 +325,3 @@ def test_a_name_that_another_study_has_its_file_under(tmp_path: Path, name: str)
     ):
         study(tmp_path, SMALLEST | {"name": name})
     assert study(tmp_path, SMALLEST | {"name": "a.yml"}).name == "a.yml"
-
-
-def test_a_pipe_that_nobody_writes_to_is_no_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("papa.spec.document._PATIENCE_SECONDS", 0.1)
-    os.mkfifo(tmp_path / "study.yaml")
-    with pytest.raises(
-        SpecError, match=r"study\.yaml cannot be read \(it is a pipe that nobody wrote to"
-    ):
-        load_study(tmp_path / "study.yaml")
-
-
-def test_a_device_is_no_study() -> None:
-    with pytest.raises(SpecError, match=r"/dev/zero cannot be read \(it is no file\)"):
-        load_study(Path("/dev/zero"))

@@ -130,7 +130,7 @@ def test_parameters_have_defaults_and_are_in_the_label() -> None:
         ({"kind": "local", "window": 32}, "window of kind 'local' is 32, and task reviews has 32"),
         ({"kind": "low_rank", "rank": 33}, "take 32 or less"),
         ({"kind": "low_rank", "largest": 1025}, "take 1024 or less"),
-        ({"kind": "low_rank", "rank": 0}, "is 0, expected more than 0"),
+        ({"kind": "low_rank", "rank": 0}, "Input should be greater than 0, found 0"),
     ],
 )
 def test_what_no_kind_can_be_asked_is_one_sentence(constants: Any, said: str) -> None:
