@@ -83,11 +83,11 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side;
     what the study says itself still wins. The specification holds the switches, not the key.
     """
-    for path, text in texts_in(document):
+    for where, text in texts_in(document):
         # Studies are stored, logged and shown.
         if holds_credentials(text):
             raise SpecError(
-                f"{origin}: '{path}' holds a user, password, key or token: {WHERE_INSTEAD}"
+                f"{origin}: '{where}' holds a user, password, key or token: {WHERE_INSTEAD}"
             )
     resolved = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
@@ -244,9 +244,8 @@ def override(document: dict[str, Any], setting: str) -> None:
         node = inner
     if not isinstance(node, dict | list):
         raise SpecError(f"--set {setting}: '{'.'.join(parents)}' is {shown(node)}, not a mapping")
-    node[_index(node, last, setting) if isinstance(node, list) else last] = read_yaml(
-        text, f"--set {setting}: the value"
-    )
+    at = _index(node, last, setting) if isinstance(node, list) else last
+    node[at] = read_yaml(text, f"--set {setting}: the value")
 
 
 def _index(values: list[Any], key: str, setting: str) -> int:
