@@ -14,16 +14,12 @@ from pathlib import Path
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from benchmarks.busy import busy_rows
 from benchmarks.document import PAGE, RECORD, known, record
 from benchmarks.heads import head_rows
 from benchmarks.memory import memory_rows
 from benchmarks.pipeline import pipeline_rows
-from benchmarks.roofline import roofline_rows
 from benchmarks.rows import LeftOut, Row, measured, selected
 from benchmarks.stages import stage_rows
-from benchmarks.values import value_rows
-from benchmarks.workers import worker_rows
 
 THREADS = 2
 UNKNOWN_SECONDS = 20.0
@@ -33,12 +29,8 @@ UNKNOWN_SECONDS = 20.0
 def all_rows(folder: Path) -> Iterator[Row]:
     """Every row of the table, in its order; the rows write into ``folder``."""
     yield from head_rows()
-    yield from roofline_rows(folder)
     yield from stage_rows(folder)
-    yield from value_rows(folder)
     yield from memory_rows(folder)
-    yield from worker_rows(folder)
-    yield from busy_rows(folder)
     yield from pipeline_rows(folder)
 
 

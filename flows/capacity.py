@@ -16,8 +16,8 @@ from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError, Problem, problems_of
 from papa.probes.minibatches import WINDOW_BYTES, WINDOW_ROWS
-from papa.study.costs import feature_bytes
 from papa.study.inputs import ResolvedInputs, StudyInputs, device_of
+from papa.study.sizes import feature_bytes
 from papa.study.store import Store
 
 _PROCESS = 0.56e9

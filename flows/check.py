@@ -193,7 +193,7 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
         return None
     content = resolved.sources[text.source][1]
     corpora = [
-        Tokenise("", 0.0, encoder, resolved.at_commit(laid_out), study.layout, content)
+        Tokenise("", encoder, resolved.at_commit(laid_out), study.layout, content)
         for encoder in resolved.encoders.values()
         for laid_out in _laid_out(study, text)
     ]

@@ -152,14 +152,8 @@ def plan(
     code: Code = None,
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
-    gpus: Annotated[
-        int | None, option(min=1, help="Plan for so many GPUs instead of this machine.")
-    ] = None,
-    nodes: Annotated[
-        int, typer.Option(min=1, help="Plan for so many machines, each with these workers or GPUs.")
-    ] = 1,
 ) -> None:
-    """Show what would run, what is cached and about what it costs; compute nothing."""
+    """Show what would run, what is cached and about how long it takes; compute nothing."""
     with one_sentence():
         spec = load(study, overrides)
         from flows.check import check_study
@@ -167,7 +161,7 @@ def plan(
 
         opened = open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
-        show_plan(checked, opened, Console(), nodes=nodes, gpus=gpus)
+        show_plan(checked, opened, Console())
 
 
 @app.command()

@@ -30,7 +30,7 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import read_metadata
 from papa.study.aggregate import place_results
-from papa.study.costs import measured_rates, seconds_of
+from papa.study.sizes import stage_seconds
 from papa.study.step import Session, Step
 from papa.study.store import Store, announced
 from tasks.perform import CACHED, reason, submit
@@ -100,10 +100,11 @@ def _made(
 
 
 def _run_and_publish(ready: ReadyStudy) -> None:
-    steps, store, rates = ready.steps.steps, ready.store, measured_rates(ready.store)
+    steps, store = ready.steps.steps, ready.store
+    seconds = {stage: stage_seconds(store, stage) or 1.0 for stage in {one.stage for one in steps}}
     ready.progress.log = get_run_logger().info
     with ready.progress as progress, announced(store) as alive:
-        progress.plan({step.name: seconds_of(step.stage, step.flops, rates) for step in steps})
+        progress.plan({step.name: seconds[step.stage] for step in steps})
         ready.live.track.forget_lost(store)
         _run_steps(ready, alive)
         publish_report(store.study(ready.spec.name), logged_runs(ready.live.track, store))

@@ -17,7 +17,6 @@ from papa.progress import Progress
 from papa.scores.intervals import relative_drop
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, reading, verify
-from papa.study import costs
 from papa.study.inputs import StudyInputs
 from papa.study.results import StudyPart, probes_of
 from papa.study.step import Session, Step, in_threads
@@ -109,8 +108,7 @@ class Track(Step):
 def tracked_steps(inputs: StudyInputs, address: str) -> StudySteps:
     """The steps of a study with, last, the one that logs it to the MLflow at ``address``."""
     found, study = study_steps(inputs), inputs.study
-    flops = costs.TRACKING * len(found.cells) * len(study.seeds)
-    track = Track(f"track · {study.name}", flops, study, found.steps[-1], found.parts, address)
+    track = Track(f"track · {study.name}", study, found.steps[-1], found.parts, address)
     return replace(found, steps=(*found.steps, track))
 
 

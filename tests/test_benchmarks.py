@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import random
 import statistics
 import subprocess
@@ -17,11 +15,8 @@ import pytest
 
 import benchmarks.rows
 from benchmarks import __main__ as bench
-from benchmarks import document, load
-from benchmarks.busy import busy
+from benchmarks import document
 from benchmarks.rows import LeftOut, Measured, Row, selected
-from papa.storage.artifacts import published
-from papa.storage.metadata import METADATA
 from papa.timing import (
     LEAST,
     MOST,
@@ -283,34 +278,7 @@ def test_the_command_explains_itself_and_names_what_it_does_not_know(
         return ended.value.code
 
     assert command("--help") == 0
-    groups = "heads, flops, averaging, features, λ, probing, study, values, memory, workers"
+    groups = "heads, averaging, features, λ, probing, study, memory"
     assert groups in " ".join(capsys.readouterr().out.split())
     assert command("--rows", "gpu") == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("or a part of a row's name")
-
-
-@pytest.mark.parametrize("longest", [0, 1])
-def test_a_load_in_its_own_process_is_the_one_that_was_asked_for(
-    longest: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(load, "stages", lambda longest, folder: {"longest": longest})
-    monkeypatch.setattr(sys, "argv", ["load", "--alone", "stages", str(longest), str(tmp_path)])
-    load.main()
-    assert json.loads(capsys.readouterr().out) == {"longest": longest}
-
-
-def test_workers_are_busy_while_they_have_steps(tmp_path: Path) -> None:
-    """Two steps of 8 s at once, then one of 2 s alone, beside what is no worker's: 18 of 20 s."""
-    for number, (ended, seconds_, work) in enumerate([(108, 8, 7), (108, 8, 7), (110, 2, 2)]):
-        folder = tmp_path / "artifacts" / "probe" / str(number)
-        found = {"stage": "probe", "seconds": seconds_, "worker_seconds": work}
-        if number == 2:
-            (tmp_path / "artifacts" / "aggregate" / "0").mkdir(parents=True)
-            (tmp_path / "artifacts" / "aggregate" / "0" / METADATA).write_text('{"seconds": 50}')
-        with published(str(folder), found):
-            pass
-        os.utime(folder / METADATA, (ended, ended))
-    assert busy(tmp_path) == pytest.approx(0.9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ Loss = tuple[float, int]
 """The sum of losses, and how many there are."""
 
 
+@runtime_checkable
 class Losses(Protocol):
     """Losses on some rows while all heads outside of a set are constant."""
 

@@ -32,7 +32,7 @@ from papa.spec.kinds import OF_DECODERS
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import scored_by
 from papa.study.code import code_of, read_code, with_code, with_orders
-from papa.study.costs import Size, size_of
+from papa.study.sizes import Size, size_of
 
 _AT_ONCE = 16
 """Requests over the network at the same time."""

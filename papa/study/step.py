@@ -50,9 +50,6 @@ class Step(ABC):
 
     Attributes:
         name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
-        flops: the approximate number of floating point operations, for plans; never part of its
-            key.
-        parts: about how many workers can share it.
     """
 
     stage: ClassVar[str]
@@ -60,8 +57,6 @@ class Step(ABC):
     """Raised by hand when the stage's code gives other results for the same inputs."""
 
     name: str
-    flops: float
-    parts: int = field(default=1, kw_only=True)
 
     @abstractmethod
     def spec(self) -> dict[str, Any]:
@@ -138,7 +133,6 @@ class Step(ABC):
                 **{name: found[step].digest for name, step in self.inputs().items()},
             },
             "inputs": [f"{step.stage}/{step.key}" for step in self.needs],
-            "flops": self.flops,
         }
 
 

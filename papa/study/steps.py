@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeVar
 
@@ -14,7 +14,6 @@ from papa.spec.kinds import DERIVED, OF_DECODERS
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import is_label_free, needs_lambda, scored_by, without_name
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
-from papa.study import costs
 from papa.study.aggregate import Aggregate
 from papa.study.average import Average
 from papa.study.baseline import Baseline
@@ -66,9 +65,8 @@ def study_steps(inputs: StudyInputs) -> StudySteps:
         for encoder in inputs.encoders
         for task in study.tasks
     )
-    flops = costs.AGGREGATING * sum(len(part.cells) for part in parts) * len(study.seeds)
     texts = {part.task.name: part.corpus for part in parts if part.encoder == first}
-    report = Aggregate(f"aggregate · {study.name}", flops, study, parts, texts)
+    report = Aggregate(f"aggregate · {study.name}", study, parts, texts)
     return StudySteps((*steps, report), parts)
 
 
@@ -86,7 +84,6 @@ class _Builder:
         self.encoder, self.task = encoder, task
         self.label, self.heads = inputs.labels[encoder], encoder.layers * encoder.heads
         self.where = f"{self.label} · {task.name}"
-        self.work = costs.Work(encoder, inputs.sizes[task], task)
         self.code = inputs.code.get(task)
 
     def once(self, step: _Of) -> _Of:
@@ -112,19 +109,14 @@ class _Builder:
     def corpus(self, text: TaskSpec, masked: TaskSpec | None = None) -> Tokenise:
         """A text; or, ``masked``, with words to restore."""
         name = f"tokenise · {self.label} · {text.name}{' · masked' if masked else ''}"
-        flops = costs.tokenising_flops(self.inputs.sizes[text])
         source = self.inputs.fingerprints[text.source]
         layout = self.study.layout
-        return self.once(Tokenise(name, flops, self.encoder, masked or text, layout, source))
+        return self.once(Tokenise(name, self.encoder, masked or text, layout, source))
 
     def average(self, text: TaskSpec) -> Average:
         """The average over a text."""
-        size, corpus = self.inputs.sizes[text], self.corpus(text)
-        name, flops = f"{self.label} · {text.name}", replace(self.work, size=size).averaging()
-        shards = -(-size.train // self.study.execution.shard_rows)
-        return self.once(
-            Average(f"average · {name}", flops, self.encoder, corpus, text.slots, parts=shards)
-        )
+        name = f"average · {self.label} · {text.name}"
+        return self.once(Average(name, self.encoder, self.corpus(text), text.slots))
 
     def constants(
         self, spec: ConstantsSpec, seed: int
@@ -132,30 +124,30 @@ class _Builder:
         """The constants of a cell, before any training of their own."""
         where, kind = self.where, spec.start if spec.is_trained else spec.kind
         encoder, slots = self.encoder, self.task.slots
-        flops, text = self.work.averaging(), (encoder, self.corpus(self.task))
+        text = encoder, self.corpus(self.task)
         if spec.kind == RESAMPLED:
             name = f"outputs · {where} · {kind} · seed {seed}"
-            return self.once(Outputs(name, 0.0, *text, slots, kind, seed))
+            return self.once(Outputs(name, *text, slots, kind, seed))
         if spec.kind in OUTPUTS:
             kind = "mean_output" if spec.kind == OPTIMAL else spec.kind
-            return self.once(Outputs(f"outputs · {where} · {kind}", flops, *text, slots, kind))
+            return self.once(Outputs(f"outputs · {where} · {kind}", *text, slots, kind))
         if kind == "mean_qk":
-            return self.once(MeanQK(f"mean_qk · {where}", flops, *text, slots))
+            return self.once(MeanQK(f"mean_qk · {where}", *text, slots))
         if encoder.causal and kind == "relative":
-            return self.once(Distances(f"relative · {where}", flops, *text))
+            return self.once(Distances(f"relative · {where}", *text))
         if kind in (*OF_DECODERS, REUSED):
             step = ReusedBefore if kind == REUSED else Streamed
-            return self.once(step(spec.label, 0.0, spec.parameters))
+            return self.once(step(spec.label, spec.parameters))
         if own := self.inputs.matrices.get(kind):
             name = f"given · {self.label} · {kind}"
-            return self.once(Given(name, 0.0, encoder, own.matrices, own.seen))
+            return self.once(Given(name, encoder, own.matrices, own.seen))
         if kind in DERIVED:
             name, average = f"derived · {where} · {spec.label}", self.average(self.task)
-            return self.once(Derived(name, 0.0, encoder, average, kind, spec.parameters))
+            return self.once(Derived(name, encoder, average, kind, spec.parameters))
         if kind != "average":
             label = spec.label if kind == spec.kind else kind
             name = f"controls · {self.label} · {label} · S={slots}"
-            return self.once(Controls(name, 0.0, encoder, kind, slots, spec.parameters))
+            return self.once(Controls(name, encoder, kind, slots, spec.parameters))
         return self.average(averaged_text(self.task, spec))
 
     def rankings(self, order: Order | None) -> Mapping[int, Ranking]:
@@ -174,7 +166,7 @@ class _Builder:
             restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
             masked = task.model_copy(update=restored)
         corpus, task = self.corpus(task, masked), masked or task
-        scoring, work = HEAD_SCORES.get(method), replace(self.work, task=task)
+        scoring = HEAD_SCORES.get(method)
         streamed = tuple(sorted(name for name in HEAD_SCORES if HEAD_SCORES[name].streamed))
         shared = method in streamed and ranking.rows is None
         seeds = ranking.seeds[:1] if shared else ranking.seeds
@@ -183,36 +175,29 @@ class _Builder:
             own = f" · seed {seed}" if len(seeds) > 1 else ""
             asked = encoder, corpus, average, task, ranking
             if scoring is None:
-                flops = work.ranking(ranking)
                 counts = sorted(set(partial_counts(self.study.fractions, self.heads).values()))
                 sets = tuple(product(filter(needs_lambda, self.study.orders), counts))
-                parts = work.ranking_parts()
                 name = f"rank · {self.where}{own}"
-                found[seed] = Rank(name, flops, *asked, seed, sets, parts=parts)
+                found[seed] = Rank(name, *asked, seed, sets)
                 continue
             probe = None
             if task.head == "probe" and scoring.frozen_probe:
-                flops = work.frozen_probe()
                 name = f"frozen probe · {self.where}{own}"
-                probe = self.once(FrozenProbe(name, flops, encoder, corpus, task, seed))
-            valued = scoring.evaluations and scoring.frozen_probe
+                probe = self.once(FrozenProbe(name, encoder, corpus, task, seed))
             found[seed] = ScoreHeads(
                 f"scores · {self.where} · {'one pass' if scoring.streamed else method}{own}",
-                work.scoring(ranking, method),
                 *asked,
                 streamed if scoring.streamed else (method,),
                 seed,
                 probe,
-                parts=work.scoring_parts(ranking) if valued else 1,
             )
         return {seed: self.once(step) for seed, step in found.items()}
 
     def baseline(self) -> Baseline:
         """What the task's scores are worth."""
         name, study = f"baseline · {self.where}", self.study
-        flops = self.work.baseline(study)
         asked = self.encoder, self.corpus(self.task), self.task, study.seeds, study.features
-        return self.once(Baseline(name, flops, *asked, code=self.code))
+        return self.once(Baseline(name, *asked, code=self.code))
 
     def probes(self, spec: ConstantsSpec, cell: Cell) -> tuple[Probe | Own, ...]:
         """What scores a cell: one step for all seeds, or one per seed that has its own heads."""
@@ -235,11 +220,10 @@ class _Builder:
                     f"{self.where} · no constant head", None, self.task, None, 0, {}, ()
                 )
                 asked = answers, original, self.task, seeds
-                found.append(self.once(Own(f"own · {what}", 0.0, *asked, code=self.code)))
+                found.append(self.once(Own(f"own · {what}", *asked, code=self.code)))
                 continue
             probe = Probe(
                 f"probe · {what}",
-                self.work.probing(study, len(seeds)),
                 self.encoder,
                 corpus,
                 *of_heads,
@@ -253,11 +237,10 @@ class _Builder:
 
     def answers(self, what: str, *of_heads: Any) -> Answers:
         """What the model's own head answers; metrics on one text share it."""
-        flops = self.work.answering()
         # A metric comes later.
         code = self.code if self.code and self.code.score else None
         text = self.encoder, self.corpus(self.task)
-        return self.once(Answers(f"answers · {what}", flops, *text, *of_heads, code=code))
+        return self.once(Answers(f"answers · {what}", *text, *of_heads, code=code))
 
 
 def _condition(result: Result, heads_in_all: int) -> str:

@@ -15,8 +15,8 @@ from flows.capacity import LEAST_BYTES, CapacityError, check_disk, check_memory
 from papa.encoders.reference import embedded_folder
 from papa.errors import problems_of
 from papa.spec.file import load_study
-from papa.study.costs import Size
 from papa.study.inputs import check_inputs
+from papa.study.sizes import Size
 from tests.flows.conftest import SMALL, refusal, said, write_study
 
 
@@ -71,7 +71,7 @@ def test_a_disk_that_is_too_small_is_said(tmp_path: Path) -> None:
         for budget in (1e12, 1)
     )
     rows = 2 * psutil.disk_usage(str(tmp_path)).free // (32 * 7 * 384 * 4)
-    many = {text: Size(rows, 0, 32.0, 0.0) for text in large.sizes}
+    many = {text: Size(rows, 0, 32.0) for text in large.sizes}
     with pytest.raises(
         CapacityError, match=r"take about .* GB for each of 1 workers, and .* free in .*budget_gb"
     ):

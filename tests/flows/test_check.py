@@ -243,7 +243,7 @@ def test_what_is_tokenised_is_not_read_again(
     spec, store = study(tmp_path), Store(tmp_path / "store")
     inputs = check_inputs(spec)
     (encoder,), (text,) = inputs.encoders, spec.tasks
-    step = Tokenise("", 0.0, encoder, text, spec.layout, inputs.fingerprints[text.source])
+    step = Tokenise("", encoder, text, spec.layout, inputs.fingerprints[text.source])
     read: list[str] = []
     real: Callable[..., Any] = rows.read_source
     monkeypatch.setattr(

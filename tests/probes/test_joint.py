@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from papa.attention.constants import ConstantMatrices, control
 from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
-from papa.probes.joint import JointGradients, Tensors, joint_step, train_jointly
+from papa.probes.joint import JointGradients, joint_step, train_jointly
 from papa.probes.minibatches import Part, parts_of
 from papa.probes.training import adamw
 from papa.progress import ignore_progress
@@ -46,10 +45,8 @@ def build(
 
 
 def total(gradients: JointGradients, parts: list[Part]) -> tuple[float, list[torch.Tensor]]:
-    found = gradients.of_parts(Tensors(gradients.trained), parts)
-    sums = [
-        torch.stack(tensors).sum(0) for tensors in zip(*(one.all for _, one in found), strict=True)
-    ]
+    found = gradients.of_parts(parts)
+    sums = [torch.stack(tensors).sum(0) for tensors in zip(*(one for _, one in found), strict=True)]
     return sum(loss for loss, _ in found), sums
 
 
@@ -97,25 +94,13 @@ def test_the_whole_is_the_probes_own_mean_loss(
     assert loss == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_gradients_survive_the_way_to_another_process(build: Build) -> None:
-    gradients, corpus = build("cola")
-    parts = parts_of(corpus.split("train"), MINIBATCH, 60, (0,))
-    call = (Tensors(gradients.trained), parts[1])
-    loss, here = gradients.gradient(*call)
-    # A deep copy is made by way of arrays, as on the way to another process.
-    there_loss, there = copy.deepcopy(gradients.gradient(*copy.deepcopy(call)))
-    assert there_loss == loss
-    assert all(torch.equal(a, b) for a, b in zip(here.all, there.all, strict=True))
-
-
 def test_dropout_follows_from_the_parts_seed(build: Build) -> None:
     gradients, corpus = build("cola", dropout=True)
     part = parts_of(corpus.split("train"), MINIBATCH, 60, (0,))[0]
-    values = Tensors(gradients.trained)
-    loss, _ = gradients.gradient(values, part)
+    loss, _ = gradients.gradient(part)
     torch.manual_seed(5)
-    assert gradients.gradient(values, part)[0] == loss
-    assert gradients.gradient(values, replace(part, dropout_seed=1))[0] != loss
+    assert gradients.gradient(part)[0] == loss
+    assert gradients.gradient(replace(part, dropout_seed=1))[0] != loss
 
 
 @pytest.mark.parametrize("name", ["wnut17", "wikitext"])

@@ -11,7 +11,6 @@ import torch
 
 from papa.attention.mixing import mixed_by
 from papa.corpora.batches import micro_batch
-from papa.probes.joint import Tensors
 from papa.probes.minibatches import parts_of
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gradient import gradient
@@ -30,7 +29,7 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     gradients, split = SelfGradients(asked), asked.corpus.split("train")
     rows = np.arange(16)
     (part,) = parts_of(split, rows, 10_000, (0,))
-    ((loss, found),) = gradients.of_parts(Tensors([gradients.theta]), [part])
+    ((loss, found),) = gradients.of_parts([part])
     batch = micro_batch(split, part.rows)
 
     def lost(theta: torch.Tensor) -> float:
@@ -46,16 +45,16 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
             moved = torch.zeros_like(gradients.theta)
             moved[head] = 0.02
             slope = (lost(moved) - lost(-moved)) / 0.04
-            assert float(found.all[0][head]) == pytest.approx(slope, abs=2e-5)
-    assert float(found.all[0].abs().max()) > 1e-3
+            assert float(found[0][head]) == pytest.approx(slope, abs=2e-5)
+    assert float(found[0].abs().max()) > 1e-3
 
     # The same in smaller parts, as another device takes them.
     parts = parts_of(split, rows, 40, (0,))
     assert len(parts) > 1
-    in_parts = gradients.of_parts(Tensors([gradients.theta]), parts)
+    in_parts = gradients.of_parts(parts)
     assert sum(part_loss for part_loss, _ in in_parts) == pytest.approx(loss, rel=1e-5)
-    total = sum(tensors.all[0] for _, tensors in in_parts)
-    torch.testing.assert_close(total, found.all[0], rtol=1e-4, atol=1e-7)
+    total = sum(tensors[0] for _, tensors in in_parts)
+    torch.testing.assert_close(total, found[0], rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.unchecked

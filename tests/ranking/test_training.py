@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 
@@ -11,9 +9,9 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import sampled_rows
 from papa.encoders.encoder import Encoder
-from papa.probes.joint import PartGradient, Tensors
+from papa.probes.joint import JointGradients, PartGradient
 from papa.probes.minibatches import Part
-from papa.ranking.learned import lambda_gradients, train_lambda
+from papa.ranking.learned import train_lambda
 from papa.ranking.seeds import MOVED, is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 
@@ -44,22 +42,22 @@ def test_lambda_is_trained_and_repeats(
 
 
 def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
-    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
+    encoder: Encoder,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    average: ConstantMatrices,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    gradient = JointGradients.gradient
     for seed in (0, 1):
-        here = lambda_gradients(
-            encoder=encoder, constants=average, corpus=corpus, task=task, seed=seed
-        )
         rows: list[int] = []
 
-        def recorded(
-            values: Tensors, parts: Sequence[Part], here=here, rows=rows
-        ) -> list[PartGradient]:
-            rows.extend(int(row) for part in parts for row in part.rows)
-            return here.of_parts(values, parts)
+        def recorded(own: JointGradients, part: Part, rows=rows) -> PartGradient:
+            rows.extend(part.rows.tolist())
+            return gradient(own, part)
 
-        ranking = RankingSpec(epochs=1, rows=16)
-        train_lambda(encoder, average, corpus, task, ranking, seed=seed, of_parts=recorded)
+        monkeypatch.setattr(JointGradients, "gradient", recorded)
+        train_lambda(encoder, average, corpus, task, RankingSpec(epochs=1, rows=16), seed=seed)
         assert sorted(rows) == sorted(sampled_rows(len(corpus.split("train")), 16, seed).tolist())
         assert set(rows) != set(range(16))
 

@@ -27,7 +27,7 @@ def reviews(**task: Any) -> Tokenise:
     entry = {"name": "reviews", "slots": 32, "validation_rows": 4, **task}
     document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
     (spec,) = resolve_study(document, folder=Path(), origin="test").tasks
-    return Tokenise("corpus", 0.0, encoder(), spec, LayoutSpec(), fingerprint(spec.source))
+    return Tokenise("corpus", encoder(), spec, LayoutSpec(), fingerprint(spec.source))
 
 
 def with_inputs(step: Any, folder: Path, **execution: Any) -> Store:

@@ -21,7 +21,7 @@ ROWS = 16
 
 def test_finished_shards_are_not_repeated(tmp_path: Path) -> None:
     """A shard in place is taken as it is: a marked one shows in the average."""
-    step = Average("average", 0.0, encoder(), reviews(train_rows=8 * ROWS), 32)
+    step = Average("average", encoder(), reviews(train_rows=8 * ROWS), 32)
     store = with_inputs(step, tmp_path / "store", shard_rows=ROWS)
     folder = Path(step.shards(store, step.corpus.reference(store)))
     layers, heads = encoder().layers, encoder().heads
@@ -38,7 +38,7 @@ def test_finished_shards_are_not_repeated(tmp_path: Path) -> None:
 
 def test_shards_of_a_text_cut_otherwise_are_others(tmp_path: Path) -> None:
     """A text made again in other shards: those of the first do not add up to it."""
-    step = Average("average", 0.0, encoder(), reviews(train_rows=8 * ROWS), 32)
+    step = Average("average", encoder(), reviews(train_rows=8 * ROWS), 32)
     stores = [with_inputs(step, tmp_path / str(rows), shard_rows=rows) for rows in (ROWS, 2 * ROWS)]
     folders = [step.shards(store, step.corpus.reference(store)) for store in stores]
     assert len({Path(folder).name for folder in folders}) == 2

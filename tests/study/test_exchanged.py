@@ -73,7 +73,7 @@ def step(encoder: EncoderReference, tmp_path: Path) -> Tokenise:
             "probe": {"learning_rate": 1e-3, "batch_size": 4, "epochs": 1},
         }
     )
-    return Tokenise("tokenise", 0.0, encoder, task, LayoutSpec(), fingerprint(task.source))
+    return Tokenise("tokenise", encoder, task, LayoutSpec(), fingerprint(task.source))
 
 
 def in_place(path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_shard_of_an_average_with_exchanged_weights(
     step: Tokenise, folder: Path, store: Store
 ) -> None:
     compute(step, store)
-    average = Average("average", 0.0, step.encoder, step, step.task.slots)
+    average = Average("average", step.encoder, step, step.task.slots)
     loaded = load_encoder(step.encoder)
     shard = {"index": 0, "store": store, "batch_tokens": None, "progress": ignore_progress}
     in_place(folder / WEIGHTS)

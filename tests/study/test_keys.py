@@ -80,15 +80,14 @@ TEXT = task("text", "accuracy", text="text", label="label")
 MLM = task("mlm", "negative_log_perplexity", text="text")
 
 
-CORPUS = Tokenise("t", 1.0, ENCODER, TEXT, LayoutSpec(), "fingerprint")
-CONSTANTS = Average("a", 1.0, ENCODER, CORPUS, 32)
-BASE = (1.0, ENCODER, CORPUS)
+CORPUS = Tokenise("t", ENCODER, TEXT, LayoutSpec(), "fingerprint")
+CONSTANTS = Average("a", ENCODER, CORPUS, 32)
+BASE = (ENCODER, CORPUS)
 AVERAGED = (*BASE, CONSTANTS, TEXT)
 SET = (("lambda", 36),)
 RANKING = Rank("r", *AVERAGED, RankingSpec(rows=10, until_stable=True), 0, SET)
 FROZEN = FrozenProbe("f", *BASE, TEXT, 0)
-EARLIER = (0.5,), ({"seconds": 1.0},)
-SCORED = ScoreHeads("s", *AVERAGED, RankingSpec(rows=10), ("distance",), 0, None, *EARLIER)
+SCORED = ScoreHeads("s", *AVERAGED, RankingSpec(rows=10), ("distance",), 0, None)
 BASELINE = Baseline("b", *BASE, TEXT, (0, 1), FeaturesSpec())
 PROBED_SEEDS = ((3,), False, (0, 1), FeaturesSpec())
 PROBE = Probe("p", *AVERAGED, "lambda", 2, {0: RANKING}, *PROBED_SEEDS)
@@ -107,19 +106,19 @@ STUDY = StudySpec.model_validate(
 CELLS = {Cell("label", "text", "average", "lambda", 0.5): (PROBE,)}
 BY_SEED = {"lambda": {0: RANKING}}
 PART = StudyPart("label", ENCODER, TEXT, CELLS, {"average": CONSTANTS}, BY_SEED, BASELINE)
-AGGREGATE = Aggregate("g", 1.0, STUDY, (PART,), {"text": CORPUS})
+AGGREGATE = Aggregate("g", STUDY, (PART,), {"text": CORPUS})
 EXAMPLES: tuple[Step, ...] = (
     CORPUS,
-    Tokenise("t", 1.0, ENCODER, MLM, LayoutSpec(), "fingerprint"),
-    Controls("c", 1.0, ENCODER, "local", 32, {"window": 3}),
+    Tokenise("t", ENCODER, MLM, LayoutSpec(), "fingerprint"),
+    Controls("c", ENCODER, "local", 32, {"window": 3}),
     CONSTANTS,
-    Derived("e", 1.0, ENCODER, CONSTANTS, "low_rank", {"rank": 3}),
-    Given("i", 1.0, ENCODER, torch.ones(2, 2, 32, 32), torch.ones(32, 32, dtype=torch.bool)),
+    Derived("e", ENCODER, CONSTANTS, "low_rank", {"rank": 3}),
+    Given("i", ENCODER, torch.ones(2, 2, 32, 32), torch.ones(32, 32, dtype=torch.bool)),
     MeanQK("q", *BASE, 32),
     Outputs("u", *BASE, 32, "resampled_output", 0),
     Distances("d", *BASE),
-    Streamed("m", 1.0, {"sinks": 4, "recent": 64}),
-    ReusedBefore("l", 1.0, {"of": 1}),
+    Streamed("m", {"sinks": 4, "recent": 64}),
+    ReusedBefore("l", {"of": 1}),
     RANKING,
     Rank("r", *AVERAGED, RankingSpec(learning_rate=1e-3), 0, SET),
     SCORED,
@@ -129,9 +128,9 @@ EXAMPLES: tuple[Step, ...] = (
     PROBE,
     BASELINE,
     ANSWERS,
-    Own("o", 1.0, ANSWERS, ANSWERS, TEXT, (0, 1)),
+    Own("o", ANSWERS, ANSWERS, TEXT, (0, 1)),
     AGGREGATE,
-    Track("k", 1.0, STUDY, AGGREGATE, (PART,), "sqlite:///somewhere.db"),
+    Track("k", STUDY, AGGREGATE, (PART,), "sqlite:///somewhere.db"),
 )
 
 NAMES = "what people call it"
@@ -155,8 +154,6 @@ MATRICES = {
 LEFT_OUT: dict[str, dict[str, str]] = {
     "*": {
         "name": NAMES,
-        "flops": "for plans",
-        "parts": "says how many may help",
         "*encoder.folder": "where its files lie; their digests are in the key",
         "*encoder.positions": "only checked against the slots",
         "*encoder.key_heads": "only told; the shape is in the encoder's digest",
@@ -196,8 +193,6 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         **ITS_TASK,
         "ranking.seeds": "each step scores with one of them, which is in the key",
         "ranking.until_stable": "no method reads it",
-        "values": "follow from what the key holds",
-        "work": "seconds of earlier calls",
     },
     "frozen_probe": {
         **ITS_ENCODER,

@@ -54,7 +54,7 @@ def session(tmp_path: Path) -> Session:
     return Session(store, ThisProcess(), ExecutionSpec(), Told())
 
 
-FIRST = Reads("first", 0.0, None, [])
+FIRST = Reads("first", None, [])
 
 
 def made(session: Session, *steps: Step) -> tuple[list[str], list[str]]:
@@ -68,8 +68,8 @@ def made(session: Session, *steps: Step) -> tuple[list[str], list[str]]:
 
 
 def test_its_reader_is_repeated(session: Session) -> None:
-    second = Reads("second", 0.0, FIRST, [])
-    third = Reads("third", 0.0, second, [None])
+    second = Reads("second", FIRST, [])
+    third = Reads("third", second, [None])
     ran, damages = made(session, second, third)
     assert damages == ["second"]
     assert ran == ["first", "second", "third", "second", "third"]
@@ -77,13 +77,13 @@ def test_its_reader_is_repeated(session: Session) -> None:
 
 def test_so_is_what_it_was_made_from(session: Session) -> None:
     damages: list[None] = []
-    second = Reads("second", 0.0, FIRST, damages)
+    second = Reads("second", FIRST, damages)
     made(session, second)
     damages.append(None)
-    assert made(session, second, Reads("third", 0.0, second, [None]))[1] == ["second", "first"]
+    assert made(session, second, Reads("third", second, [None]))[1] == ["second", "first"]
 
 
 def test_what_is_damaged_again_ends_it(session: Session) -> None:
     with pytest.raises(DamagedError, match="data is damaged"):
-        made(session, Reads("second", 0.0, FIRST, [None, None]))
+        made(session, Reads("second", FIRST, [None, None]))
     assert session.reporter.damages == ["first"]  # type: ignore[attr-defined]

@@ -31,10 +31,10 @@ SEEDS, HEADS = (0, 1), ((0, 0), (0, 1))
 def step() -> Probe:
     probe = {"epochs": 1, "learning_rate": 1e-3}
     corpus = reviews(train_rows=16, validation_rows=8, probe=probe)
-    constants = Controls("constants", 0.0, encoder(), "toeplitz", 32)
+    constants = Controls("constants", encoder(), "toeplitz", 32)
     of_heads = "first_to_last", 2, {}, ()
     seeds = False, SEEDS, FeaturesSpec()
-    return Probe("p", 0.0, encoder(), corpus, constants, corpus.task, *of_heads, *seeds)
+    return Probe("p", encoder(), corpus, constants, corpus.task, *of_heads, *seeds)
 
 
 def computed(step: WorkerStep, encoder: Encoder, folder: Path) -> str:
@@ -81,7 +81,7 @@ def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_pa
 
 
 def test_baselines_are_read_as_published(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
-    baseline = Baseline("baseline", 0.0, step.encoder, step.corpus, step.task, SEEDS, step.features)
+    baseline = Baseline("baseline", step.encoder, step.corpus, step.task, SEEDS, step.features)
     folder = computed(baseline, minilm, tmp_path / "store")
     found = read_baseline(folder)
     assert found.always_one_answer.answer in ("negative", "positive")

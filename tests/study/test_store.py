@@ -26,9 +26,9 @@ TASK = TaskSpec(
     slots=32,
     probe=ProbeSpec(learning_rate=1e-3, batch_size=16, epochs=2),
 )
-CORPUS = Tokenise("t", 0.0, ENCODER, TASK, LayoutSpec(), "fingerprint")
-CONSTANTS = Controls("c", 0.0, ENCODER, "toeplitz", 32)
-RANK = Rank("r", 0.0, ENCODER, CORPUS, CONSTANTS, TASK, RankingSpec(), 0)
+CORPUS = Tokenise("t", ENCODER, TASK, LayoutSpec(), "fingerprint")
+CONSTANTS = Controls("c", ENCODER, "toeplitz", 32)
+RANK = Rank("r", ENCODER, CORPUS, CONSTANTS, TASK, RankingSpec(), 0)
 SETS = (("lambda", 3), ("lambda", 5))
 UNTIL_STABLE = replace(RANK, ranking=RankingSpec(until_stable=True))
 TWO_EPOCHS = replace(RANK, ranking=RankingSpec(epochs=2))

@@ -17,9 +17,9 @@ from papa.progress import ignore_progress
 from papa.reporting.summary import LINE, summarise
 from papa.spec.cells import Cell
 from papa.storage.artifacts import published
-from papa.study.costs import size_of
 from papa.study.inputs import StudyInputs
 from papa.study.probe import ProbeScores, ScoredSeed
+from papa.study.sizes import size_of
 from papa.study.store import Store
 from tasks.mlflow import connect, tracking_errors
 from tasks.runs import StudyRuns
