@@ -19,6 +19,7 @@ import papa
 from benchmarks.document import table
 from benchmarks.setting import SHARED
 from papa.encoders.reference import EMBEDDED
+from papa.library.encoder import TextEncoder
 from papa.scores.fidelity import embedding_fidelity
 from papa.scores.intervals import Interval
 from papa.spec.cells import constant_count
@@ -42,7 +43,7 @@ OF_USE = "scores:own"
 MEASURES = ("nearest_1", "nearest_10", "similarities")
 
 
-def embeddings(encoder: papa.TextEncoder, texts: Sequence[str]) -> np.ndarray:
+def embeddings(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray:
     """Mean-pooled, [texts, width]."""
     return np.stack(
         [state[:, -1].mean(0).numpy() for state in papa.features(encoder, texts, progress=False)]
@@ -50,28 +51,27 @@ def embeddings(encoder: papa.TextEncoder, texts: Sequence[str]) -> np.ndarray:
 
 
 def orders(
-    encoder: papa.TextEncoder,
+    encoder: TextEncoder,
     found: papa.Measurement,
-    of_use: papa.TrainedLambda,
+    of_use: pandas.DataFrame,
     seeds: Sequence[int],
 ) -> dict[str, list[list[Head]]]:
     """The head orders that the probes had: by λ, by λ of embeddings, and one for each seed at
     random.
     """
-    assert found.lambdas is not None
     shape = encoder.layers, encoder.heads
     draws = drawn_from("random", 0, tuple(seeds)).values()
     return {
-        "lambda": [head_order("lambda", found.lambdas.mean, *shape)],
-        OF_USE: [head_order("lambda", of_use.mean, *shape)],
+        "lambda": [list(papa.constant_heads(found.head_scores, 0))],
+        OF_USE: [list(papa.constant_heads(of_use, 0))],
         "random": [head_order("random", None, *shape, draw) for draw in draws],
     }
 
 
 def rows(
-    encoder: papa.TextEncoder,
+    encoder: TextEncoder,
     found: papa.Measurement,
-    of_use: papa.TrainedLambda,
+    of_use: pandas.DataFrame,
     texts: list[str],
     seeds: list[int],
 ) -> Iterator[list[str]]:
@@ -126,14 +126,12 @@ def main() -> None:
         for rows, count in ((train, asked.rows), (validation, 600))
     )
     unlabelled = {split: {"text": train_texts} for split in ("train", "validation")}
-    of_use = papa.train_lambda(
-        encoder, papa.average(encoder, train_texts), unlabelled, USE, rows=150, seeds=seeds
-    )
+    of_use = papa.head_scores(encoder, unlabelled, USE, rows=150, seeds=seeds)
     found = papa.measure(
         encoder,
         {"train": train.head(asked.rows), "validation": validation.head(300)},
         replace(TASK, labels=tuple(tags)),
-        orders=["lambda", of_use.mean, "random"],
+        orders=["lambda", of_use, "random"],
         fractions=FRACTIONS,
         seeds=seeds,
         ranking_rows=150,

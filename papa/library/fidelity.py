@@ -62,16 +62,11 @@ class Fidelity:
         return pandas.DataFrame(rows).drop(columns="seeds")
 
     def __str__(self) -> str:
-        ends = {
-            name: score_label(interval.mean, interval.low, interval.high)
+        told = (
+            _SENTENCES[name].format(score_label(interval.mean, interval.low, interval.high))
             for name, interval in self.measures.items()
-        }
-        return " ".join(
-            [
-                f"On {self.examples} examples:",
-                *(_SENTENCES[name].format(label) for name, label in ends.items()),
-            ]
         )
+        return " ".join([f"On {self.examples} examples:", *told])
 
 
 def fidelity(
@@ -103,20 +98,15 @@ def fidelity(
         ['agreement', 'divergence', 'loss_after', 'loss_before', 'loss_difference']
 
     Args:
-        model: as for ``papa.ablated``, in eval mode.
-        heads: that are replaced.
-        by: what by.
-        data: what the model is called with: an iterable of keyword arguments, one batch each.
-        made_from: the same, for a ``by`` that is made from text; other texts than ``data`` are the
-            fairer test. None takes ``data``.
+        model, heads, by, data, seed: as for ``ablated``; the model is in eval mode.
+        made_from: other texts than ``data``, for a ``by`` that is made from text: the fairer test.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.
-        seed: of the draw of "resample".
 
     Raises:
         EncoderError: the model is in train mode, or its attention cannot be reached.
         DataError: there is nothing to compare.
-        SpecError, ArtifactError: as ``papa.ablated``.
+        SpecError, ArtifactError: as ``ablated``.
     """
     batches = batches_of(model, data)
     substitute = substitute_for(

@@ -14,16 +14,16 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet
 
-from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.rows import rows_of
 from papa.corpora.sources import SPLITS
 from papa.corpora.table import SourceTable
 from papa.errors import DataError, SpecError, nearest_first
-from papa.library.encoder import Decoder, TextEncoder
+from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
+from papa.probes.own_model import check_own
 from papa.probes.own_probe import check_probe
 from papa.scores.own import OwnCode, OwnMetric, OwnScore
-from papa.spec import NamedMetric, StudySpec, TaskKind
+from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import registry, resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
@@ -146,7 +146,7 @@ _ASKED = (*UNLABELLED_METRICS, "cosine_spearman")
 
 @contextmanager
 def study_inputs(
-    encoder: TextEncoder | Decoder,
+    encoder: TextEncoder,
     dataset: LabelledData,
     task: Task | None,
     *,
@@ -189,51 +189,14 @@ def study_inputs(
             own = study.tasks[0].model_copy(update={"metric": "own"})
             study = study.model_copy(update={"tasks": (own,)})
         inputs = inputs_with(study, encoder.reference)
+        if inputs.study.tasks[0].head == "own":
+            check_own(inputs.study.tasks[0], encoder.reference, None, None)
         yield replace(inputs, code={inputs.study.tasks[0]: code}) if code else inputs
 
 
 def as_list(values: object) -> object:
     """A list as a study has it; what is none stays as it is, and is refused there."""
     return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
-
-
-@dataclass(frozen=True)
-class PreparedStudy:
-    """A study of one encoder on one task, and the task's tokenised text."""
-
-    study: StudySpec
-    corpus: TokenisedCorpus
-    folder: Path
-    code: OwnCode | None
-
-
-@contextmanager
-def prepared(
-    encoder: TextEncoder,
-    dataset: LabelledData,
-    task: Task | None,
-    *,
-    sampled: Mapping[str, int | None],
-    **parts: Any,
-) -> Iterator[PreparedStudy]:
-    """Inside the block, such a study and its tokenised text; arguments and errors are those of
-    ``study_inputs``.
-    """
-    with (
-        TemporaryDirectory(prefix="papa-") as temporary,
-        study_inputs(encoder, dataset, task, sampled=sampled, **parts) as inputs,
-    ):
-        folder, study = Path(temporary), inputs.study
-        tokenise_corpus(
-            study.tasks[0],
-            study.layout,
-            encoder.tokenizer,
-            encoder.reference,
-            folder / "corpus",
-            shard_rows=study.execution.shard_rows,
-        )
-        code = inputs.code.get(study.tasks[0])
-        yield PreparedStudy(study, load_corpus(folder / "corpus"), folder, code)
 
 
 def _named(name: str, task: Task | None) -> dict[str, Any]:

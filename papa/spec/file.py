@@ -16,7 +16,7 @@ from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import PapaError, Problem, SpecError, in_one_line, meant, shortened, shown
 from papa.spec import StudySpec, listed
 from papa.spec.document import read_yaml, text_of
-from papa.spec.head_scores import load_scores
+from papa.spec.head_scores import read_scores
 from papa.spec.messages import AS_THE_AUTHORS_RAN, MalformedError, sentence
 from papa.spec.orders import module_of, scores_in
 from papa.spec.task import OWN_RATE
@@ -215,7 +215,7 @@ def _resolve_scores(orders: Any, scores: Any, folder: Path, origin: str) -> dict
     )
     held = [entry.get("name") for entry in scores if isinstance(entry, dict)]
     read = [
-        {"name": name, "values": load_scores(_absolute(name, folder, where)).tolist()}
+        {"name": name, "values": read_scores(_absolute(name, folder, where)).tolist()}
         for where in [f"{origin}: the file of scores"]
         for name in named
         if name not in held and not module_of(name)

@@ -26,7 +26,7 @@ from papa.storage.artifacts import (
 )
 from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
-from papa.study.describe import FOLDER, digests, kept_section
+from papa.study.describe import FILE, digests, kept_section
 from papa.study.provenance import invocation, provenance
 from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
 from papa.study.score_heads import ScoreHeads, read_head_scores
@@ -166,8 +166,8 @@ def _replace_folder(target: Path, source: Path) -> None:
         old = fresh.with_name(f"{fresh.name}.old")
         shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
         shutil.copy2(source / METADATA, fresh / METADATA)
-        if (target / FOLDER).is_dir():
-            shutil.copytree(target / FOLDER, fresh / FOLDER, symlinks=True)
+        if (target / FILE).is_file():
+            shutil.copy2(target / FILE, fresh / FILE)
         try:
             if target.exists():
                 target.rename(old)

@@ -25,7 +25,7 @@ from papa.storage.artifacts import (
     sha256_of_json,
 )
 from papa.study.average import Average
-from papa.study.constants import Controls
+from papa.study.constants import Controls, Given
 from papa.study.step import Context, Session, Step, WorkerStep
 from papa.study.store import Store
 from papa.study.tokenise import OnText, open_corpus
@@ -66,7 +66,7 @@ class Rank(OnText, WorkerStep):
     loads_encoder: ClassVar[bool] = True
     trains: ClassVar[bool] = True
 
-    constants: Average | Controls
+    constants: Average | Controls | Given
     task: TaskSpec
     ranking: RankingSpec
     seed: int

@@ -17,6 +17,7 @@ from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES
 from papa.storage.artifacts import ArtifactReference, check_form, opened
 from papa.study.average import Average
+from papa.study.constants import Given
 from papa.study.rank import CALL_FLOPS, Rank, read_lambda
 from papa.study.step import Context, Session, Step, WorkerStep, identity
 from papa.study.store import Store
@@ -101,7 +102,7 @@ class ScoreHeads(WorkerStep):
 
     encoder: EncoderReference
     corpus: Tokenise
-    constants: Average
+    constants: Average | Given
     task: TaskSpec
     ranking: RankingSpec
     methods: tuple[str, ...]

@@ -11,6 +11,7 @@ import torch
 
 import papa
 from papa.ablation import TESTED
+from papa.ablation.substitutes import Streaming
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder
@@ -65,7 +66,7 @@ def test_what_heads_put_out_in_one_text_gives_that_texts_own_answers(name: str) 
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("by", ["zeros", "mean", "average", "relative", papa.Streaming(1, 3)])
+@pytest.mark.parametrize("by", ["zeros", "mean", "average", "relative", Streaming(1, 3)])
 def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: Any) -> None:
     model, inputs = random_model(name), alone(inputs_of(name))
     ids = inputs["input_ids"]
@@ -99,7 +100,7 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("by", ["average", "relative", papa.Streaming(1, 3)])
+@pytest.mark.parametrize("by", ["average", "relative", Streaming(1, 3)])
 def test_padding_on_the_left_moves_no_position(name: str, by: Any) -> None:
     model, ids = random_model(name), inputs_of(name)["input_ids"][:1]
     pads = torch.zeros(1, 4, dtype=torch.long)

@@ -148,7 +148,7 @@ def test_lambda_is_written_and_read_to_the_last_digit(finished: Scored, tmp_path
     (tmp_path / "lambda.tsv").write_text(written)
     (rank,) = (step for step in finished.found if isinstance(step, Rank))
     scores = papa.load_scores(tmp_path / "lambda.tsv", layers=2, heads=12)
-    assert np.array_equal(scores, read_lambda({0: finished.found[rank]}).mean)
+    assert np.array_equal(scores["score"], read_lambda({0: finished.found[rank]}).mean.ravel())
 
     code, again = heads(finished, "--tsv", "--scores", str(tmp_path / "lambda.tsv"))
     assert (code, again) == (0, written)
