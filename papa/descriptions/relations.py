@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -73,7 +73,7 @@ class Relations(ABC):
             yield rows(POSITION, "words", words.sum(), of=relation)
             for of in (POSITION, *ATTENTIONS):
                 halves = [np.asarray(self.found[of, relation, half]) for half in (0, 1)]
-                halves, count = np.broadcast_arrays(*halves), words.sum()
+                halves, count = np.broadcast_arrays(*halves), int(words.sum())
                 best, correct = picked(halves, words), np.add(*halves)
                 if of == POSITION:
                     yield _shares(of, "best", best, count, relation)
@@ -93,7 +93,7 @@ def _shares(
     return rows(of, measure, share, of=relation, **place).assign(low=low, high=high)
 
 
-def picked(correct: list[np.ndarray], words: np.ndarray) -> int:
+def picked(correct: Sequence[np.ndarray], words: np.ndarray) -> int:
     """What the best of several finds, picked in each half and counted in the other; in all where a
     half has no word.
     """

@@ -1,4 +1,4 @@
-"""Which heads are alike: the divergence of their rows, the cosine of their outputs, clusters."""
+"""Which heads are alike: the divergence of their rows, the cosine of their outputs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 from torch import Tensor
 from torch.special import entr
 
@@ -18,13 +16,11 @@ SMOOTHING = 0.001
 """Rows are (1 - this) · p + this / n before they are compared (Clark et al., 2019)."""
 PART = 1 << 20
 """Entries of attention that are compared at a time."""
-CUT = 0.5
-"""Clusters are of heads whose average linkage is within this share of the mean divergence."""
 
 
 class Similarity(Means):
     """A row for each pair of heads, ``of`` the second as layer.head (Clark et al., 2019, Section
-    6), and one for each head's ``cluster``, by average linkage of the divergences.
+    6).
 
     ``divergence`` is the Jensen-Shannon divergence of their smoothed rows in nats, ``cosine`` that
     of their outputs, each a mean over tokens.
@@ -48,8 +44,6 @@ class Similarity(Means):
             first, second = pairs = np.triu_indices(len(mean), 1)
             named = {"layer": layer[first], "head": head[first], "of": names[second]}
             parts.append(rows(of, measure, mean[pairs], half[pairs], **named))
-            if measure == "divergence":
-                parts.append(rows(of, "cluster", clusters(mean), layer=layer, head=head))
         return pd.concat(parts, ignore_index=True)
 
 
@@ -74,12 +68,3 @@ def cosines(output: Float[Tensor, "heads n width"]) -> Float[Tensor, "heads head
     """
     unit = torch.nn.functional.normalize(output.double(), dim=-1).flatten(1)
     return unit @ unit.T
-
-
-def clusters(divergence: Float[np.ndarray, "heads heads"]) -> np.ndarray:
-    """The number of each head's cluster, from 1."""
-    if len(divergence) < 2:
-        return np.ones(len(divergence), dtype=int)
-    # Rounding may leave a divergence just below 0.
-    distances = squareform(np.maximum(divergence, 0), checks=False)
-    return fcluster(linkage(distances, "average"), CUT * distances.mean(), "distance")

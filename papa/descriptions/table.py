@@ -17,7 +17,7 @@ from papa.descriptions.mixing import Mixing
 from papa.descriptions.norms import Norms
 from papa.descriptions.outliers import Outliers
 from papa.descriptions.rollout import Rollout
-from papa.descriptions.seen import TEXTS, Description, seen_in
+from papa.descriptions.seen import Description, seen_in
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity
 from papa.descriptions.syntax import Syntax
@@ -79,21 +79,18 @@ def described(
         tokens += len(batch.input_ids)
         seen_rows(texts)
     every = encoder.layers * encoder.heads
-    record = {
-        "descriptions": list(names),
-        "texts": texts,
-        "tokens": tokens,
-        "left_out": laid.dropped if laid else 0,
-        "constant_heads": every if heads is None else len(set(heads)),
-        "heads": every,
-    }
+    record = {"descriptions": list(names), "texts": texts, "tokens": tokens, "heads": every}
+    record["left_out"] = laid.dropped if laid else 0
+    record["constant_heads"] = every if heads is None else len(set(heads))
     return joined({name: one.frame() for name, one in found.items()}, ["description"], [record])
 
 
 def joined(
     frames: Mapping[Any, pd.DataFrame], names: Sequence[str], records: list[dict[str, Any]]
 ) -> pd.DataFrame:
-    """Frames one below the other, named in first columns; ``records`` say what they are of."""
+    """Frames one below the other, named in first columns; ``attrs["texts"]`` are the ``records`` of
+    what they are of.
+    """
     frame = pd.concat(frames, names=[*names, None]).reset_index(names).reset_index(drop=True)
-    frame.attrs = {TEXTS: records}
+    frame.attrs = {"texts": records}
     return frame

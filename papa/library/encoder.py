@@ -114,9 +114,8 @@ def load_encoder(
     """An encoder by its name, or from a model that is loaded already and stays as it is; or a
     decoder by its name, for ``measure`` and ``head_scores``.
 
-    Its numbers are not the stock model's: ``[SEP]`` stands in the last of the slots, not after the
-    text (paper, App. A), which moves the hidden states of all tokens (docs/library.md says by how
-    much).
+    Its numbers are not the stock model's: ``[SEP]`` stands in the last of the slots (paper, App. A;
+    docs/library.md says how much that moves).
 
     Examples:
         >>> import papa

@@ -8,14 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from papa.descriptions.seen import TEXTS
 from papa.reporting.wording import WrittenTable
 from papa.spec.orders import order_named
 
 SHOWN = 15
 """Relations in a table at most, the most frequent ones."""
 ALIKE = 10
-"""Pairs in a table at most, and clusters of one attention."""
+"""Pairs in a table at most."""
 _MEANS = (
     "The mean over heads, where a measure is of heads. ±: the 95 % interval over texts; that of a "
     "mean over heads is at most so wide."
@@ -25,28 +24,19 @@ _BEST = (
     "best head, direction or position is picked in every other sentence and counted in the rest, "
     "and the reverse. Layer.head: that with the most words found."
 )
-_CLUSTERS = (
-    f"At most the {ALIKE} largest of two heads or more. Heads whose average linkage is within half "
-    "the mean divergence of all pairs are together."
-)
 
 
 def described_tables(frame: pd.DataFrame) -> Iterator[WrittenTable]:
     """What descriptions are of, and tables for each, encoder and task; ``frame`` is as
     ``papa.describe`` gives it, that of a study with columns ``encoder`` and ``task``.
     """
-    yield _of_texts(frame.attrs[TEXTS])
+    yield _of_texts(frame.attrs["texts"])
     columns = [name for name in ("encoder", "task") if name in frame and frame[name].nunique() > 1]
     for key, own in frame.groupby([*columns, "description"], sort=False):
         name = " · ".join(key)
-        if own["measure"].eq("best").any():
-            yield _by_relation(name, own)
-            continue
-        if own["measure"].eq("divergence").any():
-            yield _pairs(name, own)
-            yield _clusters(name, own)
-        elif not own["measure"].eq("cluster").any():  # Those of a model of one head.
-            yield _by_layer(name, own)
+        measures = set(own["measure"])
+        table = _by_relation if "best" in measures else _by_layer
+        yield (_pairs if "divergence" in measures else table)(name, own)
 
 
 def _of_texts(records: list[dict[str, Any]]) -> WrittenTable:
@@ -94,7 +84,7 @@ def _told(number: Mapping[Any, Any] | None) -> str:
 
 def _pairs(name: str, frame: pd.DataFrame) -> WrittenTable:
     """The pairs of heads whose own attention is most alike."""
-    frame, pair = _with_half(frame[frame["measure"] != "cluster"]), ["layer", "head", "of"]
+    frame, pair = _with_half(frame), ["layer", "head", "of"]
     attentions = list(frame["attention"].unique())
     own = frame[(frame["measure"] == "divergence") & (frame["attention"] == attentions[0])]
     numbers = frame.set_index([*pair, "measure", "attention"]).to_dict("index")
@@ -116,22 +106,6 @@ def _pairs(name: str, frame: pd.DataFrame) -> WrittenTable:
     return WrittenTable(f"{name}: the most alike heads", ["Pair", *attentions], rows, note)
 
 
-def _clusters(name: str, frame: pd.DataFrame) -> WrittenTable:
-    own = frame[frame["measure"] == "cluster"]
-    names = own["layer"].astype(str) + "." + own["head"].astype(str)
-    heads = names.groupby([own["attention"], own["value"]], sort=False).agg(list)
-    rows = []
-    for of in own["attention"].unique():
-        largest = sorted(heads[of].items(), key=lambda one: len(one[1]), reverse=True)
-        rows += [
-            [of, f"{cluster:.0f}", str(len(alike)), " ".join(alike)]
-            for cluster, alike in largest[:ALIKE]
-            if len(alike) > 1
-        ]
-    headings = ["Attention", "Cluster", "Heads", "Layer.head"]
-    return WrittenTable(f"{name}: clusters of heads", headings, rows, _CLUSTERS)
-
-
 def _by_relation(name: str, frame: pd.DataFrame) -> WrittenTable:
     words = frame[frame["measure"] == "words"].set_index("of")["value"]
     best = frame[frame["measure"] == "best"].set_index(["of", "attention"])
@@ -144,7 +118,7 @@ def _by_relation(name: str, frame: pd.DataFrame) -> WrittenTable:
     return WrittenTable(f"{name}: the best head for each relation", headings, rows, _BEST)
 
 
-def _share(row: Mapping[str, Any]) -> str:
+def _share(row: pd.Series) -> str:
     """A share with its interval, and the head that it is of."""
     head = "" if row["head"] is pd.NA else f" {row['layer']}.{row['head']}"
     return f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]{head}"

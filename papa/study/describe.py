@@ -21,13 +21,12 @@ from papa.study.tokenise import open_corpus
 if TYPE_CHECKING:
     import pandas as pd
 
-    from papa.corpora.treebank import LaidTrees, Tree
+    from papa.corpora.treebank import Tree
     from papa.reporting.sections import Section
     from papa.spec.orders import Head
     from papa.study.stored import StoredStudy
 
 FILE = "descriptions.parquet"
-_AVERAGES = "averages"
 
 
 def digests(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]) -> dict[str, str]:
@@ -35,7 +34,7 @@ def digests(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference])
     return {
         " · ".join(part.pair): found[part.average].digest
         for part in parts
-        if part.average in found and part.average
+        if part.average and part.average in found
     }
 
 
@@ -51,13 +50,14 @@ def kept_section(store: Store, study: str, averages: Mapping[str, str]) -> Secti
         frame = pd.read_parquet(store.study(study) / FILE)
     except (OSError, ValueError):
         return None
-    return descriptions_section(frame) if frame.attrs.get(_AVERAGES) == averages else None
+    return descriptions_section(frame) if frame.attrs.get("averages") == averages else None
 
 
 def keep_described(stored: StoredStudy, frame: pd.DataFrame) -> Path:
     """Keep what ``describe_study`` told; returns the file."""
-    study, path = stored.inputs.study.name, stored.store.study(stored.inputs.study.name) / FILE
-    frame.attrs[_AVERAGES] = digests(stored.steps.parts, stored.found)
+    study = stored.inputs.study.name
+    path = stored.store.study(study) / FILE
+    frame.attrs["averages"] = digests(stored.steps.parts, stored.found)
     with claimed(stored.store, f"study-{study}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, frame.to_parquet(index=False))
@@ -81,7 +81,8 @@ def describe_study(
     from papa.corpora.treebank import read_trees
     from papa.descriptions.table import OF_TREES, chosen, joined
 
-    wanted = chosen(names, trees is not None)
+    study = stored.inputs.study
+    wanted, of_trees = chosen(names, trees is not None), trees.name if trees else ""
     parts = [
         part
         for part in stored.steps.parts
@@ -89,35 +90,27 @@ def describe_study(
     ]
     if not parts:
         raise SpecError(
-            f"study '{stored.inputs.study.name}' has no finished average of an encoder to describe "
-            "its heads with: run 'papa run' on it first, with average among its constants"
+            f"study '{study.name}' has no finished average of an encoder to describe its heads "
+            "with: run 'papa run' on it first, with average among its constants"
         )
-    needed = trees if set(wanted) & set(OF_TREES) else None
-    sentences = None if needed is None else read_trees(needed)[:limit]
+    sources: dict[str, list[str]] = {"validation rows": [], of_trees: []}
+    for name in wanted:
+        sources[of_trees if name in OF_TREES else "validation rows"].append(name)
+    sentences = read_trees(trees)[:limit] if trees and sources[of_trees] else []
     # All that can be wrong is found before the first is described.
-    heads = [_constant_heads(stored, part, fraction) for part in parts]
-    laid = [_laid(part, sentences) for part in parts]
+    constant = [_constant_heads(stored, part, fraction) for part in parts]
     frames, records = {}, []
-    for part, own, trees_of_part in zip(parts, heads, laid, strict=True):
-        found = _described(stored, part, wanted, limit, trees_of_part, own)
-        for source, frame in found.items():
-            of = {"encoder": part.encoder_label, "task": part.task.name}
-            if own is not None:
-                of |= {"order": stored.inputs.study.orders[0], "fraction": str(fraction)}
-            of["source"] = needed.name if needed and source == "trees" else "validation rows"
-            records.append({**of, **frame.attrs["texts"][0]})
-            frames[part.encoder_label, part.task.name, source] = frame
+    for part, heads in zip(parts, constant, strict=True):
+        of = {"encoder": part.encoder_label, "task": part.task.name}
+        if heads is not None:
+            of |= {"order": study.orders[0], "fraction": f"{fraction:g}"}
+        for source, asked in sources.items():
+            if asked:
+                own = sentences if source == of_trees else None
+                frame = _described(stored, part, asked, own, limit, heads)
+                records.append({**of, "source": source, **frame.attrs["texts"][0]})
+                frames[*part.pair, source] = frame
     return joined(frames, ["encoder", "task", "source"], records).drop(columns="source")
-
-
-def _laid(part: StudyPart, sentences: Sequence[Tree] | None) -> LaidTrees | None:
-    from papa.corpora.tokens import special_tokens_of
-    from papa.corpora.treebank import lay_out
-
-    if sentences is None:
-        return None
-    tokenizer = load_tokenizer(part.encoder)
-    return lay_out(sentences, tokenizer, special_tokens_of(tokenizer), part.task.slots)
 
 
 def _constant_heads(stored: StoredStudy, part: StudyPart, fraction: float) -> Sequence[Head] | None:
@@ -150,28 +143,30 @@ def _described(
     stored: StoredStudy,
     part: StudyPart,
     names: Sequence[str],
+    trees: Sequence[Tree] | None,
     limit: int,
-    laid: LaidTrees | None,
     heads: Sequence[Head] | None,
-) -> dict[str, pd.DataFrame]:
-    """What descriptions tell of the validation rows and of the trees."""
+) -> pd.DataFrame:
+    """What descriptions tell of sentences with trees, or of the task's validation rows."""
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.batches import micro_batches
     from papa.corpora.tokens import special_tokens_of
-    from papa.descriptions.table import OF_TREES, described
+    from papa.corpora.treebank import lay_out
+    from papa.descriptions.table import described
     from papa.encoders.encoder import load_encoder
 
     assert part.average
     folder, slots = stored.found[part.average].folder, part.task.slots
-    constants = ConstantMatrices.load(folder, encoder=part.encoder, slots=slots)
-    separator = special_tokens_of(load_tokenizer(part.encoder)).sep
-    split, encoder = open_corpus(stored.found[part.corpus]).split("validation"), None
-    found = {}
-    for source, own in (("rows", None), ("trees", laid)):
-        asked = [name for name in names if (name in OF_TREES) == (source == "trees")]
-        if asked:
-            encoder = encoder or load_encoder(part.encoder)
-            batches = own.batches(1) if own else micro_batches(split, split.rows[:limit], 1)
-            of_texts = encoder, constants, batches, separator
-            found[source] = described(*of_texts, asked, laid=own, heads=heads)
-    return found
+    tokenizer = load_tokenizer(part.encoder)
+    special_tokens = special_tokens_of(tokenizer)
+    laid = lay_out(trees, tokenizer, special_tokens, slots) if trees else None
+    split = open_corpus(stored.found[part.corpus]).split("validation")
+    return described(
+        load_encoder(part.encoder),
+        ConstantMatrices.load(folder, encoder=part.encoder, slots=slots),
+        laid.batches(1) if laid else micro_batches(split, split.rows[:limit], 1),
+        special_tokens.sep,
+        names,
+        laid=laid,
+        heads=heads,
+    )

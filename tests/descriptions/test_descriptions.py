@@ -15,7 +15,7 @@ from papa.descriptions.means import Means
 from papa.descriptions.outliers import kurtosis
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.separators import Separators
-from papa.descriptions.similarity import Similarity, clusters, divergences
+from papa.descriptions.similarity import Similarity
 from papa.descriptions.table import joined
 from papa.library.encoder import TextEncoder
 from papa.reporting.described import described_tables
@@ -205,28 +205,11 @@ def test_planted_heads() -> None:
     # Of four rows three differ, each by nearly ln 2.
     assert apart[0, "0.2"] == pytest.approx(0.75 * np.log(2), rel=0.01)
     assert alike[0, "0.2"] == pytest.approx(0.25)
-    first, second, *others = values(frame, "cluster")
-    assert first == second
-    assert others == [3 - first] * 2
-    assert clusters(divergences(torch.eye(3)[None]).numpy()).tolist() == [1], "one head"
-    told = joined({"similarity": frame}, ["description"], [])
-    _, pairs, groups = described_tables(told)
+    _, pairs = described_tables(joined({"similarity": frame}, ["description"], []))
     assert pairs.rows[0][0] == "0.0 · 0.1"
-    assert [row[3] for row in groups.rows[:2]] == ["0.0 0.1", "0.2 0.3"]
     heads = separators.frame()
     assert values(heads, "separator_mass").tolist() == pytest.approx([1, 1, 0.25, 0.25])
     assert values(heads, "update").tolist() == pytest.approx([1, 1, 1, 1])
-
-
-def test_one_strange_head_does_not_join_all_others() -> None:
-    near = np.full((6, 6), 0.3)
-    for members in ([0, 2, 5], [1, 4]):
-        near[np.ix_(members, members)] = 0.03
-    np.fill_diagonal(near, 0)
-    assert len(set(clusters(near))) == 3
-    apart = np.pad(near, (0, 1), constant_values=np.log(2))
-    apart[-1, -1] = 0
-    assert len(set(clusters(apart)[:-1])) == 3
 
 
 def test_outliers_show() -> None:

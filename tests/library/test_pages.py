@@ -21,7 +21,7 @@ def test_the_page_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 9
     monkeypatch.chdir(tmp_path)
     exec(compile("\n".join(blocks), str(PAGE), "exec"), {"__name__": "pasted"})
     printed = capsys.readouterr().out
@@ -35,11 +35,13 @@ def test_the_page_runs_when_pasted(
 def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", HEAD_MASK.read_text(), re.MULTILINE | re.DOTALL)
     exec(compile("\n".join(blocks), str(HEAD_MASK), "exec"), {"__name__": "pasted"})
-    assert capsys.readouterr().out.splitlines() == ["True True", "torch.Size([1, 2])", "8 4"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == ["True True", "torch.Size([1, 2])"]
+    assert printed[2].startswith("8 ['agreement', 'divergence', 'loss_after'")
 
 
 def test_the_page_and_the_surface_name_the_same() -> None:
-    reference = PAGE.read_text().partition("## Reference")[2]
+    reference = PAGE.read_text().partition("## Reference")[2].partition("## From")[0]
     named = set(re.findall(r"`(\w+)`", reference))
     assert named == set(papa.__all__)
 
