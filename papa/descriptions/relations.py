@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.corpora.treebank import Tree
@@ -72,9 +72,9 @@ class Relations(ABC):
         for relation, words in self.words.items():
             yield rows(POSITION, "words", words.sum(), of=relation)
             for of in (POSITION, *ATTENTIONS):
-                halves = [np.asarray(self.found[of, relation, half]) for half in (0, 1)]
-                halves, count = np.broadcast_arrays(*halves), int(words.sum())
-                best, correct = picked(halves, words), np.add(*halves)
+                found = [self.found[of, relation, half] for half in (0, 1)]
+                halves, count = np.stack(np.broadcast_arrays(*found)), int(words.sum())
+                best, correct = picked(halves, words), halves.sum(axis=0)
                 if of == POSITION:
                     yield _shares(of, "best", best, count, relation)
                     continue
@@ -93,7 +93,7 @@ def _shares(
     return rows(of, measure, share, of=relation, **place).assign(low=low, high=high)
 
 
-def picked(correct: Sequence[np.ndarray], words: np.ndarray) -> int:
+def picked(correct: Int[np.ndarray, "2 *heads"], words: Int[np.ndarray, " 2"]) -> int:
     """What the best of several finds, picked in each half and counted in the other; in all where a
     half has no word.
     """

@@ -32,7 +32,7 @@ class Rollout(Means):
         if seen.of == "input-dependent":
             self.attention = seen.attention
             self.reference = self.reach(step_by_step(seen.attention))
-        parts = {seen.of: seen.attention}
+        parts: dict[str, Tensor] = {seen.of: seen.attention}
         if seen.of == "constant":
             parts[PART] = (self.attention - seen.attention).clamp_min(0)
         for of, attention in parts.items():

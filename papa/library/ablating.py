@@ -33,7 +33,8 @@ from papa.ablation.substitutes import (
     rules_of,
 )
 from papa.attention.constants import ConstantMatrices
-from papa.errors import ArtifactError, DataError, SpecError, nearest_first
+from papa.errors import ArtifactError, DataError, SpecError, joined, nearest_first
+from papa.spec.kinds import parameters_of
 
 Heads = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
 By = str | Mapping[str, Any] | Substitute | ConstantMatrices | Tensor | np.ndarray | MatrixFunction
@@ -106,7 +107,7 @@ def ablated(
         yield
 
 
-def heads_by_layer(heads: Heads | Any, sizes: Sequence[int]) -> dict[int, list[int]]:
+def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
     """The heads to replace, by layer."""
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
@@ -117,10 +118,11 @@ def heads_by_layer(heads: Heads | Any, sizes: Sequence[int]) -> dict[int, list[i
             )
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
-        listed = {
-            layer: own if isinstance(own, Iterable) else [own] for layer, own in heads.items()
-        }
-        heads = [(layer, head) for layer, own in listed.items() for head in own]
+        heads = [
+            (layer, head)
+            for layer, own in heads.items()
+            for head in (own if isinstance(own, Iterable) else [own])
+        ]
     elif not isinstance(heads, Iterable):
         raise SpecError(
             f"heads is {heads!r}: give (layer, head) pairs, {{layer: [heads]}} or a mask"
@@ -161,7 +163,10 @@ def substitute_for(
     parameters = dict(by) if isinstance(by, Mapping) else {}
     name = parameters.pop("kind", by)
     if isinstance(name, str) and name in _MADE_OF_NOTHING:
-        return _made(name, parameters)
+        if unknown := [one for one in parameters if one not in parameters_of(name)]:
+            takes = joined(parameters_of(name)) or "no parameter"
+            raise SpecError(f"by='{name}' takes {takes}, found {joined(unknown)}: leave it out")
+        return _MADE_OF_NOTHING[name](**parameters)
     if callable(by) and not isinstance(by, type):
         return OfFunction(by)
     if not isinstance(name, str) or name not in _OBSERVERS or parameters:
@@ -183,16 +188,6 @@ def _by_position(matrices: Tensor, expected: tuple[int, int]) -> ByPosition:
     if not matrices.isfinite().all():
         raise ArtifactError("the constant matrices hold NaN or infinity: give finite numbers")
     return ByPosition(matrices)
-
-
-def _made(name: str, parameters: Mapping[str, Any]) -> Substitute:
-    try:
-        return _MADE_OF_NOTHING[name](**parameters)
-    except TypeError:
-        takes = "sinks and recent" if name == "streaming" else "no parameter"
-        raise SpecError(
-            f"by='{name}' takes {takes}, found {', '.join(parameters)}: leave the others out"
-        ) from None
 
 
 def _observed(

@@ -41,14 +41,13 @@ def describe(
         11
 
     Args:
-        encoder: whose heads.
         texts: as for ``average``; or a table with the columns ``tokens``, ``head`` and ``deprel``,
             sentences with gold trees as the hub's Universal Dependencies have them, which
             "syntax" and "trees" need. Sentences that do not fit are left out.
         descriptions: names from docs/how-to/describe.md, such as "similarity", "norms" or "syntax".
             None takes all that can be told of these texts.
         heads: those that are constant in the replaced model, as for ``ablated``; None takes all.
-        text, text_pair, progress: as for ``average``.
+        text, text_pair: as for ``average``.
 
     Returns:
         A row for every number: its description and measure, the layer and head that it is of,

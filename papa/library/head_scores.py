@@ -17,7 +17,7 @@ from papa.library.constants import constants_for, given_step
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.measuring import run_steps
 from papa.library.own_scores import OWN, own_scores
-from papa.library.tasks import LabelledData, Task, as_list, study_inputs
+from papa.library.tasks import Task, as_list, study_inputs
 from papa.ranking.given import score_of_each
 from papa.ranking.seeds import HeadScores
 from papa.scores.own import OwnScore
@@ -33,7 +33,7 @@ from papa.study.store import Store
 
 def head_scores(
     model: TextEncoder | nn.Module,
-    data: LabelledData | Iterable[Mapping[str, Any]],
+    data: Any,
     task: Task | None = None,
     *,
     by: str = "lambda",
@@ -49,16 +49,16 @@ def head_scores(
 ) -> pandas.DataFrame:
     """A score for every head: the smallest is of the head that is missed least.
 
-    Of what ``load_encoder`` gives, on the training split: "lambda" (paper, Section 3.2),
-    "gradient" and "effect" (Michel et al., 2019), "shapley" (Held & Yang, 2022), "greedy", "gates"
-    (Voita et al., 2019); without labels "confidence", "variance", "distance", "output_distance",
-    "self_lambda" (docs/method.md). The scores are those of a study, to the bit.
+    Of what ``load_encoder`` gives, on the training split, as a study has them to the bit: "lambda"
+    (paper, Section 3.2), "gradient" and "effect" (Michel et al., 2019), "shapley" (Held & Yang,
+    2022), "greedy", "gates" (Voita et al., 2019); without labels "confidence", "variance",
+    "distance", "output_distance", "self_lambda" (docs/method.md).
 
-    Of any other model, asked by its own answers, without labels: "effect", what is lost with one
-    head alone replaced (``attrs["measure"]`` says of what: of a language model its loss, in nats;
-    of other logits the divergence from the original's, in nats, or for masked words without
-    ``labels`` the share of top tokens that change; of hidden states 1 - the cosine of mean-pooled
-    embeddings; of ``score`` what it falls); and "lambda", trained to keep that small.
+    Of any other model, by its own answers, without labels: "effect", what is lost with one head
+    alone replaced (of a language model its loss, of other logits the divergence from the
+    original's, both in nats, or for masked words without ``labels`` the share of top tokens that
+    change; of hidden states 1 - the cosine of mean-pooled embeddings; of ``score`` what it falls:
+    ``attrs["measure"]``); and "lambda", trained to keep that small.
 
     Examples:
         >>> import papa, torch
@@ -72,23 +72,21 @@ def head_scores(
         2
 
     Args:
-        model: frozen; or as for ``ablated``, in eval mode.
-        data: as for ``measure``; of a model that you hold, as for ``ablated``.
-        task: as for ``measure``.
+        model: from ``load_encoder``, with data and task as for ``measure``; or one that you hold,
+            in eval mode, with data as for ``ablated``.
         by: the method.
-        constants: what a constant head uses, as for ``replaced``, or for ``ablated`` of a model
-            that you hold; "average" is over the training texts.
+        constants: what a constant head uses, as for ``replaced``, or ``by`` of ``ablated`` for a
+            model that you hold; "average" is over the training texts.
         rows: a sample of so many training rows; None takes the method's.
         epochs, learning_rate: of what is trained; None takes the task's, and 3 epochs at 0.05 for
             a model that you hold.
         evaluations: how often "shapley" and "greedy" may value a set of heads.
-        seeds: scores are computed once with each, of all that is drawn; ``score`` is their mean.
-        made_from: of a model that you hold: other texts than ``data`` for constants made from text.
-        score: of a model that you hold: as for ``fidelity``.
+        seeds: of all that is drawn: the mean over them counts.
+        made_from, score: of a model that you hold, as for ``fidelity``.
 
     Returns:
         A row for every head: layer, head, method, score, and its 95 % interval, low and high: over
-        seeds (Student t), of effects over texts, nan where nothing is known.
+        seeds (Student t), of effects over texts; nan where nothing is known.
 
     Raises:
         ArtifactError, DataError, EncoderError, SpecError: as ``measure`` and ``ablated``.

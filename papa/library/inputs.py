@@ -54,12 +54,13 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
         tokens_of_texts(encoder.tokenizer, special_tokens, side)
         for side in _sides(texts, text, text_pair)
     ]
-    if len(sides) == 1:
-        tokens = arrange_one(sides[0].cut(slots - 2), special_tokens, slots)
-    else:
+    first, *others = sides
+    if others:
         pair_capacity(special_tokens, slots)
-        tokens = arrange_pair(*sides, special_tokens, "follow", slots)
-    kind: TaskKind = "text" if len(sides) == 1 else "pair"
+        tokens = arrange_pair(first, others[0], special_tokens, "follow", slots)
+    else:
+        tokens = arrange_one(first.cut(slots - 2), special_tokens, slots)
+    kind: TaskKind = "pair" if others else "text"
     special = special_slots(kind, slots, double_separator=special_tokens.between == 2)
     return LaidOut(tokens, encoder.encoder.tokens_per_batch(None), special)
 

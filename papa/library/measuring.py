@@ -152,7 +152,6 @@ def measure(
         ranking_seeds: λ is trained once with each; heads become constant by its mean.
         store: a folder or address where what is computed is kept and found again, by ``papa run``
             too; None keeps nothing.
-        progress: whether to show bars.
 
     Raises:
         ArtifactError: the store cannot be used, or matrices do not fit the encoder.

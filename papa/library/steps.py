@@ -41,11 +41,9 @@ def average(
         torch.Size([6, 12, 32, 32])
 
     Args:
-        encoder: whose attention.
         texts: strings, pairs of strings, or a data set or data frame with a column of strings.
-        text: the column with the texts, where they are a table.
-        text_pair: the column with the second texts, where there are two per input.
-        progress: whether to show a bar.
+        text, text_pair: the columns with texts, where they are a table, and with second ones, where
+            there are two per input.
 
     Returns:
         ``matrices``, float32 [layers, heads, slots, slots].
@@ -91,7 +89,6 @@ def replaced(encoder: TextEncoder, constants: Constants, heads: Heads) -> Iterat
         0.0
 
     Args:
-        encoder: changed inside the block.
         constants: what ``average`` or ``constants`` gave for this encoder, the name of a control,
             or a tensor or array [layers, heads, slots, slots].
         heads: the constant heads, as for ``ablated``.
@@ -137,7 +134,7 @@ def features(
 
     Args:
         encoder: inside ``replaced`` with constant heads.
-        texts, text, text_pair, progress: as for ``average``.
+        texts, text, text_pair: as for ``average``.
 
     Returns:
         A tensor for each text, in their order, on the CPU: its real tokens, the L+1 hidden states,

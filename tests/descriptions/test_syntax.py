@@ -92,13 +92,11 @@ def test_position_alone_is_the_best_offset() -> None:
 
 def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
     first, second = np.array([5, 0, 4]), np.array([0, 5, 4])
-    assert picked([first, second], np.array([5, 5])) == 0, (
+    assert picked(np.stack([first, second]), np.array([5, 5])) == 0, (
         "not the 5 of 10 that picking afterwards shows"
     )
-    assert picked([first, first], np.array([5, 5])) == 10
-    assert picked([np.array([0, 0]), np.array([1, 2])], np.array([0, 3])) == 2, (
-        "one half has no word"
-    )
+    assert picked(np.stack([first, first]), np.array([5, 5])) == 10
+    assert picked(np.array([[0, 0], [1, 2]]), np.array([0, 3])) == 2, "one half has no word"
 
 
 def test_the_best_head_is_told_with_its_interval() -> None:

@@ -117,7 +117,7 @@ TEXTS: list[tuple[Any, str]] = [
     ([], "there is no text: give at least one"),
     (pandas.DataFrame({"text": []}), "has no row"),
     ({"input_ids": [[1]], "attention_mask": [[1]]}, "tokenised inputs (input_ids, attention_mask)"),
-    (datasets.Dataset.from_dict({"input_ids": [[1]]}), "holds tokenised inputs"),
+    (datasets.Dataset.from_dict({"input_ids": [[1]]}), "tokenised inputs (input_ids) were given"),
     (torch.ones(2, 3, dtype=torch.long), "text 0 is a Tensor, expected a string"),
     (
         datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": ["a"]})}),
@@ -353,7 +353,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: ablate([(0, 0)], {"kind": "local"}), "there is no substitute {'kind': 'local'}"),
         (
             lambda g: ablate([(0, 0)], {"kind": "streaming", "window": 3}),
-            "by='streaming' takes sinks and recent, found window",
+            "by='streaming' takes sinks, recent, found window",
         ),
         (
             lambda g: ablate([(0, 0)], {"kind": "streaming", "recent": 0}),
