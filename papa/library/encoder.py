@@ -17,6 +17,7 @@ from torch import nn
 from papa.corpora.tokens import SpecialTokens, check_vocabulary, special_tokens_of
 from papa.encoders import encoder as encoders
 from papa.encoders.encoder import Encoder
+from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.encoders.supported import family_of, supported
@@ -146,10 +147,18 @@ def load_encoder(
                 f"the encoder '{model}' comes with its own tokenizer: leave the tokenizer out"
             )
         return _by_name(str(model), slots, revision, device, precision)
+    if hasattr(model, "merge_and_unload"):
+        raise EncoderError(
+            f"{type(model).__name__} holds adapters beside the weights: give "
+            "model.merge_and_unload()"
+        )
     if not isinstance(model, nn.Module) or not hasattr(model, "base_model"):
+        inner = (
+            ": give model.module" if isinstance(getattr(model, "module", None), nn.Module) else ""
+        )
         raise EncoderError(
             "expected the name of an encoder or a model of transformers, found a "
-            f"{type(model).__name__}: of a model of sentence-transformers, give "
+            f"{type(model).__name__}{inner}; of a model of sentence-transformers, give "
             "model[0].auto_model and model.tokenizer"
         )
     return _held(cast("PreTrainedModel", model.base_model), tokenizer, slots, device, precision)
@@ -185,9 +194,16 @@ def _held(
             f"architecture '{config.model_type}' is not supported: use one of {supported()}"
         )
     if tokenizer is None:
-        raise EncoderError(
-            f"the model {name} has no tokenizer with it: give its own as the second argument"
-        )
+        from transformers import AutoTokenizer
+        from transformers.utils import cached_file
+
+        silent = ("missing_entries", "gated_repo", "connection_errors")
+        quietly: dict[str, bool] = {f"_raise_exceptions_for_{what}": False for what in silent}
+        if not any(cached_file(name, file, **quietly) for file in TOKENIZER_FILES):
+            raise EncoderError(
+                f"no tokenizer is found with the model {name}: give its own as the second argument"
+            )
+        tokenizer = AutoTokenizer.from_pretrained(name)
     absent = [key for key, tensor in model.state_dict(keep_vars=True).items() if tensor.is_meta]
     if absent:
         raise EncoderError(

@@ -185,14 +185,14 @@ def of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, T
     """
     logits = getattr(outputs, "logits", None)
     if logits is None:
-        return _embedded(inputs, outputs)
+        return _embedded(model, inputs, outputs)
     if logits.shape[-1] < 2:
         raise DataError(
             "the model gives one number and no classes, so there are no answers to compare"
         )
     if logits.dim() == 2:
         return {"logits": logits, "lengths": torch.ones(len(logits), dtype=torch.int64)}
-    real = _real(inputs, logits)
+    real = _real(model, inputs, logits)
     if model.get_output_embeddings() is None:
         return {"logits": logits[real], "lengths": real.sum(1)}
     labels = inputs.get("labels")
@@ -209,25 +209,30 @@ def of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, T
     return found
 
 
-def _embedded(inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
+def _embedded(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
     states = getattr(outputs, "last_hidden_state", None)
     if states is None:
         raise DataError(
             f"the model puts out {type(outputs).__name__}, without logits or last_hidden_state: "
             "give one that has them"
         )
-    real = _real(inputs, states)[:, :, None]
+    real = _real(model, inputs, states)[:, :, None]
     return {
         "embeddings": (states * real).sum(1) / real.sum(1),
         "lengths": torch.ones(len(states), dtype=torch.int64),
     }
 
 
-def _real(inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
-    """Which tokens are no padding: bool [texts, tokens]."""
+def _real(model: Any, inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
+    """Which tokens, or frames of sound, are no padding: bool [texts, tokens]."""
     mask = inputs.get("attention_mask")
-    return (
-        outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
-        if mask is None
-        else mask.bool().to(outputs.device)
-    )
+    if mask is None:
+        return outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
+    if mask.shape[1] != outputs.shape[1] and hasattr(model, "_get_feature_vector_attention_mask"):
+        mask = model._get_feature_vector_attention_mask(outputs.shape[1], mask)
+    if mask.shape != outputs.shape[:2]:
+        raise DataError(
+            f"attention_mask has the shape {tuple(mask.shape)}, and the model puts out "
+            f"{tuple(outputs.shape[:2])} states: leave it out, or give score="
+        )
+    return mask.bool().to(outputs.device)
