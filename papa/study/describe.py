@@ -121,7 +121,7 @@ def _constant_heads(stored: StoredStudy, part: StudyPart, fraction: float) -> Se
     alike = {
         cell.fraction: steps
         for cell, steps in part.cells.items()
-        if (cell.constants, cell.order) == ("average", order) and steps[0] in stored.found
+        if (cell.constants, cell.order) == ("average", order)
     }
     steps = next((own for at, own in alike.items() if abs(at - fraction) < 1e-6), ())
     if len(steps) > 1:
@@ -130,11 +130,12 @@ def _constant_heads(stored: StoredStudy, part: StudyPart, fraction: float) -> Se
             "another with --set, such as --set 'orders=[first_to_last]', or leave --fraction out, "
             "which makes all heads constant"
         )
-    if not steps:
+    if not steps or steps[0] not in stored.found:
+        finished = [f"{at:g}" for at, (first, *_) in alike.items() if first in stored.found]
         raise SpecError(
             f"study '{study}' has no finished cell of {part.encoder_label} on {part.task.name} "
             f"with average, order '{order}' and fraction {fraction:g}: give --fraction "
-            f"{' or '.join(f'{at:g}' for at in alike) or '0'}"
+            f"{' or '.join(finished) or '0'}"
         )
     return read_scores(stored.found[steps[0]]).constant_heads
 

@@ -132,11 +132,9 @@ TEXTS: list[tuple[Any, str]] = [
     ([("a", "b"), "c"], "text 1 is a str, expected a pair of strings"),
 ]
 CONSTANTS: list[tuple[Any, str]] = [
-    ("average", "'average' is taken over texts: give papa.average(encoder, texts)"),
-    ("trained", "constants=['trained'] of papa.measure"),
-    ("zeroes", "no constants 'zeroes' (did you mean 'zeros'?): take one of id"),
-    ("mean_output", "measure it with constants=['mean_output'] of papa.measure, or"),
-    ("streaming", "is no constant: give by='streaming' to papa.ablated"),
+    ("average", "'average' of this call: take one of identity, "),
+    ("zeroes", "no constants 'zeroes' of this call (did you mean 'zeros'?): take one of id"),
+    ("mean_output", "papa.average gives averages, and constants= of papa.measure takes all kinds"),
     ("relative", "'relative' are made of an average: give average=papa.average("),
     (numpy.zeros((SLOTS, SLOTS)), f"have the shape [32, 32], expected {list(SHAPE)}"),
     (torch.zeros(2, 6, SLOTS, SLOTS), f"have the shape [2, 6, 32, 32], expected {list(SHAPE)}"),
