@@ -22,15 +22,18 @@ from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
 from papa.reporting.certainty import certainty
 from papa.reporting.columns import INFLUENCE_COLUMNS
+from papa.reporting.drops import drops_within
 from papa.reporting.summary import summarise
 from papa.reporting.tables import score_tables
 from papa.scores.own import OwnCode
 from papa.spec import ConstantsSpec, Order
+from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
 from papa.study.constants import Controls, Given, Matrices
 from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
+from papa.study.probe import read_scores
 from papa.study.results import StudyPart, results_table
 from papa.study.score_heads import read_head_scores
 from papa.study.step import Step
@@ -51,12 +54,14 @@ class Measurement:
             a method after the other.
         constants: the constant matrices by kind, with its parameters.
         certainty: whether an order by λ can be told from chance, in sentences; "" without one.
+        constant_heads: of each (constants, order, fraction); None where each seed has others.
     """
 
     results: pandas.DataFrame
     head_scores: pandas.DataFrame
     constants: Mapping[str, ConstantMatrices]
     certainty: str
+    constant_heads: Mapping[tuple[str, str, float], tuple[Head, ...] | None]
 
     @property
     def summary(self) -> pandas.DataFrame:
@@ -77,6 +82,16 @@ class Measurement:
     def answers(self) -> list[str]:
         """What was found, in sentences."""
         return [*answers(self.summary), *filter(None, [self.certainty])]
+
+    def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
+        """Which heads may become constant within a relative drop of the score, as ``papa heads``
+        answers it: a row for every number of them, with the drop and its 95 % interval, the verdict
+        ("within", "undecided" or "beyond", and the reason where nothing can be told), and which
+        heads they are, as (layer, head); None where each seed has others.
+        """
+        found = drops_within(self.summary, max_drop).drop(columns=["encoder", "task"])
+        cells = found[["constants", "order", "fraction"]].itertuples(index=False, name=None)
+        return found.assign(heads=[self.constant_heads[cell] for cell in cells])
 
     def plot(self) -> Chart:
         """Score against the share of heads that stay input-dependent, with 95 % intervals (paper,
@@ -229,6 +244,10 @@ def _measurement(
     frames = [one.frame(method) for method, one in scores.items()]
     trained = scores.get("lambda")
     sure = isinstance(trained, TrainedLambda) and certainty(trained, inputs.study.fractions)
+    heads = {}
+    for cell, steps in part.cells.items():
+        own = {read_scores(found[step]).constant_heads for step in steps}
+        heads[cell.constants, cell.order, cell.fraction] = own.pop() if len(own) == 1 else None
     constants = {}
     for step, artifact in found.items():
         if isinstance(step, Matrices):
@@ -243,4 +262,5 @@ def _measurement(
         pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
         constants,
         sure or "",
+        heads,
     )
