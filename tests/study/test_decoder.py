@@ -117,7 +117,7 @@ def test_the_report_says_what_a_cache_saves(study: Scored, tmp_path: Path) -> No
     steps, store, *_ = study
     report = steps.steps[-1]
     assert isinstance(report, Aggregate)
-    report.write(tmp_path, report.found(store), store)
+    report.write(tmp_path, report.found(store))
     rows = [
         [cell.strip() for cell in line.strip("| ").split(" | ")]
         for line in (tmp_path / "report.md").read_text().splitlines()
