@@ -43,10 +43,9 @@ def constants(
     Args:
         kind: ``identity``, ``toeplitz``, ``zeros`` (the head pruned), ``previous``, ``next``,
             ``local`` or ``fibonacci``; of an average ``low_rank`` or ``relative``.
-        encoder: for whose layers, heads and slots.
         average: as ``papa.average`` gives it for this encoder.
-        parameters: the kind's own, as in a study: ``window`` of ``local``, ``rank`` and ``largest``
-            of ``low_rank``.
+        parameters: as in a study: ``window`` of ``local``, ``rank`` and ``largest`` of
+            ``low_rank``.
 
     Returns:
         ``matrices``, float32 [layers, heads, slots, slots].

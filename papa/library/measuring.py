@@ -130,21 +130,16 @@ def measure(
     """How far an encoder's score falls as its heads become constant: a study in one call, in this
     process.
 
-    The scores are those of ``papa run`` for a study of the same encoder, rows, slots and seeds, to
-    the bit: like each of its workers, this computes with one thread.
+    The scores are those of ``papa run`` for the same study, to the bit: like each of its workers,
+    this computes with one thread.
 
     Examples:
         >>> import papa
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-        >>> found = papa.measure(
-        ...     encoder,
-        ...     {"train": data, "validation": data},
-        ...     fractions=[1, 0],
-        ...     orders=["first_to_last"],
-        ...     seeds=[0, 1],
-        ...     progress=False,
-        ... )
+        >>> design = {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0, 1]}
+        >>> splits = {"train": data, "validation": data}
+        >>> found = papa.measure(encoder, splits, **design, progress=False)
         >>> found.to_pandas()[["fraction", "constant_heads", "seed"]].values.tolist()
         [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0]]
 
@@ -154,12 +149,12 @@ def measure(
         dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
             ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
-        constants: kinds of constants as a study names them (docs/method.md): ``average``,
-            ``local``, or with parameters ``{"kind": "local", "window": 3}``; or matrices of one's
-            own, as ``replaced`` takes them, which tables call ``own``, ``own-2``, ….
-        orders: in which heads become constant: names, or orders of one's own, which tables call
-            ``scores:own``, ``scores:own 2``, …: a list of heads, or scores, the smallest first, as
-            ``constant_heads`` takes them or a function of (layer, head).
+        constants: kinds as a study names them (docs/method.md): ``average``, or with parameters
+            ``{"kind": "local", "window": 3}``; or matrices as ``replaced`` takes them, which
+            tables call ``own``, ``own-2``, ….
+        orders: names, or orders of one's own, which tables call ``scores:own``, ``scores:own 2``,
+            …: a list of heads, or scores as ``constant_heads`` takes them or as a function of
+            (layer, head), the smallest first.
         fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
         seeds: a probe for each.
         train_rows, validation_rows: a sample of so many rows; None takes all.
