@@ -19,7 +19,6 @@ from flows.options import (
     open_store,
     option,
 )
-from flows.studies import rebuild_report
 from flows.terminal import print_table, say
 from papa.errors import SpecError
 from papa.storage.atomic import write_atomically
@@ -61,7 +60,12 @@ def describe(
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
             raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")
         if study is not None and encoder is None and text is None:
-            frame = _of_study(study, overrides, store, trees, only, limit, fraction or 0.0)
+            from papa.study.describe import describe_study
+            from papa.study.stored import StoredStudy
+
+            opened = open_store(store)
+            stored = StoredStudy(load_stored(study, overrides, opened), opened)
+            frame = describe_study(stored, only, limit, trees, fraction or 0.0)
         elif fraction is not None:
             raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")
         elif study is None and encoder is not None and (text is None) != (trees is None):
@@ -103,27 +107,4 @@ def _of_file(
         require_columns(table, {"text": "text"})
         frame = described(load_encoder(encoder), table.rows.slice(0, limit), names)
     frame.attrs["texts"] = [{"source": source.name, **one} for one in frame.attrs["texts"]]
-    return frame
-
-
-def _of_study(
-    name: str,
-    overrides: list[str] | None,
-    address: str,
-    trees: Path | None,
-    only: list[str] | None,
-    limit: int,
-    fraction: float,
-) -> pd.DataFrame:
-    """Describe a study; what is told is kept beside its results, and shown in its report."""
-    from papa.study.describe import describe_study, keep_described
-    from papa.study.stored import StoredStudy
-
-    opened = open_store(address)
-    study = load_stored(name, overrides, opened)
-    stored = StoredStudy(study, opened)
-    frame = describe_study(stored, only, limit, trees, fraction)
-    say(Console(), f"Written to {keep_described(stored, frame)}")
-    if stored.steps.steps[-1] in stored.found:
-        rebuild_report(study, opened, Console())
     return frame

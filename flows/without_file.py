@@ -137,7 +137,7 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
     words = [("negative_log_perplexity", text), ("agreement", text)]
     match kind, architecture:
         case "text", _ if architecture.endswith(("LMHeadModel", "ForCausalLM")):
-            tasks = [("causal", *one) for one in words]
+            tasks = [] if labelled else [("causal", *one) for one in words]
         case "text", _ if architecture.endswith("ForMaskedLM"):
             tasks = [("mlm", *one) for one in words]
         case "words", _ if architecture.endswith("ForTokenClassification") and labelled:

@@ -93,7 +93,7 @@ def _shares(
     return rows(of, measure, share, of=relation, **place).assign(low=low, high=high)
 
 
-def picked(correct: Int[np.ndarray, "2 *heads"], words: Int[np.ndarray, " 2"]) -> int:
+def picked(correct: Int[np.ndarray, " 2 *heads"], words: Int[np.ndarray, " 2"]) -> int:
     """What the best of several finds, picked in each half and counted in the other; in all where a
     half has no word.
     """

@@ -15,27 +15,13 @@ from papa.encoders.finite import sum_is_finite
 from papa.errors import ArtifactError, SpecError, meant
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.spec import ConstantsSpec
-from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS, most_of, parameters_of
-from papa.spec.values import OUTPUTS, REUSED
+from papa.spec.kinds import CONTROLS, DERIVED, most_of, parameters_of
 from papa.study.constants import Given
 
 Constants: TypeAlias = Any
 """What ``average`` or ``constants`` gave, the name of a control, or floating-point matrices of
 one's own: a tensor or an array [layers, heads, slots, slots].
 """
-_MEASURED = ("mean_qk", *OUTPUTS, "trained")
-_OTHERS = {
-    "average": "is taken over texts: give papa.average(encoder, texts)",
-    **{
-        kind: f"is computed from text: measure it with constants=['{kind}'] of papa.measure"
-        for kind in _MEASURED
-    },
-    **{
-        kind: f"is no constant: give by='{kind}' to papa.ablated, or measure it by papa.measure"
-        for kind in (REUSED, *OF_DECODERS)
-    },
-}
-"""What to do instead for the kinds that no call here makes."""
 
 
 def constants(
@@ -57,10 +43,9 @@ def constants(
     Args:
         kind: ``identity``, ``toeplitz``, ``zeros`` (the head pruned), ``previous``, ``next``,
             ``local`` or ``fibonacci``; of an average ``low_rank`` or ``relative``.
-        encoder: for whose layers, heads and slots.
         average: as ``papa.average`` gives it for this encoder.
-        parameters: the kind's own, as in a study: ``window`` of ``local``, ``rank`` and ``largest``
-            of ``low_rank``.
+        parameters: as in a study: ``window`` of ``local``, ``rank`` and ``largest`` of
+            ``low_rank``.
 
     Returns:
         ``matrices``, float32 [layers, heads, slots, slots].
@@ -71,11 +56,12 @@ def constants(
     """
     check_loaded(encoder, decoder=True)
     every = (*CONTROLS, *DERIVED)
-    if kind in _OTHERS:
-        raise SpecError(f"'{kind}' {_OTHERS[kind]}, or take one of {', '.join(every)}")
     if kind not in every:
-        near = meant(kind, (*every, *_OTHERS))
-        raise SpecError(f"there are no constants '{kind}'{near}: take one of {', '.join(every)}")
+        raise SpecError(
+            f"there are no constants '{kind}' of this call{meant(kind, every)}: take one of "
+            f"{', '.join(every)}; papa.average gives averages, and constants= of papa.measure "
+            "takes all kinds that a study has"
+        )
     most = most_of(encoder.slots)
     ranges = {
         name: range(min(default, 1), most[name] + 1)
@@ -118,14 +104,8 @@ def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
 
 def given_step(encoder: TextEncoder, given: Constants) -> Given:
     """What was given, as a step of a study."""
-    found = on_cpu(constants_for(encoder, given))
+    found = _as_kept(constants_for(encoder, given))
     return Given("given constants", 0.0, encoder.reference, found.matrices, found.seen)
-
-
-def on_cpu(constants: ConstantMatrices) -> ConstantMatrices:
-    """The matrices as a study keeps them."""
-    matrices = constants.matrices.detach().float().cpu()
-    return replace(constants, matrices=matrices, seen=constants.seen.cpu())
 
 
 def own_constants(
@@ -144,10 +124,16 @@ def own_constants(
     for one in given:
         if not isinstance(one, str | Mapping):
             kind = f"own-{len(own) + 1}" if own else "own"
-            own[kind] = on_cpu(constants_for(encoder, one))
+            own[kind] = _as_kept(constants_for(encoder, one))
             one = ConstantsSpec.model_construct(kind=kind)
         kinds.append(one)
     return kinds, own
+
+
+def _as_kept(constants: ConstantMatrices) -> ConstantMatrices:
+    """As a study keeps them."""
+    matrices = constants.matrices.detach().float().cpu()
+    return replace(constants, matrices=matrices, seen=constants.seen.cpu())
 
 
 def _tensor(given: Any) -> Tensor:

@@ -124,9 +124,9 @@ def load_encoder(
         <all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 64 slots, on cpu>
 
     Args:
-        model: a name on the Hugging Face hub, a folder, ``embedded/all-MiniLM-L6-v2``, or an
-            encoder of transformers. It shares the memory of such a model's weights (copied to
-            float32 from half precision); of a model with a task's head, its base model is taken.
+        model: a name on the Hugging Face hub, a folder, or an encoder of transformers, whose
+            weights are shared (copied to float32 from half precision); of a model with a task's
+            head, its base model is taken.
         tokenizer: for a model that is loaded already: its fast tokenizer.
         slots: S, an even number: up to S-2 tokens of a text fit. None takes 128, or as many as the
             model has positions for.

@@ -13,7 +13,7 @@ import pandas
 from torch import nn
 
 from papa.errors import SpecError, meant
-from papa.library.constants import constants_for, given_step
+from papa.library.constants import given_step
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.measuring import run_steps
 from papa.library.own_scores import OWN, own_scores
@@ -98,13 +98,8 @@ def head_scores(
         _check_method(by, ("lambda", *HEAD_SCORES))
         if made_from is not None or score is not None:
             raise SpecError("made_from and score are of a model that you hold: leave them out")
-        settings = {
-            "rows": rows,
-            "epochs": epochs,
-            "learning_rate": learning_rate,
-            "evaluations": evaluations,
-            "seeds": as_list(seeds),
-        }
+        settings = {"rows": rows, "epochs": epochs, "learning_rate": learning_rate}
+        settings |= {"evaluations": evaluations, "seeds": as_list(seeds)}
         return _of_study(model, data, task, by, constants, settings, progress)
     _check_method(by, OWN)
     if task is not None or rows is not None:
@@ -145,7 +140,7 @@ def _of_study(
 ) -> pandas.DataFrame:
     """The scores that a study's order by the method follows."""
     average = isinstance(constants, str) and constants == "average"
-    given = None if average else given_step(encoder, constants_for(encoder, constants))
+    given = None if average else given_step(encoder, constants)
     parts = {"constants": ["zeros"], "orders": [by], "fractions": [0.5], "ranking": settings}
     with (
         study_inputs(encoder, data, task, sampled={}, **parts) as inputs,
@@ -185,9 +180,6 @@ def constant_heads(
         fraction: the share of heads that keep their own attention, 0..1.
         count: or how many heads become constant.
 
-    Returns:
-        (layer, head) of each, from 0.
-
     Raises:
         SpecError: the scores are no such frame, or the number of heads is impossible.
     """
@@ -225,12 +217,10 @@ def load_scores(
         ((0, 1),)
 
     Args:
-        path: of the file.
         layers, heads: how many it must hold; a list of heads needs them, as it names only some.
 
     Raises:
-        DataError: the file is something else, a head has no score or one that is no number, or the
-            shape is another.
+        DataError: the file is something else, or a head has no finite score.
     """
     scores = read_scores(path, layers=layers, heads=heads)
     return HeadScores(np.array(scores)[None]).frame(Path(path).name)

@@ -22,15 +22,18 @@ from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
 from papa.reporting.certainty import certainty
 from papa.reporting.columns import INFLUENCE_COLUMNS
+from papa.reporting.drops import drops_within
 from papa.reporting.summary import summarise
 from papa.reporting.tables import score_tables
 from papa.scores.own import OwnCode
 from papa.spec import ConstantsSpec, Order
+from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
 from papa.study.constants import Controls, Given, Matrices
 from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
+from papa.study.probe import read_scores
 from papa.study.results import StudyPart, results_table
 from papa.study.score_heads import read_head_scores
 from papa.study.step import Step
@@ -51,12 +54,14 @@ class Measurement:
             a method after the other.
         constants: the constant matrices by kind, with its parameters.
         certainty: whether an order by λ can be told from chance, in sentences; "" without one.
+        constant_heads: of each (constants, order, fraction); None where each seed has others.
     """
 
     results: pandas.DataFrame
     head_scores: pandas.DataFrame
     constants: Mapping[str, ConstantMatrices]
     certainty: str
+    constant_heads: Mapping[tuple[str, str, float], tuple[Head, ...] | None]
 
     @property
     def summary(self) -> pandas.DataFrame:
@@ -77,6 +82,16 @@ class Measurement:
     def answers(self) -> list[str]:
         """What was found, in sentences."""
         return [*answers(self.summary), *filter(None, [self.certainty])]
+
+    def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
+        """Which heads may become constant within a relative drop of the score, as ``papa heads``
+        answers it: a row for every number of them, with the drop and its 95 % interval, the verdict
+        ("within", "undecided" or "beyond", and the reason where nothing can be told), and which
+        heads they are, as (layer, head); None where each seed has others.
+        """
+        found = drops_within(self.summary, max_drop).drop(columns=["encoder", "task"])
+        cells = found[["constants", "order", "fraction"]].itertuples(index=False, name=None)
+        return found.assign(heads=[self.constant_heads[cell] for cell in cells])
 
     def plot(self) -> Chart:
         """Score against the share of heads that stay input-dependent, with 95 % intervals (paper,
@@ -115,21 +130,16 @@ def measure(
     """How far an encoder's score falls as its heads become constant: a study in one call, in this
     process.
 
-    The scores are those of ``papa run`` for a study of the same encoder, rows, slots and seeds, to
-    the bit: like each of its workers, this computes with one thread.
+    The scores are those of ``papa run`` for the same study, to the bit: like each of its workers,
+    this computes with one thread.
 
     Examples:
         >>> import papa
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-        >>> found = papa.measure(
-        ...     encoder,
-        ...     {"train": data, "validation": data},
-        ...     fractions=[1, 0],
-        ...     orders=["first_to_last"],
-        ...     seeds=[0, 1],
-        ...     progress=False,
-        ... )
+        >>> design = {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0, 1]}
+        >>> splits = {"train": data, "validation": data}
+        >>> found = papa.measure(encoder, splits, **design, progress=False)
         >>> found.to_pandas()[["fraction", "constant_heads", "seed"]].values.tolist()
         [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0]]
 
@@ -139,12 +149,12 @@ def measure(
         dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
             ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
-        constants: kinds of constants as a study names them (docs/method.md): ``average``,
-            ``local``, or with parameters ``{"kind": "local", "window": 3}``; or matrices of one's
-            own, as ``replaced`` takes them, which tables call ``own``, ``own-2``, ….
-        orders: in which heads become constant: names, or orders of one's own, which tables call
-            ``scores:own``, ``scores:own 2``, …: a list of heads, or scores, the smallest first, as
-            ``constant_heads`` takes them or a function of (layer, head).
+        constants: kinds as a study names them (docs/method.md): ``average``, or with parameters
+            ``{"kind": "local", "window": 3}``; or matrices as ``replaced`` takes them, which
+            tables call ``own``, ``own-2``, ….
+        orders: names, or orders of one's own, which tables call ``scores:own``, ``scores:own 2``,
+            …: a list of heads, or scores as ``constant_heads`` takes them or as a function of
+            (layer, head), the smallest first.
         fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
         seeds: a probe for each.
         train_rows, validation_rows: a sample of so many rows; None takes all.
@@ -229,6 +239,10 @@ def _measurement(
     frames = [one.frame(method) for method, one in scores.items()]
     trained = scores.get("lambda")
     sure = isinstance(trained, TrainedLambda) and certainty(trained, inputs.study.fractions)
+    heads = {}
+    for cell, steps in part.cells.items():
+        own = {read_scores(found[step]).constant_heads for step in steps}
+        heads[cell.constants, cell.order, cell.fraction] = own.pop() if len(own) == 1 else None
     constants = {}
     for step, artifact in found.items():
         if isinstance(step, Matrices):
@@ -243,4 +257,5 @@ def _measurement(
         pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
         constants,
         sure or "",
+        heads,
     )

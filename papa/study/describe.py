@@ -1,67 +1,23 @@
-"""What the heads of a finished study do, beside its constant matrices; kept beside its results, for
-its report.
-"""
+"""What the heads of a finished study do, beside its own constant matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.encoders.reference import load_tokenizer
 from papa.errors import SpecError
-from papa.storage.artifacts import ArtifactReference
-from papa.storage.atomic import write_atomically
 from papa.study.probe import read_scores
 from papa.study.results import StudyPart
-from papa.study.step import Step
-from papa.study.store import Store, claimed
 from papa.study.tokenise import open_corpus
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from papa.corpora.treebank import Tree
-    from papa.reporting.sections import Section
     from papa.spec.orders import Head
     from papa.study.stored import StoredStudy
-
-FILE = "descriptions.parquet"
-
-
-def digests(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]) -> dict[str, str]:
-    """Of the averages that are finished, by encoder and task: what descriptions are of."""
-    return {
-        " · ".join(part.pair): found[part.average].digest
-        for part in parts
-        if part.average and part.average in found
-    }
-
-
-def kept_section(store: Store, study: str, averages: Mapping[str, str]) -> Section | None:
-    """What was kept, as a section of the study's report; None where there is nothing, it cannot be
-    read, or the study has other averages now.
-    """
-    import pandas as pd
-
-    from papa.reporting.sections import descriptions_section
-
-    try:
-        frame = pd.read_parquet(store.study(study) / FILE)
-    except (OSError, ValueError):
-        return None
-    return descriptions_section(frame) if frame.attrs.get("averages") == averages else None
-
-
-def keep_described(stored: StoredStudy, frame: pd.DataFrame) -> Path:
-    """Keep what ``describe_study`` told; returns the file."""
-    study = stored.inputs.study.name
-    path = stored.store.study(study) / FILE
-    frame.attrs["averages"] = digests(stored.steps.parts, stored.found)
-    with claimed(stored.store, f"study-{study}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, frame.to_parquet(index=False))
-    return path
 
 
 def describe_study(
@@ -121,7 +77,7 @@ def _constant_heads(stored: StoredStudy, part: StudyPart, fraction: float) -> Se
     alike = {
         cell.fraction: steps
         for cell, steps in part.cells.items()
-        if (cell.constants, cell.order) == ("average", order) and steps[0] in stored.found
+        if (cell.constants, cell.order) == ("average", order)
     }
     steps = next((own for at, own in alike.items() if abs(at - fraction) < 1e-6), ())
     if len(steps) > 1:
@@ -130,11 +86,12 @@ def _constant_heads(stored: StoredStudy, part: StudyPart, fraction: float) -> Se
             "another with --set, such as --set 'orders=[first_to_last]', or leave --fraction out, "
             "which makes all heads constant"
         )
-    if not steps:
+    if not steps or steps[0] not in stored.found:
+        finished = [f"{at:g}" for at, (first, *_) in alike.items() if first in stored.found]
         raise SpecError(
             f"study '{study}' has no finished cell of {part.encoder_label} on {part.task.name} "
             f"with average, order '{order}' and fraction {fraction:g}: give --fraction "
-            f"{' or '.join(f'{at:g}' for at in alike) or '0'}"
+            f"{' or '.join(finished) or '0'}"
         )
     return read_scores(stored.found[steps[0]]).constant_heads
 

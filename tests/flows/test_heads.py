@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import papa
-from flows.drops import Answer, Count, Verdict, parse_share, verdict_on
+from flows.drops import Answer, Count, parse_share
 from flows.heads import document_of, text_of
 from papa.errors import SpecError
+from papa.reporting.drops import Verdict, verdict_on
 from papa.scores.intervals import Interval
 from papa.study.rank import Rank, read_lambda
 from papa.study.store import Store

