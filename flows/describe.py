@@ -19,16 +19,12 @@ from flows.options import (
     open_store,
     option,
 )
-from flows.studies import rebuild_report
 from flows.terminal import print_table, say
 from papa.errors import SpecError
 from papa.storage.atomic import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from papa.spec import StudySpec
-    from papa.study.store import Store
 
 _TEXTS = "With --encoder: a text a line, or a table with a column 'text'."
 _TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."
@@ -53,7 +49,7 @@ def describe(
     fraction: Annotated[float | None, option("--fraction", metavar="SHARE", help=_FRACTION)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The first texts alone.")] = 200,
     out: Annotated[
-        Path | None, option("--out", metavar="FOLDER", help="Write a Parquet file for each.")
+        Path | None, option("--out", metavar="FILE", help="Write all numbers to a Parquet file.")
     ] = None,
     overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
@@ -61,83 +57,54 @@ def describe(
 ) -> None:
     """Tell what heads do on some texts, and what of it is constant."""
     with one_sentence(verbose):
-        if out is not None and out.exists() and not out.is_dir():
-            raise SpecError(f"--out {out} is a file, expected a folder: give another name")
-        console = Console()
+        if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+            raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")
         if study is not None and encoder is None and text is None:
+            from papa.study.describe import describe_study
+            from papa.study.stored import StoredStudy
+
             opened = open_store(store)
-            spec = load_stored(study, overrides, opened)
-            frames = _of_study(spec, opened, trees, only, limit, fraction or 0.0)
+            stored = StoredStudy(load_stored(study, overrides, opened), opened)
+            frame = describe_study(stored, only, limit, trees, fraction or 0.0)
         elif fraction is not None:
             raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")
         elif study is None and encoder is not None and (text is None) != (trees is None):
-            frames = _of_file(encoder, text, trees, only, limit)
+            frame = _of_file(encoder, text, trees, only, limit)
         else:
             raise SpecError(
                 "give a STUDY, or --encoder with --text or --trees, and not more than that"
             )
-        _print(console, frames)
+        _print(frame)
         if out is not None:
-            try:
-                out.mkdir(parents=True, exist_ok=True)
-                for name, frame in frames.items():
-                    write_atomically(out / f"{name}.parquet", frame.to_parquet(index=False))
-                    say(console, f"Written to {out / f'{name}.parquet'}")
-            except OSError as error:
-                raise SpecError(
-                    f"{out} cannot be written ({error.strerror}): give another folder with --out"
-                ) from None
+            write_atomically(out, frame.to_parquet(index=False))
+            say(Console(), f"Written to {out}")
 
 
-def _print(console: Console, frames: dict[str, pd.DataFrame]) -> None:
+def _print(frame: pd.DataFrame) -> None:
     from papa.reporting.described import described_tables
 
-    for section in described_tables(frames):
+    for section in described_tables(frame):
         settings = {"title": section.heading, "caption": section.note}
-        print_table(console, section.headings, section.rows, **settings)
+        print_table(Console(), section.headings, section.rows, **settings)
 
 
 def _of_file(
     encoder: str, text: Path | None, trees: Path | None, only: list[str] | None, limit: int
-) -> dict[str, pd.DataFrame]:
+) -> pd.DataFrame:
     from papa.corpora.local_files import format_of, read_file
     from papa.corpora.treebank import read_trees
-    from papa.descriptions.seen import TEXTS
     from papa.descriptions.table import chosen
     from papa.library.describing import describe as described
-    from papa.library.describing import describe_trees
     from papa.library.encoder import load_encoder
     from papa.library.inputs import require_columns
 
-    names = chosen(only, trees is not None)
+    names, source = chosen(only, trees is not None), trees or text
+    assert source is not None
     if trees is not None:
-        frames = describe_trees(load_encoder(encoder), read_trees(trees)[:limit], names)
+        frame = described(load_encoder(encoder), read_trees(trees)[:limit], names)
     else:
-        assert text is not None
-        table = read_file(text, format_of(text) or "text", header=True)
+        table = read_file(source, format_of(source) or "text", header=True)
         require_columns(table, {"text": "text"})
-        frames = described(load_encoder(encoder), table.rows.slice(0, limit), names)
-    source = (trees or text or Path()).name
-    for frame in frames.values():
-        frame.attrs[TEXTS] = [{"source": source} | frame.attrs[TEXTS][0]]
-    return frames
-
-
-def _of_study(
-    study: StudySpec,
-    store: Store,
-    trees: Path | None,
-    only: list[str] | None,
-    limit: int,
-    fraction: float,
-) -> dict[str, pd.DataFrame]:
-    """Describe a study; what is told is kept beside its results, and shown in its report."""
-    from papa.study.describe import describe_study, keep_described
-    from papa.study.stored import StoredStudy
-
-    stored = StoredStudy(study, store)
-    frames = describe_study(stored, only, limit, trees, fraction)
-    say(Console(), f"Written to {keep_described(stored, frames)}")
-    if stored.steps.steps[-1] in stored.found:
-        rebuild_report(study, store, Console())
-    return frames
+        frame = described(load_encoder(encoder), table.rows.slice(0, limit), names)
+    frame.attrs["texts"] = [{"source": source.name, **one} for one in frame.attrs["texts"]]
+    return frame

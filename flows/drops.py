@@ -1,9 +1,5 @@
-"""How many heads may become constant within a drop of the score.
-
-A number of constant heads is within the drop where the upper end of its drop's 95 % interval over
-seeds and examples is (paper, Sections 3.4 and 4.2), and so is that of every smaller number: tested
-from few heads to many up to the first failure, the chance that any "within" is wrong stays that of
-a single test, 2.5 %. What ``flows.most_heads`` tries after a failure has each its own chance.
+"""How many heads may become constant within a drop of the score (``papa.reporting.drops``). What
+``flows.most_heads`` tries after a failure has each its own chance of being wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from papa.errors import SpecError
 from papa.scores.intervals import Interval
@@ -22,7 +18,9 @@ from papa.study.rank import read_lambda
 from papa.study.results import StudyPart
 from papa.study.stored import StoredStudy
 
-Verdict = Literal["within", "undecided", "beyond"]
+if TYPE_CHECKING:
+    from papa.reporting.drops import Verdict
+
 NO_BASELINES = "its baselines are not finished"
 
 
@@ -122,6 +120,8 @@ def _answer(
     max_drop: float,
 ) -> Answer:
     """What cells say that differ in their fraction alone."""
+    from papa.reporting.drops import verdict_on
+
     first, encoder = cells[0], part.encoder
     rows = {cell: summary[cell] for cell in cells if cell in summary}
     reason = _reason(stored, cells, list(rows.values()))
@@ -149,13 +149,6 @@ def _answer(
     )
 
 
-def verdict_on(drop: Interval, max_drop: float, *, all_within: bool) -> Verdict:
-    """What the drop of a number of heads says, given whether every smaller number is within it."""
-    if drop.high <= max_drop and all_within:
-        return "within"
-    return "beyond" if drop.low > max_drop else "undecided"
-
-
 def _certainty(stored: StoredStudy, part: StudyPart) -> str:
     """What is known of the head order by λ; "" before it is made."""
     from papa.reporting.certainty import certainty, trained_on
@@ -170,7 +163,7 @@ def _certainty(stored: StoredStudy, part: StudyPart) -> str:
 
 def _reason(stored: StoredStudy, cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]]) -> str:
     """Why nothing can be told of any drop; "" where something can."""
-    from papa.reporting.tables import reason_sentence
+    from papa.reporting.drops import doubt
 
     original = next((cell for cell in cells if cell.fraction == 1), None)
     if original is None:
@@ -179,8 +172,4 @@ def _reason(stored: StoredStudy, cells: Sequence[Cell], rows: Sequence[Mapping[s
         return "the cell with every head input-dependent is not finished"
     if not rows:
         return NO_BASELINES
-    if rows[0]["seeds"] == 1:
-        return "one seed has no interval: give the study more seeds"
-    if any(math.isnan(row["relative_drop"]) for row in rows):
-        return "the original's score comes near 0, and a share of it says nothing"
-    return "" if rows[0]["beats_baseline"] else reason_sentence(rows[0])
+    return next(filter(None, map(doubt, rows)), "")

@@ -6,100 +6,60 @@ use, as reading a specification needs no torch.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from papa.ablation.substitutes import Streaming
-    from papa.attention.constants import ConstantMatrices
     from papa.errors import PapaError
-    from papa.exporting import (
-        ExportedEncoder,
-        SentenceModule,
-        load_exported,
-        load_sentence_transformer,
-        save_exported,
-    )
+    from papa.export import export
     from papa.library.ablating import ablated
     from papa.library.constants import constants
     from papa.library.describing import describe
-    from papa.library.effects import head_effects
-    from papa.library.encoder import Decoder, TextEncoder, load_decoder, load_encoder
-    from papa.library.fidelity import Fidelity, fidelity
-    from papa.library.lambdas import constant_heads, train_lambda, train_own_lambda
+    from papa.library.encoder import load_encoder
+    from papa.library.fidelity import fidelity
+    from papa.library.head_scores import constant_heads, head_scores, load_scores
     from papa.library.measuring import Measurement, measure
-    from papa.library.savings import CacheSavings, cache_savings
-    from papa.library.scoring import score_heads
-    from papa.library.steps import average, features, fit_probe, replaced
+    from papa.library.steps import average, features, replaced
     from papa.library.tasks import Task
-    from papa.probes.training import SeedScore
-    from papa.ranking.seeds import TrainedLambda
-    from papa.spec.head_scores import load_scores
 
-_PLACES = {
-    "papa.ablation.substitutes": ("Streaming",),
-    "papa.attention.constants": ("ConstantMatrices",),
-    "papa.errors": ("PapaError",),
-    "papa.exporting": (
-        "ExportedEncoder",
-        "SentenceModule",
-        "load_exported",
-        "load_sentence_transformer",
-        "save_exported",
-    ),
-    "papa.library.ablating": ("ablated",),
-    "papa.library.constants": ("constants",),
-    "papa.library.describing": ("describe",),
-    "papa.library.effects": ("head_effects",),
-    "papa.library.encoder": ("Decoder", "TextEncoder", "load_decoder", "load_encoder"),
-    "papa.library.fidelity": ("Fidelity", "fidelity"),
-    "papa.library.lambdas": ("constant_heads", "train_lambda", "train_own_lambda"),
-    "papa.library.measuring": ("Measurement", "measure"),
-    "papa.library.savings": ("CacheSavings", "cache_savings"),
-    "papa.library.scoring": ("score_heads",),
-    "papa.library.steps": ("average", "features", "fit_probe", "replaced"),
-    "papa.library.tasks": ("Task",),
-    "papa.probes.training": ("SeedScore",),
-    "papa.ranking.seeds": ("TrainedLambda",),
-    "papa.spec.head_scores": ("load_scores",),
+_HOMES = {
+    "Measurement": "papa.library.measuring",
+    "PapaError": "papa.errors",
+    "Task": "papa.library.tasks",
+    "ablated": "papa.library.ablating",
+    "average": "papa.library.steps",
+    "constant_heads": "papa.library.head_scores",
+    "constants": "papa.library.constants",
+    "describe": "papa.library.describing",
+    "export": "papa.export",
+    "features": "papa.library.steps",
+    "fidelity": "papa.library.fidelity",
+    "head_scores": "papa.library.head_scores",
+    "load_encoder": "papa.library.encoder",
+    "load_scores": "papa.library.head_scores",
+    "measure": "papa.library.measuring",
+    "replaced": "papa.library.steps",
 }
-_HOMES = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
-    "CacheSavings",
-    "ConstantMatrices",
-    "Decoder",
-    "ExportedEncoder",
-    "Fidelity",
     "Measurement",
     "PapaError",
-    "SeedScore",
-    "SentenceModule",
-    "Streaming",
     "Task",
-    "TextEncoder",
-    "TrainedLambda",
     "ablated",
     "average",
-    "cache_savings",
     "constant_heads",
     "constants",
     "describe",
+    "export",
     "features",
     "fidelity",
-    "fit_probe",
-    "head_effects",
-    "load_decoder",
+    "head_scores",
     "load_encoder",
-    "load_exported",
     "load_scores",
-    "load_sentence_transformer",
     "measure",
     "replaced",
-    "save_exported",
-    "score_heads",
-    "train_lambda",
-    "train_own_lambda",
 ]
 
 
@@ -111,3 +71,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Library(ModuleType):
+    """The import of ``papa.export`` would put the module in the place of the function in it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Library

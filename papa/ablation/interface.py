@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -28,11 +29,13 @@ from transformers.masking_utils import eager_mask
 
 from papa.encoders.dispatch import refuse_unknown
 from papa.encoders.supported import family_of
-from papa.errors import EncoderError
+from papa.errors import DataError, EncoderError
 
 _NAME = "papa_ablated"
 _REPLACEABLE = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "paged")
 """Attention functions whose results rules give."""
+_WRAPPED = {"model.get_base_model()": "get_base_model", "model.module": "module"}
+"""How the model inside of one of peft, or of one in parallel, is reached, by what tells it."""
 _ENTRIES = 2**22
 """Of A, held at once."""
 
@@ -54,6 +57,7 @@ class LayerAttention:
         causal: whether the model is a decoder, whose tokens see none after them.
         outer: the rule of a block around this one, whose outputs are then the heads' own; None
             where there is none.
+        texts: what tells the texts of a pass apart, one each; None where that is not known.
     """
 
     query: Float[Tensor, "batch heads queries width"]
@@ -68,6 +72,7 @@ class LayerAttention:
     first: int
     causal: bool
     outer: LayerRule | None = None
+    texts: tuple[bytes, ...] | None = None
 
     def parts(self) -> Iterator[LayerAttention]:
         """The same call, some queries at a time: A of a part is small, however long a text is."""
@@ -150,14 +155,16 @@ class _Routing:
 
     Attributes:
         rules: of the layers that have one.
-        mask: which tokens of the current pass are real, where the caller said so.
+        real: which tokens up to those of the current pass are real, where the caller said so.
+        texts: as in ``LayerAttention``.
         passes: forward passes begun.
         reached: whether a layer's attention came by.
     """
 
     rules: Mapping[int, LayerRule]
     modules: list[nn.Module]
-    mask: Tensor | None = None
+    real: Bool[Tensor, "batch seen"] | None = None
+    texts: tuple[bytes, ...] | None = None
     passes: int = 0
     reached: bool = False
 
@@ -190,7 +197,11 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
             "the model is compiled by torch.compile: give the model before it, model._orig_mod"
         )
     if not isinstance(model, PreTrainedModel):
-        raise EncoderError(f"expected a model of transformers, found a {type(model).__name__}")
+        inner = next((path for path, own in _WRAPPED.items() if hasattr(model, own)), "")
+        raise EncoderError(
+            f"expected a model of transformers, found a {type(model).__name__}"
+            f"{f': give {inner}' if inner else ''}"
+        )
     config: Any = model.config
     family = family_of(config.model_type)
     if family is not None and family.attention_implementation == "papa":
@@ -305,8 +316,21 @@ def _begins_pass(part: nn.Module, routing: _Routing, modules: Sequence[nn.Module
 
     @torch.compiler.disable
     def begin(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        mask = signature.bind_partial(*arguments, **options).arguments.get("attention_mask")
-        routing.mask = mask if isinstance(mask, Tensor) and mask.dim() == 2 else None
+        given = signature.bind_partial(*arguments, **options).arguments
+        given |= given.get("kwargs", {})
+        asked = given.get("output_attentions")
+        config: Any = part.config
+        if config.output_attentions if asked is None else asked:
+            raise EncoderError(
+                "inside papa.ablated no attention matrices are put out: call the model without "
+                "output_attentions"
+            )
+        routing.real = _real_tokens(given.get("attention_mask"))
+        positions = given.get("position_ids")
+        if isinstance(positions, Tensor) and positions.dim() == 2:
+            _refuse_packed(positions, routing.real)
+        if inputs := [given[name] for name in _INPUTS if isinstance(given.get(name), Tensor)]:
+            routing.texts = _texts(inputs[0], routing.real)
         routing.passes += 1
         for module in modules:
             _places[module].calls = 0
@@ -314,27 +338,76 @@ def _begins_pass(part: nn.Module, routing: _Routing, modules: Sequence[nn.Module
     return part.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
 
 
+_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
+
+
+def _real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
+    """Which tokens are real, up to the last of the pass: from a mask of tokens, or from what each
+    query may see of the keys. A key is real where a later query sees it, and the last one is.
+    """
+    if isinstance(mask, Mapping):
+        mask = mask.get("full_attention", next(iter(mask.values()), None))
+    if not isinstance(mask, Tensor) or mask.dim() not in (2, 4):
+        return None
+    if mask.dim() == 2:
+        return mask.bool()
+    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    allowed, places = allowed[:, 0], torch.arange(mask.shape[-1], device=mask.device)
+    own = (allowed * places).amax(dim=-1)
+    seen = int(own[:, -1].max()) + 1
+    # Rows of padding may see all.
+    whole = allowed.all(dim=-1, keepdim=True)
+    whole[:, -1] = False
+    real = (allowed & ~whole & (places < own[..., None])).any(dim=1)
+    return (real | (places == own[:, -1:]) & allowed[:, -1])[:, :seen]
+
+
+def _refuse_packed(
+    positions: Int[Tensor, "batch tokens"], real: Bool[Tensor, "batch seen"] | None
+) -> None:
+    again = positions[:, 1:] <= positions[:, :-1]
+    if real is not None:
+        own = real[:, -positions.shape[1] :]
+        again = again & own[:, 1:] & own[:, :-1] if own.shape == positions.shape else again
+    if again.any():
+        raise DataError(
+            "position_ids start again inside a row: give each text a row of its own, padded on the "
+            "right or the left"
+        )
+
+
+def _texts(inputs: Tensor, real: Bool[Tensor, "batch seen"] | None) -> tuple[bytes, ...]:
+    rows: Any = inputs
+    if real is not None and real.shape == inputs.shape:
+        rows = (row[own] for row, own in zip(inputs, real, strict=True))
+    return tuple(sha256(row.detach().cpu().numpy().tobytes()).digest() for row in rows)
+
+
 def _slots(
-    mask: Tensor | None,
+    real: Bool[Tensor, "batch seen"] | None,
     position_ids: Tensor | None,
     causal: bool,
     queries: int,
     keys: int,
     device: torch.device,
-) -> tuple[Tensor, Tensor]:
-    """Positions of queries and keys. In a causal model they count real tokens: texts may be padded
-    on the left.
+) -> tuple[Tensor, Tensor, int]:
+    """Positions of queries and keys, and where among the keys the first query's own is: from a
+    text's first token, as texts may be padded on either side; in a causal model real tokens count.
     """
-    if causal and mask is not None:
-        counted = (mask.long().cumsum(dim=1) - 1).clamp(min=0).to(device)
+    if real is not None and not causal and real.shape[1] == keys:
+        places = torch.arange(keys, device=device) - real.int().argmax(dim=1)[:, None].to(device)
+        return places.clamp(min=0), places.clamp(min=0), 0
+    if real is not None and causal:
+        counted = (real.long().cumsum(dim=1) - 1).clamp(min=0).to(device)
         # A cache of a fixed size has keys to come, one of a window has lost the first.
+        first = min(keys, counted.shape[1]) - queries
         padded = nn.functional.pad(counted, (0, max(0, keys - counted.shape[1])))
-        return counted[:, -queries:], padded[:, -keys:]
+        return counted[:, -queries:], padded[:, -keys:], first
     last = keys if position_ids is None else int(position_ids[..., -1].max()) + 1
     by_index = torch.arange(max(keys, last), device=device)[None]
     if not causal or last > keys:
-        return by_index[:, last - queries : last], by_index[:, -keys:]
-    return by_index[:, last - queries : last], by_index[:, :keys]
+        return by_index[:, last - queries : last], by_index[:, -keys:], keys - queries
+    return by_index[:, last - queries : last], by_index[:, :keys], last - queries
 
 
 # A compiled pass would keep the rules of the block in which it was compiled.
@@ -354,9 +427,11 @@ def _attention(
     refuse_unknown(module, others)
     known, groups = _places.get(module), query.shape[1] // key.shape[1]
     causal = bool(getattr(module, "is_causal", False))
-    mask = known.routing.mask if known else None
+    real = known.routing.real if known else None
     positions = others.get("position_ids")
-    slots = _slots(mask, positions, causal, query.shape[-2], key.shape[-2], query.device)
+    query_slots, key_slots, first = _slots(
+        real, positions, causal, query.shape[-2], key.shape[-2], query.device
+    )
     layer = LayerAttention(
         query,
         key.repeat_interleave(groups, dim=1),
@@ -365,9 +440,11 @@ def _attention(
         query.shape[-1] ** -0.5 if scaling is None else scaling,
         softcap,
         dropout,
-        *slots,
-        first=key.shape[-2] - query.shape[-2],
+        query_slots,
+        key_slots,
+        first=first,
         causal=causal,
+        texts=known.routing.texts if known else None,
     )
     if known:
         known.routing.reached = True

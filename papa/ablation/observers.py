@@ -26,6 +26,7 @@ from papa.ablation.interface import LayerAttention
 from papa.ablation.substitutes import (
     ByDistance,
     ByPosition,
+    Donor,
     MeanOutput,
     Resampled,
     Substitute,
@@ -136,31 +137,39 @@ class MeanOfOutputs:
 
 @dataclass
 class DrawnOutputs:
-    """What heads put out in one text of each length, drawn among the texts seen; all layers of a
-    length have the same text.
+    """What heads put out in two texts of each length, as far as there are two, drawn among the
+    texts seen, so that one of them is another; all layers have the same texts.
     """
 
     seed: int
-    texts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    kept: dict[int, dict[int, Float[Tensor, "heads tokens width"]]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
+    kept: dict[tuple[int, int], list[Donor]] = field(default_factory=lambda: defaultdict(list))
     draws: dict[tuple[int, int], random.Random] = field(default_factory=dict)
-    seen: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    seen: dict[tuple[int, int], set[bytes | int]] = field(default_factory=lambda: defaultdict(set))
 
     def see(self, attention: LayerAttention, layer: int) -> None:
         outputs = attention.output(attention.every_head())
-        for row, real in zip(outputs, attention.real_queries, strict=True):
+        texts = attention.texts or [None] * len(outputs)
+        for row, real, text in zip(outputs, attention.real_queries, texts, strict=True):
             length = int(real.sum())
             at = layer, length
-            # The same stream of numbers for every layer: a reservoir of one.
+            name = len(self.seen[at]) if text is None else text
+            if not length or name in self.seen[at]:
+                continue
+            self.seen[at].add(name)
+            # The same stream of numbers for every layer: a reservoir of two.
             draw = self.draws.setdefault(at, random.Random(f"{self.seed} {length}"))
-            self.seen[at] += 1
-            if length and draw.random() * self.seen[at] < 1:
-                self.kept[layer][length] = row[:, real].clone()
+            place = draw.randrange(len(self.seen[at]))
+            donor = Donor(text, row[:, real].clone())
+            if len(self.kept[at]) < 2:
+                self.kept[at].insert(place, donor)
+            elif place < 2:
+                self.kept[at][place] = donor
 
     def result(self) -> Resampled:
-        return Resampled(self.kept)
+        donors: dict[int, list[Donor]] = defaultdict(list)
+        for (layer, _), own in sorted(self.kept.items(), key=lambda item: item[0]):
+            donors[layer] += own
+        return Resampled(donors)
 
 
 def weights_of_pairs(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -129,20 +129,35 @@ class MeanOutput:
         return means[None, :, None].expand(batch, -1, queries, -1)
 
 
+class Donor(NamedTuple):
+    """What heads put out in a text, and what tells it from others."""
+
+    text: bytes | None
+    outputs: Float[Tensor, "heads tokens width"]
+
+
 @dataclass(frozen=True)
 class Resampled:
-    """What the head put out at the same position of another text, drawn once for each length
-    (causal scrubbing).
+    """What the head put out at the same position of another text (causal scrubbing): of the donors
+    of a layer the shortest that is long enough, else the longest.
     """
 
-    donors: Mapping[int, Mapping[int, Float[Tensor, "heads tokens width"]]]
+    donors: Mapping[int, Sequence[Donor]]
 
     def output(self, attention: LayerAttention, layer: int, heads: Tensor) -> Tensor:
-        donors, found = self.donors[layer], []
-        slots = attention.query_slots.expand(attention.query.shape[0], -1)
-        for row, real in zip(slots, attention.real_queries, strict=True):
+        found, batch = [], attention.query.shape[0]
+        slots, texts = attention.query_slots.expand(batch, -1), attention.texts or [None] * batch
+        for row, real, text in zip(slots, attention.real_queries, texts, strict=True):
             length = int(row[real].max()) + 1
-            donor = donors[min((size for size in donors if size >= length), default=max(donors))]
+            others = [one.outputs for one in self.donors[layer] if text is None or one.text != text]
+            if not others:
+                raise DataError(
+                    "there is no other text to resample from: give more texts in data, or another "
+                    "substitute"
+                )
+            sizes = [own.shape[1] for own in others]
+            fitting = [number for number, size in enumerate(sizes) if size >= length]
+            donor = others[min(fitting or [sizes.index(max(sizes))], key=sizes.__getitem__)]
             found.append(donor.to(attention.value)[heads][:, row.clamp(max=donor.shape[1] - 1)])
         return torch.stack(found)
 

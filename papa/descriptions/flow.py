@@ -17,13 +17,10 @@ UNITS = 1_000_000
 
 
 class Flow(Rollout):
-    """One row: of the first token after the last layer, as ``Rollout`` (Abnar & Zuidema, 2020).
-
-    The shares are those of the maximum flows from it to each input token, one at a time. Other
-    tokens and layers are left out, as each pair of tokens is a flow problem of its own.
+    """``Rollout`` of the first token after the last layer (Abnar & Zuidema, 2020): shares are those
+    of the maximum flows from it to each input token, one at a time. Other tokens and layers are
+    left out, as each pair of tokens is a flow problem of its own.
     """
-
-    last_layer = 0
 
     def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "1 1 n"]:
         self.last_layer = len(steps) - 1
@@ -31,7 +28,7 @@ class Flow(Rollout):
         return torch.from_numpy(flows / flows.sum())[None, None]
 
     def frame(self) -> pd.DataFrame:
-        return super().frame().assign(layer=self.last_layer)
+        return super().frame().assign(layer=self.last_layer).astype({"layer": "Int64"})
 
 
 def flows_from(steps: Float[np.ndarray, "layers n n"], token: int) -> Float[np.ndarray, " n"]:

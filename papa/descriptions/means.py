@@ -1,10 +1,10 @@
-"""Measures added up over texts and told as means with their intervals: a row for each layer or
-head.
-"""
+"""Measures added up over texts, and the frame that every description gives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,55 +15,57 @@ from torch import Tensor
 
 from papa.scores.intervals import ratio
 
-HALF = "_half_width"
-"""Ends the name of the column with half the width of a measure's interval."""
 
-
-class Mean:
-    """The mean over tokens of what is added up text by text, with its interval over texts."""
-
-    def __init__(self) -> None:
-        self.moments: Tensor | None = None
-        self.amounts = np.zeros(3)
-
-    def add(self, amount: int, sums: Float[Tensor, "*shape"]) -> None:
-        """Add a text's sums over ``amount`` tokens."""
-        sums = sums.double()
-        moments = torch.stack([sums, sums.square(), sums * amount])
-        self.moments = moments if self.moments is None else self.moments + moments
-        self.amounts += (1, amount, amount**2)
-
-    def told(self) -> tuple[np.ndarray, np.ndarray]:
-        """The means, and half the widths of their 95 % intervals; nan of one text."""
-        assert self.moments is not None
-        texts, *amounts = self.amounts
-        mean, error = ratio(int(texts), *self.moments.numpy(), *amounts)
-        return mean, error * (stdtrit(texts - 1, 0.975) if texts > 1 else np.nan)
+def rows(
+    attention: str,
+    measure: str,
+    value: Any,
+    half: Any = np.nan,
+    *,
+    layer: Any = pd.NA,
+    head: Any = pd.NA,
+    of: Any = "",
+) -> pd.DataFrame:
+    """Rows of one measure, its value with half the width of its 95 % interval: of an attention, a
+    layer and a head where it has them, and ``of`` what else: another head, a relation.
+    """
+    columns = {"attention": attention, "layer": layer, "head": head, "of": of, "measure": measure}
+    value = np.ravel(value)
+    numbers = {"value": value, "low": value - np.ravel(half), "high": value + np.ravel(half)}
+    frame = pd.DataFrame({**columns, **numbers}, index=range(len(value)))
+    return frame.astype({"layer": "Int64", "head": "Int64"})
 
 
 class Means:
-    """Means of several measures, by attention."""
+    """Means over texts of what is added up text by text: a row for each attention, measure, layer
+    and, where a measure has them, head, with its 95 % interval over texts; nan of one text.
+    """
 
     def __init__(self) -> None:
-        self.by: dict[str, dict[str, Mean]] = {}
+        self.moments: dict[tuple[str, str], Tensor] = {}
+        self.amounts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))
 
-    def add(
-        self, of: str, amount: int, sums: Mapping[str, Float[Tensor, " layers *heads"]]
-    ) -> None:
+    def add(self, of: str, amount: int, sums: Mapping[str, Float[Tensor, "*shape"]]) -> None:
         """Add each measure's sum over the ``amount`` tokens of a text; 1 where it is the text's."""
-        own = self.by.setdefault(of, {name: Mean() for name in sums})
-        for name, mean in own.items():
-            mean.add(amount, sums[name])
+        for measure, values in sums.items():
+            own = values.double()
+            moments = torch.stack([own, own.square(), own * amount])
+            before = self.moments.get((of, measure))
+            self.moments[of, measure] = moments if before is None else before + moments
+        self.amounts[of] += (1, amount, amount**2)
+
+    def told(self) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+        """Of what attention which measure: the means, and half the widths of their intervals."""
+        for (of, measure), moments in self.moments.items():
+            texts, *amounts = self.amounts[of]
+            mean, error = ratio(int(texts), *moments.numpy(), *amounts)
+            yield of, measure, mean, error * (stdtrit(texts - 1, 0.975) if texts > 1 else np.nan)
 
     def frame(self) -> pd.DataFrame:
-        """A row for each attention, layer and, where measures have them, head."""
-        return pd.concat([self._of(of) for of in self.by], ignore_index=True)
-
-    def _of(self, of: str) -> pd.DataFrame:
-        told = {name: mean.told() for name, mean in self.by[of].items()}
-        places = np.indices(next(iter(told.values()))[0].shape)
-        columns: dict[str, object] = {"attention": of}
-        columns |= zip(("layer", "head"), (index.ravel() for index in places), strict=False)
-        for name, (mean, half) in told.items():
-            columns |= {name: mean.ravel(), f"{name}{HALF}": half.ravel()}
-        return pd.DataFrame(columns)
+        """All of them."""
+        parts = []
+        for of, measure, mean, half in self.told():
+            places = zip(("layer", "head"), np.indices(mean.shape), strict=False)
+            named = {name: index.ravel() for name, index in places}
+            parts.append(rows(of, measure, mean, half, **named))
+        return pd.concat(parts, ignore_index=True)

@@ -1,39 +1,40 @@
-"""How often a head finds the gold head of a word: counts by relation, beside what position alone
-finds.
-"""
+"""How often a head finds the gold head of a word, beside what position alone finds."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.corpora.treebank import Tree
+from papa.descriptions.means import rows
 from papa.descriptions.seen import ATTENTIONS, Seen
+from papa.scores.intervals import wilson
 
 DIRECTIONS = ("from dependent", "from head")
 """Who looks: the dependent at its head, or the head at its dependent."""
-ALL = "all"
+ALL, POSITION = "all", "position alone"
 
 
 class Relations(ABC):
-    """A row for each relation, head and direction.
+    """Of each relation (``of``), the share of words whose gold head each head finds, by direction,
+    with its 95 % interval over words (Wilson); root words are left out.
 
-    ``correct`` of ``words`` have their gold head found, ``correct_in_half`` of ``words_in_half``
-    in every other sentence: who picks the best head can pick in one half and count in the other.
-    ``baseline`` is the share that position alone finds, picked and counted in that way; root words
-    are left out.
+    ``best`` is the share that the best head and direction find, picked in every other sentence and
+    counted in the rest, and the reverse, as the best of many is good by luck too; its layer and
+    head are those with the most words found. ``best`` of "position alone" is that of the rules that
+    know positions alone, ``words`` how many words there are.
     """
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, int], np.ndarray | int] = defaultdict(int)
-        self.words: dict[tuple[str, int], int] = defaultdict(int)
-        self.by_position: dict[tuple[str, int], np.ndarray | int] = defaultdict(int)
+        self.words: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(2, dtype=int))
         self.sentences = 0
         self.last: tuple[Tensor, np.ndarray] | None = None
 
@@ -57,50 +58,48 @@ class Relations(ABC):
             self.last = seen.attention, np.reshape(judged, (*both.shape[:3], -1))
         first = seen.of == "input-dependent"
         self.sentences += first
-        half, found, guessed = self.sentences % 2, self.last[1], self.positions(seen.tree)
+        half, guessed = self.sentences % 2, self.positions(seen.tree)
         for relation, at in _places(seen.tree):
-            self.found[seen.of, relation, half] += found[..., at].sum(axis=-1)
+            self.found[seen.of, relation, half] += self.last[1][..., at].sum(axis=-1)
             if first:
-                self.words[relation, half] += len(at)
-                self.by_position[relation, half] += guessed[:, at].sum(axis=-1)
+                self.words[relation][half] += len(at)
+                self.found[POSITION, relation, half] += guessed[:, at].sum(axis=-1)
 
     def frame(self) -> pd.DataFrame:
-        parts = []
-        for relation in dict.fromkeys(name for name, _ in self.words):
-            words = [self.words[relation, half] for half in (0, 1)]
-            guessed = [np.asarray(self.by_position[relation, half]) for half in (0, 1)]
-            baseline = picked(guessed, words) / sum(words)
-            for of in ATTENTIONS:
-                halves = [self.found[of, relation, half] for half in (0, 1)]
-                correct = np.asarray(halves[0] + halves[1])
-                in_half = np.broadcast_to(halves[1], correct.shape)
-                direction, layer, head = (axis.ravel() for axis in np.indices(correct.shape))
-                parts.append(
-                    pd.DataFrame(
-                        {
-                            "attention": of,
-                            "relation": relation,
-                            "layer": layer,
-                            "head": head,
-                            "direction": np.array(DIRECTIONS)[direction],
-                            "words": sum(words),
-                            "correct": correct.ravel(),
-                            "words_in_half": words[1],
-                            "correct_in_half": in_half.ravel(),
-                            "baseline": baseline,
-                        }
-                    )
-                )
-        return pd.concat(parts, ignore_index=True)
+        return pd.concat(list(self._parts()), ignore_index=True)
+
+    def _parts(self) -> Iterator[pd.DataFrame]:
+        for relation, words in self.words.items():
+            yield rows(POSITION, "words", words.sum(), of=relation)
+            for of in (POSITION, *ATTENTIONS):
+                found = [self.found[of, relation, half] for half in (0, 1)]
+                halves, count = np.stack(np.broadcast_arrays(*found)), int(words.sum())
+                best, correct = picked(halves, words), halves.sum(axis=0)
+                if of == POSITION:
+                    yield _shares(of, "best", best, count, relation)
+                    continue
+                _, layer, head = np.unravel_index(correct.argmax(), correct.shape)
+                yield _shares(of, "best", best, count, relation, layer=layer, head=head)
+                layer, head = (axis.ravel() for axis in np.indices(correct.shape[1:]))
+                for direction, own in zip(DIRECTIONS, correct, strict=True):
+                    yield _shares(of, direction, own, count, relation, layer=layer, head=head)
 
 
-def picked(correct: list[np.ndarray], words: list[int]) -> float:
+def _shares(
+    of: str, measure: str, correct: np.ndarray | int, words: int, relation: str, **place: object
+) -> pd.DataFrame:
+    share = np.ravel(correct) / words
+    low, high = wilson(share, words)
+    return rows(of, measure, share, of=relation, **place).assign(low=low, high=high)
+
+
+def picked(correct: Int[np.ndarray, " 2 *heads"], words: Int[np.ndarray, " 2"]) -> int:
     """What the best of several finds, picked in each half and counted in the other; in all where a
     half has no word.
     """
-    if not all(words):
-        return float((correct[0] if words[0] else correct[1]).max())
-    return float(correct[1].flat[correct[0].argmax()] + correct[0].flat[correct[1].argmax()])
+    if not words.all():
+        return int(correct[0 if words[0] else 1].max())
+    return int(correct[1].flat[correct[0].argmax()] + correct[0].flat[correct[1].argmax()])
 
 
 def _places(tree: Tree) -> list[tuple[str, np.ndarray]]:

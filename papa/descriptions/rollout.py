@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from papa.descriptions.means import Means
@@ -21,10 +21,6 @@ class Rollout(Means):
     is as with the input-dependent attention (1 - their total variation). All are means over tokens.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.last: tuple[Tensor, Tensor] | None = None
-
     def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "measured rows n"]:
         """The shares of input tokens in the states of tokens 0 to ``rows`` - 1."""
         shares = [steps[0]]
@@ -33,29 +29,20 @@ class Rollout(Means):
         return torch.stack(shares)
 
     def see(self, seen: Seen) -> None:
-        shares = self.reach(step_by_step(seen.attention))
         if seen.of == "input-dependent":
-            self.last = seen.attention, shares
-        assert self.last is not None
-        own, reference = self.last
-        self._add(seen.of, shares, reference, seen.separators)
+            self.attention = seen.attention
+            self.reference = self.reach(step_by_step(seen.attention))
+        parts: dict[str, Tensor] = {seen.of: seen.attention}
         if seen.of == "constant":
-            part = (own - seen.attention).clamp_min(0)
-            self._add(PART, self.reach(step_by_step(part)), reference, seen.separators)
-
-    def _add(
-        self,
-        of: str,
-        shares: Float[Tensor, "measured rows n"],
-        reference: Float[Tensor, "measured rows n"],
-        separators: Bool[Tensor, " n"],
-    ) -> None:
-        sums = {
-            "own": shares.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
-            "from_separators": shares[..., separators].sum(dim=(-1, -2)),
-            "as_input_dependent": torch.minimum(shares, reference).sum(dim=(-1, -2)),
-        }
-        self.add(of, shares.shape[1], sums)
+            parts[PART] = (self.attention - seen.attention).clamp_min(0)
+        for of, attention in parts.items():
+            shares = self.reach(step_by_step(attention))
+            sums = {
+                "own": shares.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
+                "from_separators": shares[..., seen.separators].sum(dim=(-1, -2)),
+                "as_input_dependent": torch.minimum(shares, self.reference).sum(dim=(-1, -2)),
+            }
+            self.add(of, shares.shape[1], sums)
 
 
 def step_by_step(attention: Float[Tensor, "layers heads n n"]) -> Float[Tensor, "layers n n"]:

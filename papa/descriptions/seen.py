@@ -26,11 +26,6 @@ if TYPE_CHECKING:  # A report needs no encoder.
 Attention = Literal["input-dependent", "constant", "replaced"]
 ATTENTIONS: tuple[Attention, ...] = ("input-dependent", "constant", "replaced")
 
-TEXTS = "texts"
-"""In a description's ``attrs``, which Parquet keeps: a record of what it is of for each encoder and
-task.
-"""
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -105,17 +100,23 @@ def seen_in(
     from papa.attention.replacement import check_fits
 
     check_fits(constants, encoder)
-    (row,), batch = batch.rows.tolist(), batch.to(encoder.device)
-    every = torch.arange(encoder.layers * encoder.heads, device=encoder.device)
+    (row,), batch, every = (
+        batch.rows.tolist(),
+        batch.to(encoder.device),
+        encoder.layers * encoder.heads,
+    )
     matrices = constants.matrices.to(encoder.device).flatten(0, 1)
-    fixed = normalised_rows(at_slots(matrices, every, batch.columns), batch.attention_mask)[0]
+    at = at_slots(matrices, torch.arange(every, device=encoder.device), batch.columns)
+    fixed = normalised_rows(at, batch.attention_mask)[0]
     fixed = fixed.unflatten(0, (encoder.layers, encoder.heads))
-    before = torch.ones(encoder.layers, encoder.heads, dtype=torch.bool, device=encoder.device)
-    after = torch.zeros_like(before) if heads is None else before.clone()
+    after = torch.full((encoder.layers, encoder.heads), heads is not None, device=encoder.device)
     for head in heads or ():
         after[head] = False
-    passes: dict[Attention, Tensor] = {"input-dependent": before, "replaced": after}
-    output_maps, norm_weights = encoder.output_maps.cpu(), encoder.attention_norm_weights
+    gamma = encoder.attention_norm_weights
+    passes: dict[Attention, Tensor] = {
+        "input-dependent": torch.ones_like(after),
+        "replaced": after,
+    }
     for of, own in passes.items():
         attention = fixed.clone()
         rules = {
@@ -130,10 +131,10 @@ def seen_in(
             torch.cat([rule.value for rule in rules.values()]).cpu(),
             states.cpu(),
             (batch.input_ids == separator).cpu(),
-            output_maps,
-            None if laid is None else laid.trees[row],
-            None if laid is None else torch.from_numpy(laid.words[row]),
-            None if norm_weights is None else norm_weights.cpu(),
+            encoder.output_maps.cpu(),
+            laid.trees[row] if laid else None,
+            torch.from_numpy(laid.words[row]) if laid else None,
+            None if gamma is None else gamma.cpu(),
         )
         yield seen
         if of == "input-dependent":

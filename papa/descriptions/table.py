@@ -4,8 +4,8 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -17,7 +17,7 @@ from papa.descriptions.mixing import Mixing
 from papa.descriptions.norms import Norms
 from papa.descriptions.outliers import Outliers
 from papa.descriptions.rollout import Rollout
-from papa.descriptions.seen import TEXTS, Description, seen_in
+from papa.descriptions.seen import Description, seen_in
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity
 from papa.descriptions.syntax import Syntax
@@ -67,9 +67,9 @@ def described(
     seen_rows: Callable[[int], object] = lambda done: None,
     laid: LaidTrees | None = None,
     heads: Sequence[Head] | None = None,
-) -> dict[str, pd.DataFrame]:
-    """A data frame for each description of texts, one a batch; its ``attrs`` say how many they
-    were, how many were left out, and how many heads are constant after replacement (None: all).
+) -> pd.DataFrame:
+    """What descriptions tell of texts, one a batch, as ``papa.describe`` gives it; ``heads`` are
+    constant after replacement (None: all).
     """
     found, texts, tokens = {name: DESCRIPTIONS[name]() for name in names}, 0, 0
     for texts, batch in enumerate(batches, 1):
@@ -79,14 +79,18 @@ def described(
         tokens += len(batch.input_ids)
         seen_rows(texts)
     every = encoder.layers * encoder.heads
-    record = {
-        "texts": texts,
-        "tokens": tokens,
-        "left_out": laid.dropped if laid else 0,
-        "constant_heads": every if heads is None else len(set(heads)),
-        "heads": every,
-    }
-    frames = {name: description.frame() for name, description in found.items()}
-    for frame in frames.values():
-        frame.attrs[TEXTS] = [record]
-    return frames
+    record = {"descriptions": list(names), "texts": texts, "tokens": tokens, "heads": every}
+    record["left_out"] = laid.dropped if laid else 0
+    record["constant_heads"] = every if heads is None else len(set(heads))
+    return joined({name: one.frame() for name, one in found.items()}, ["description"], [record])
+
+
+def joined(
+    frames: Mapping[Any, pd.DataFrame], names: Sequence[str], records: list[dict[str, Any]]
+) -> pd.DataFrame:
+    """Frames one below the other, named in first columns; ``attrs["texts"]`` are the ``records`` of
+    what they are of.
+    """
+    frame = pd.concat(frames, names=[*names, None]).reset_index(names).reset_index(drop=True)
+    frame.attrs = {"texts": records}
+    return frame

@@ -229,7 +229,7 @@ def load_encoder(
     if reference.causal:
         raise EncoderError(
             f"'{reference.name}' is a decoder: measure it by its own head, in a study with kind: "
-            "causal and head: own, or load it with papa.load_decoder for papa.measure"
+            "causal and head: own, or load it with papa.load_encoder for papa.measure"
         )
     family = family_of(reference.model_type)
     attention = family.attention_implementation if family else "eager"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
@@ -59,7 +59,11 @@ def check_int8(device: str | torch.device) -> None:
 
 
 def check_precision(precision: Precision, device: str) -> None:
-    """Refuse a precision that the device does not compute in."""
+    """Refuse a precision that there is not, or that the device does not compute in."""
+    if precision not in get_args(Precision):
+        raise SpecError(
+            f"precision is {precision!r}: use {' or '.join(map(repr, get_args(Precision)))}"
+        )
     if precision == "bfloat16" and device == "cpu" and not has_bfloat16():
         raise SpecError(
             "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, and "

@@ -27,17 +27,23 @@ from papa.ablation.substitutes import (
     MatrixFunction,
     OfFunction,
     Reused,
+    Streaming,
     Substitute,
     Zeros,
     rules_of,
 )
 from papa.attention.constants import ConstantMatrices
-from papa.errors import ArtifactError, DataError, SpecError, nearest_first
+from papa.errors import ArtifactError, DataError, SpecError, joined, nearest_first
+from papa.spec.kinds import parameters_of
 
 Heads = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-By = str | Substitute | ConstantMatrices | Tensor | np.ndarray | MatrixFunction
+By = str | Mapping[str, Any] | Substitute | ConstantMatrices | Tensor | np.ndarray | MatrixFunction
 
-_MADE_OF_NOTHING: dict[str, Substitute] = {"zeros": Zeros(), "reused": Reused()}
+_MADE_OF_NOTHING: dict[str, Callable[..., Substitute]] = {
+    "zeros": Zeros,
+    "reused": Reused,
+    "streaming": Streaming,
+}
 _OBSERVERS: dict[str, Callable[[int], Observer]] = {
     "mean": lambda seed: MeanOfOutputs(),
     "resample": DrawnOutputs,
@@ -62,9 +68,8 @@ def ablated(
 
     The model runs in the user's own loop, with its own head, masks, hooks and generation. Positions
     count from the first token of each text; padding may be on either side of a causal model's
-    texts.
-
-    A block inside another takes its heads from it; the others stay as the outer one has them.
+    texts. A block inside another takes its heads from it; the others stay as the outer one has
+    them.
 
     Examples:
         >>> import papa, torch
@@ -81,16 +86,12 @@ def ablated(
             tested.
         heads: (layer, head) pairs; or ``{layer: [heads]}``; or a mask [layers, heads] that is 0
             where a head is replaced and 1 elsewhere. Layers and heads count from 0, heads by query.
-        by: "zeros"; "mean" or "resample", a head's mean output or its output in another text;
-            "average" or "relative", its mean attention by position or by distance; "mean_qk", what
-            its mean query and mean key attend to at each distance (rotary positions); "reused", A
-            of the same head of the layer before, where heads of the first keep their own; constant
-            matrices, or an array [layers, heads, slots, slots]; or a function of (layer, head,
-            slots) that gives [slots, slots]; or ``papa.Streaming``, its own attention to the first
-            and the last tokens. In a text longer than those that "relative" was made from, a
-            distance that none of them had has the weight of the farthest that one had.
+        by: a name from docs/how-to/head-mask.md ("zeros", "mean", "resample", "average",
+            "relative", "mean_qk", "reused", "streaming", with parameters ``{"kind": "streaming",
+            "sinks": 4, "recent": 64}``); constant matrices, or an array [layers, heads, slots,
+            slots]; or a function of (layer, head, slots) that gives [slots, slots].
         data: what the model is called with, for a ``by`` that is made from text: an iterable of
-            keyword arguments.
+            keyword arguments, one batch each.
         seed: of the draw of "resample".
 
     Raises:
@@ -100,43 +101,38 @@ def ablated(
         DataError: data is missing; in the block, a text is longer than the matrices have slots.
     """
     modules = attention_modules(model)
-    sizes = [head_count(module) for module in modules]
-    chosen = heads_by_layer(heads, sizes)
-    substitute = substitute_for(model, by, data=data, seed=seed)
-    rules = rules_of(substitute, chosen, len(modules))
+    chosen = heads_by_layer(heads, [head_count(module) for module in modules])
+    rules = rules_of(substitute_for(model, by, data=data, seed=seed), chosen, len(modules))
     with routed(cast("PreTrainedModel", model), modules, rules):
         yield
 
 
-def heads_by_layer(heads: Heads | Any, sizes: Sequence[int]) -> dict[int, list[int]]:
+def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
     """The heads to replace, by layer."""
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
-        if mask.shape != (len(sizes), sizes[0]):
+        if mask.shape != (len(sizes), sizes[0]) or not ((mask == 0) | (mask == 1)).all():
             raise SpecError(
                 f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
-                f"{sizes[0]}): a row for each layer, 0 where a head is replaced"
+                f"{sizes[0]}): a row for each layer, 0 where a head is replaced and 1 elsewhere"
             )
-        if not ((mask == 0) | (mask == 1)).all():
-            raise SpecError("the mask of heads holds more than 0 and 1: write 0 where to replace")
-        pairs: list[Any] = (mask == 0).nonzero().tolist()
+        heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
-        pairs = [
+        heads = [
             (layer, head)
             for layer, own in heads.items()
             for head in (own if isinstance(own, Iterable) else [own])
         ]
-    elif isinstance(heads, Iterable):
-        pairs = list(heads)
-    else:
+    elif not isinstance(heads, Iterable):
         raise SpecError(
             f"heads is {heads!r}: give (layer, head) pairs, {{layer: [heads]}} or a mask"
         )
     found: dict[int, set[int]] = {}
-    for pair in pairs:
-        known = isinstance(pair, Sequence) and len(pair) == 2
-        whole = known and all(
-            isinstance(number, int | np.integer) and not isinstance(number, bool) for number in pair
+    for pair in heads:
+        whole = (
+            isinstance(pair, Sequence)
+            and len(pair) == 2
+            and all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in pair)
         )
         layer, head = pair if whole else (-1, -1)
         if not (0 <= layer < len(sizes) and 0 <= head < sizes[layer]):
@@ -159,61 +155,59 @@ def substitute_for(
     are as there.
     """
     modules = attention_modules(model)
-    sizes = [head_count(module) for module in modules]
-    if isinstance(by, ConstantMatrices):
-        by = by.matrices
+    by = by.matrices if isinstance(by, ConstantMatrices) else by
     if isinstance(by, Tensor | np.ndarray):
-        matrices = torch.as_tensor(by)
-        if (
-            matrices.dim() != 4
-            or matrices.shape[:2] != (len(sizes), sizes[0])
-            or matrices.shape[2] != matrices.shape[3]
-        ):
-            raise ArtifactError(
-                f"the constant matrices have the shape {tuple(matrices.shape)}, expected "
-                f"({len(sizes)}, {sizes[0]}, slots, slots): a matrix for each layer and head of "
-                "the model"
-            )
-        if not matrices.isfinite().all():
-            raise ArtifactError("the constant matrices hold NaN or infinity: give finite numbers")
-        return ByPosition(matrices)
-    if isinstance(by, Substitute):
-        if isinstance(by, type):
-            raise SpecError(
-                f"by is the class {by.__name__}: give one of its kind, such as {by.__name__}()"
-            )
+        return _by_position(torch.as_tensor(by), (len(modules), head_count(modules[0])))
+    if isinstance(by, Substitute) and not isinstance(by, type):
         return by
-    if isinstance(by, str) and by in _MADE_OF_NOTHING:
-        return _MADE_OF_NOTHING[by]
-    if callable(by):
+    parameters = dict(by) if isinstance(by, Mapping) else {}
+    name = parameters.pop("kind", by)
+    if isinstance(name, str) and name in _MADE_OF_NOTHING:
+        if unknown := [one for one in parameters if one not in parameters_of(name)]:
+            takes = joined(parameters_of(name)) or "no parameter"
+            raise SpecError(f"by='{name}' takes {takes}, found {joined(unknown)}: leave it out")
+        return _MADE_OF_NOTHING[name](**parameters)
+    if callable(by) and not isinstance(by, type):
         return OfFunction(by)
-    if not isinstance(by, str):
+    if not isinstance(name, str) or name not in _OBSERVERS or parameters:
+        known = nearest_first(str(name), [*_MADE_OF_NOTHING, *_OBSERVERS])
         raise SpecError(
-            f"by is {by!r}: give the name of a substitute, an array of matrices or a function"
-        )
-    if by not in _OBSERVERS:
-        known = nearest_first(by, [*_MADE_OF_NOTHING, *_OBSERVERS])
-        raise SpecError(
-            f"there is no substitute '{by}' (known: {known}): give one of them, matrices or a "
+            f"there is no substitute {by!r} (known: {known}): give one of them, matrices or a "
             "function"
         )
-    observer = _OBSERVERS[by](seed)
-    passes = 0
-    with (
-        torch.no_grad(),
-        observer.watching(modules) if isinstance(observer, MeanQueriesAndKeys) else nullcontext(),
-        routed(
-            cast("PreTrainedModel", model),
-            modules,
-            {layer: partial(_seen, observer, layer) for layer in range(len(sizes))},
-        ),
-    ):
-        for inputs in called_with(data or ()):
+    return _observed(cast("PreTrainedModel", model), modules, name, called_with(data or ()), seed)
+
+
+def _by_position(matrices: Tensor, expected: tuple[int, int]) -> ByPosition:
+    shape = tuple(matrices.shape)
+    if len(shape) != 4 or shape[:2] != expected or shape[2] != shape[3]:
+        raise ArtifactError(
+            f"the constant matrices have the shape {shape}, expected ({expected[0]}, "
+            f"{expected[1]}, slots, slots): a matrix for each layer and head of the model"
+        )
+    if not matrices.isfinite().all():
+        raise ArtifactError("the constant matrices hold NaN or infinity: give finite numbers")
+    return ByPosition(matrices)
+
+
+def _observed(
+    model: PreTrainedModel,
+    modules: Sequence[nn.Module],
+    name: str,
+    data: Iterable[Mapping[str, Any]],
+    seed: int,
+) -> Substitute:
+    """What an observer makes of passes over text."""
+    observer, passes = _OBSERVERS[name](seed), 0
+    watching = observer.watching(modules) if isinstance(observer, MeanQueriesAndKeys) else None
+    rules = {layer: partial(_seen, observer, layer) for layer in range(len(modules))}
+    with torch.no_grad(), watching or nullcontext(), routed(model, modules, rules):
+        for inputs in data:
             model(**inputs)
             passes += 1
     if not passes:
         raise DataError(
-            f'by="{by}" is made from text: give data=, '
+            f'by="{name}" is made from text: give data=, '
             "what the model is called with, such as [inputs]"
         )
     return observer.result()

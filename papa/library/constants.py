@@ -13,32 +13,20 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices, control, derived
 from papa.encoders.finite import sum_is_finite
 from papa.errors import ArtifactError, SpecError, meant
-from papa.library.encoder import Decoder, TextEncoder, check_loaded
+from papa.library.encoder import TextEncoder, check_loaded
 from papa.spec import ConstantsSpec
-from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS, most_of, parameters_of
-from papa.spec.values import OUTPUTS, REUSED
+from papa.spec.kinds import CONTROLS, DERIVED, most_of, parameters_of
+from papa.study.constants import Given
 
-Matrices: TypeAlias = Any
-"""A tensor or an array [layers, heads, slots, slots] of floating point."""
-Constants: TypeAlias = ConstantMatrices | str | Matrices
-"""``ConstantMatrices``, the name of a control, or matrices of one's own."""
-_OTHERS = {
-    "average": "is taken over texts: give papa.average(encoder, texts)",
-    **{
-        kind: f"is computed from text: measure it with constants=['{kind}'] of papa.measure"
-        for kind in ("mean_qk", *OUTPUTS, "trained")
-    },
-    REUSED: "is no constant: give by='reused' to papa.ablated, or measure it by papa.measure",
-    **{
-        kind: f"is for decoders: give papa.{kind.title()}() to papa.ablated" for kind in OF_DECODERS
-    },
-}
-"""What to do instead for the kinds that no call here makes."""
+Constants: TypeAlias = Any
+"""What ``average`` or ``constants`` gave, the name of a control, or floating-point matrices of
+one's own: a tensor or an array [layers, heads, slots, slots].
+"""
 
 
 def constants(
     kind: str,
-    encoder: TextEncoder | Decoder,
+    encoder: TextEncoder,
     *,
     average: ConstantMatrices | None = None,
     **parameters: int,
@@ -51,41 +39,41 @@ def constants(
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> papa.constants("toeplitz", encoder).matrices[0, 0, 0, :4]
         tensor([1.0000, 0.5000, 0.3333, 0.2500])
-        >>> average = papa.average(encoder, ["A first text.", "Another one."], progress=False)
-        >>> papa.constants("low_rank", encoder, average=average, rank=2).matrices[0, 0].shape
-        torch.Size([32, 32])
 
     Args:
         kind: ``identity``, ``toeplitz``, ``zeros`` (the head pruned), ``previous``, ``next``,
             ``local`` or ``fibonacci``; of an average ``low_rank`` or ``relative``.
-        encoder: for whose layers, heads and slots.
         average: as ``papa.average`` gives it for this encoder.
-        parameters: the kind's own, as in a study: ``window`` of ``local``, ``rank`` and ``largest``
-            of ``low_rank``.
+        parameters: as in a study: ``window`` of ``local``, ``rank`` and ``largest`` of
+            ``low_rank``.
+
+    Returns:
+        ``matrices``, float32 [layers, heads, slots, slots].
 
     Raises:
         ArtifactError: the average is another encoder's, or for another number of slots.
         SpecError: there are no such constants, they take no such value, or need an average.
     """
-    if not isinstance(encoder, Decoder):
-        check_loaded(encoder)
+    check_loaded(encoder, decoder=True)
     every = (*CONTROLS, *DERIVED)
-    if kind in _OTHERS:
-        raise SpecError(f"'{kind}' {_OTHERS[kind]}, or take one of {', '.join(every)}")
     if kind not in every:
-        near = meant(kind, (*every, *_OTHERS))
-        raise SpecError(f"there are no constants '{kind}'{near}: take one of {', '.join(every)}")
-    most, known = most_of(encoder.slots), parameters_of(kind)
-    least = {name: min(default, 1) for name, default in known.items()}
+        raise SpecError(
+            f"there are no constants '{kind}' of this call{meant(kind, every)}: take one of "
+            f"{', '.join(every)}; papa.average gives averages, and constants= of papa.measure "
+            "takes all kinds that a study has"
+        )
+    most = most_of(encoder.slots)
+    ranges = {
+        name: range(min(default, 1), most[name] + 1)
+        for name, default in parameters_of(kind).items()
+    }
     for name, value in parameters.items():
-        if (
-            name not in known
-            or not isinstance(value, int)
-            or not least[name] <= value <= most[name]
-        ):
-            ranges = [f"{one} from {least[one]} to {most[one]}" for one in known]
-            takes = " and ".join(ranges) or "no parameter"
-            raise SpecError(f"constants '{kind}' takes {takes} here, found {name}={value!r}")
+        if not isinstance(value, int) or value not in ranges.get(name, ()):
+            told = [f"{one} from {own[0]} to {own[-1]}" for one, own in ranges.items()]
+            raise SpecError(
+                f"constants '{kind}' takes {' and '.join(told) or 'no parameter'} here, found "
+                f"{name}={value!r}"
+            )
     if kind in CONTROLS:
         return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
     taken = average if isinstance(average, ConstantMatrices) else None
@@ -96,16 +84,15 @@ def constants(
     return derived(kind, constants_for(encoder, taken), taken.special, **parameters)
 
 
-def constants_for(encoder: TextEncoder | Decoder, given: Constants) -> ConstantMatrices:
+def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
     """What was given as constant matrices of this encoder."""
     if isinstance(given, str):
         return constants(given, encoder)
     if not isinstance(given, ConstantMatrices):
         matrices = _tensor(given)
         _check(encoder, matrices)
-        return ConstantMatrices(
-            matrices, torch.ones(encoder.slots, encoder.slots, dtype=torch.bool), "average"
-        )
+        seen = torch.ones(encoder.slots, encoder.slots, dtype=torch.bool)
+        return ConstantMatrices(matrices, seen, "average")
     _check(encoder, given.matrices)
     if given.encoder_digest not in (None, encoder.reference.digest):
         raise ArtifactError(
@@ -115,8 +102,14 @@ def constants_for(encoder: TextEncoder | Decoder, given: Constants) -> ConstantM
     return given
 
 
+def given_step(encoder: TextEncoder, given: Constants) -> Given:
+    """What was given, as a step of a study."""
+    found = _as_kept(constants_for(encoder, given))
+    return Given("given constants", encoder.reference, found.matrices, found.seen)
+
+
 def own_constants(
-    encoder: TextEncoder | Decoder, given: Any
+    encoder: TextEncoder, given: Any
 ) -> tuple[list[Any], dict[str, ConstantMatrices]]:
     """Constants as a study has them, in which a user's own matrices are of a kind ``own``,
     ``own-2``, …; and those matrices by that kind.
@@ -131,15 +124,19 @@ def own_constants(
     for one in given:
         if not isinstance(one, str | Mapping):
             kind = f"own-{len(own) + 1}" if own else "own"
-            found = constants_for(encoder, one)
-            matrices = found.matrices.detach().float().cpu()
-            own[kind] = replace(found, matrices=matrices, seen=found.seen.cpu())
+            own[kind] = _as_kept(constants_for(encoder, one))
             one = ConstantsSpec.model_construct(kind=kind)
         kinds.append(one)
     return kinds, own
 
 
-def _tensor(given: Matrices) -> Tensor:
+def _as_kept(constants: ConstantMatrices) -> ConstantMatrices:
+    """As a study keeps them."""
+    matrices = constants.matrices.detach().float().cpu()
+    return replace(constants, matrices=matrices, seen=constants.seen.cpu())
+
+
+def _tensor(given: Any) -> Tensor:
     if not isinstance(given, Tensor | np.ndarray):
         raise SpecError(
             f"constants is a {type(given).__name__}, expected ConstantMatrices, a tensor or array "
@@ -156,7 +153,7 @@ def _tensor(given: Matrices) -> Tensor:
     return given.detach().float()
 
 
-def _check(encoder: TextEncoder | Decoder, matrices: Tensor) -> None:
+def _check(encoder: TextEncoder, matrices: Tensor) -> None:
     shape, slots = list(matrices.shape), encoder.slots
     expected = [encoder.layers, encoder.heads, slots, slots]
     if len(shape) == 4 and shape == [*expected[:2], shape[3], shape[3]] != expected:

@@ -1,11 +1,12 @@
-"""An encoder ready for text: a frozen model, its tokenizer and the layout of its inputs; or a
-decoder by its name.
+"""A model ready for text by its name or in memory: a frozen encoder with its tokenizer and the
+layout of its inputs, or a decoder.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -16,6 +17,7 @@ from torch import nn
 from papa.corpora.tokens import SpecialTokens, check_vocabulary, special_tokens_of
 from papa.encoders import encoder as encoders
 from papa.encoders.encoder import Encoder
+from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.encoders.supported import family_of, supported
@@ -28,76 +30,36 @@ if TYPE_CHECKING:
 DEFAULT_SLOTS = 128
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextEncoder:
-    """A frozen encoder with its tokenizer; ``load_encoder`` makes it.
-
-    Attributes:
-        encoder: what runs.
-        tokenizer: of the transformers library.
-        reference: its name, shape and digests.
-        slots: S, the length of the layout that its inputs get.
-        special_tokens: what the layout needs of the tokenizer.
-    """
-
-    encoder: Encoder
-    tokenizer: PreTrainedTokenizerBase
-    reference: EncoderReference
-    slots: int
-    special_tokens: SpecialTokens
-
-    @property
-    def layers(self) -> int:
-        """L, the number of layers."""
-        return self.encoder.layers
-
-    @property
-    def heads(self) -> int:
-        """H, the number of heads in each layer."""
-        return self.encoder.heads
-
-    @property
-    def width(self) -> int:
-        """d, the width of the hidden states."""
-        return self.encoder.width
-
-    def __repr__(self) -> str:
-        shape = f"{self.layers} layers of {self.heads} heads, width {self.width}"
-        return f"<{self.reference.display}: {shape}, {self.slots} slots, on {self.encoder.device}>"
-
-    def check_whole(self) -> None:
-        """Refuse an encoder with constant heads.
-
-        Raises:
-            SpecError: the call stands inside ``replaced``.
-        """
-        if self.encoder.dispatch.rules:
-            raise SpecError(
-                "heads of this encoder are constant inside papa.replaced, and this call measures "
-                "its own attention: leave the block first"
-            )
-
-
-def check_loaded(encoder: object) -> None:
-    """Refuse what is no encoder that ``load_encoder`` gives, such as its name."""
-    if not isinstance(encoder, TextEncoder):
-        raise SpecError(
-            f"encoder is a {type(encoder).__name__}, expected what papa.load_encoder gives: load "
-            "it first"
-        )
-
-
-@dataclass(frozen=True)
-class Decoder:
-    """A decoder with its tokenizer, by its files; ``load_decoder`` makes it.
+    """What ``load_encoder`` gives.
 
     Attributes:
         reference: its name, shape and digests.
-        slots: tokens of a text that are read.
+        slots: S, the length of the layout of its inputs; of a decoder, tokens of a text that are
+            read.
+        running: what computes; None of a decoder, which is opened by its files.
     """
 
     reference: EncoderReference
     slots: int
+    running: Encoder | None = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """What computes, of an encoder."""
+        assert self.running is not None, "calls that take no decoder refuse it"
+        return self.running
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Of the transformers library."""
+        return load_tokenizer(self.reference)
+
+    @cached_property
+    def special_tokens(self) -> SpecialTokens:
+        """What the layout needs of the tokenizer."""
+        return special_tokens_of(self.tokenizer)
 
     @property
     def layers(self) -> int:
@@ -106,12 +68,39 @@ class Decoder:
 
     @property
     def heads(self) -> int:
-        """H, the number of heads in each layer; they count by query."""
+        """H, the number of heads in each layer; a decoder's count by query."""
         return self.reference.heads
 
+    @property
+    def width(self) -> int:
+        """d, the width of the hidden states."""
+        return self.reference.width
+
     def __repr__(self) -> str:
-        shape = f"{self.layers} layers of {self.heads} heads, width {self.reference.width}"
-        return f"<{self.reference.display}: a decoder, {shape}, {self.slots} slots>"
+        what = f"on {self.running.device}" if self.running else "a decoder"
+        shape = f"{self.layers} layers of {self.heads} heads, width {self.width}"
+        return f"<{self.reference.display}: {shape}, {self.slots} slots, {what}>"
+
+
+def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False) -> None:
+    """Refuse what ``load_encoder`` did not give, a decoder unless it may be one, and where it must
+    be ``whole`` an encoder inside ``replaced``.
+    """
+    if not isinstance(encoder, TextEncoder):
+        raise SpecError(
+            f"encoder is a {type(encoder).__name__}, expected what papa.load_encoder gives: load "
+            "it first"
+        )
+    if encoder.running is None and not decoder:
+        raise SpecError(
+            f"{encoder.reference.display} is a decoder, which papa.measure, papa.head_scores and "
+            "papa.constants take: for more, load it with transformers and give it to papa.ablated"
+        )
+    if whole and encoder.running and encoder.running.dispatch.rules:
+        raise SpecError(
+            "heads of this encoder are constant inside papa.replaced, and this call measures its "
+            "own attention: leave the block first"
+        )
 
 
 def load_encoder(
@@ -123,11 +112,11 @@ def load_encoder(
     device: str | None = None,
     precision: Precision = "float32",
 ) -> TextEncoder:
-    """An encoder by its name, or from a model that is loaded already and stays as it is.
+    """An encoder by its name, or from a model that is loaded already and stays as it is; or a
+    decoder by its name, for ``measure`` and ``head_scores``.
 
-    Its numbers are not the stock model's: ``[SEP]`` stands in the last of the slots, not after the
-    text (paper, App. A), which moves the hidden states of all tokens (docs/library.md says by how
-    much).
+    Its numbers are not the stock model's: ``[SEP]`` stands in the last of the slots (paper, App. A;
+    docs/library.md says how much that moves).
 
     Examples:
         >>> import papa
@@ -135,20 +124,20 @@ def load_encoder(
         <all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 64 slots, on cpu>
 
     Args:
-        model: a name on the Hugging Face hub, a folder, ``embedded/all-MiniLM-L6-v2``, or a model
-            of transformers. The encoder shares the memory of such a model's weights and changes
-            nothing of it; of a model with a task's head, its base model is taken. Weights in half
-            precision are copied to float32.
+        model: a name on the Hugging Face hub, a folder, or an encoder of transformers, whose
+            weights are shared (copied to float32 from half precision); of a model with a task's
+            head, its base model is taken.
         tokenizer: for a model that is loaded already: its fast tokenizer.
-        slots: S, the length of the layout: up to S-2 tokens of a text fit (paper, App. A). None
-            takes 128, or as many as the encoder has positions for.
+        slots: S, an even number: up to S-2 tokens of a text fit. None takes 128, or as many as the
+            model has positions for.
         revision: a branch, tag or commit on the hub.
-        device: None takes a GPU where there is one; a loaded model's own device.
+        device: None takes a GPU where there is one; a loaded model's own device. Decoders compute
+            on the CPU.
         precision: what it computes in; bfloat16 needs a GPU, or a CPU that has it.
 
     Raises:
-        EncoderError: there is no such encoder, it is not supported (a decoder, say), its weights
-            are damaged or absent, or the tokenizer does not fit it.
+        EncoderError: there is no such model, it is not supported, its weights are damaged or
+            absent, or the tokenizer does not fit it.
         HubUnreachableError: it is not on this machine and the hub does not answer.
         SpecError: there is no such device, or bfloat16 is asked for and it is a CPU without it.
     """
@@ -158,64 +147,37 @@ def load_encoder(
                 f"the encoder '{model}' comes with its own tokenizer: leave the tokenizer out"
             )
         return _by_name(str(model), slots, revision, device, precision)
+    if hasattr(model, "merge_and_unload"):
+        raise EncoderError(
+            f"{type(model).__name__} holds adapters beside the weights: give "
+            "model.merge_and_unload()"
+        )
     if not isinstance(model, nn.Module) or not hasattr(model, "base_model"):
+        inner = (
+            ": give model.module" if isinstance(getattr(model, "module", None), nn.Module) else ""
+        )
         raise EncoderError(
             "expected the name of an encoder or a model of transformers, found a "
-            f"{type(model).__name__}: of a model of sentence-transformers, give "
+            f"{type(model).__name__}{inner}; of a model of sentence-transformers, give "
             "model[0].auto_model and model.tokenizer"
         )
     return _held(cast("PreTrainedModel", model.base_model), tokenizer, slots, device, precision)
 
 
-def load_decoder(
-    model: str | Path, *, slots: int | None = None, revision: str | None = None
-) -> Decoder:
-    """A decoder by its name, for ``papa.measure``; one that you hold is for ``papa.ablated``.
-
-    Args:
-        model: a name on the Hugging Face hub, or a folder.
-        slots: texts are cut at so many tokens. None takes 128, or as many as it has positions for.
-        revision: a branch, tag or commit on the hub.
-
-    Raises:
-        EncoderError: there is no such model, it is no supported decoder, or slots are impossible.
-        HubUnreachableError: it is not on this machine and the hub does not answer.
-    """
-    reference = resolve_encoder(named(str(model), revision))
-    if not reference.causal:
-        raise EncoderError(f"'{reference.name}' is an encoder: load it with papa.load_encoder")
-    return Decoder(reference, slots_of(reference, slots))
-
-
-def named(name: str, revision: str | None) -> EncoderSpec:
-    """A model by its name on the hub or its folder, as a study has it."""
-    folder = Path(name).expanduser()
-    if name.startswith((".", "/", "~")) or folder.is_dir():
-        name = str(folder.resolve())
-    return EncoderSpec(name=name, revision=revision)
-
-
-def slots_of(reference: EncoderReference, slots: int | None) -> int:
-    """The slots asked for, or as many as a model takes, up to 128."""
-    slots = min(DEFAULT_SLOTS, reference.positions) if slots is None else slots
-    if not isinstance(slots, Integral) or slots % 2 or not 4 <= slots <= reference.positions:
-        raise EncoderError(
-            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
-            f"positions that {reference.display} has"
-        )
-    return slots
-
-
 def _by_name(
     name: str, slots: int | None, revision: str | None, device: str | None, precision: Precision
 ) -> TextEncoder:
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    check_device(device)
-    check_precision(precision, device)
-    reference = resolve_encoder(named(name, revision), precision)
-    return _with_layout(
-        encoders.load_encoder(reference, device), load_tokenizer(reference), reference, slots
-    )
+    folder = Path(name).expanduser()
+    if name.startswith((".", "/", "~")) or folder.is_dir():
+        name = str(folder.resolve())
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    check_device(chosen)
+    check_precision(precision, chosen)
+    reference = resolve_encoder(EncoderSpec(name=name, revision=revision), precision)
+    if reference.causal and device not in (None, "cpu"):
+        raise SpecError(f"{reference.display} is a decoder, which computes on the CPU here")
+    running = None if reference.causal else encoders.load_encoder(reference, chosen)
+    return _with_layout(reference, slots, running)
 
 
 def _held(
@@ -232,9 +194,16 @@ def _held(
             f"architecture '{config.model_type}' is not supported: use one of {supported()}"
         )
     if tokenizer is None:
-        raise EncoderError(
-            f"the model {name} has no tokenizer with it: give its own as the second argument"
-        )
+        from transformers import AutoTokenizer
+        from transformers.utils import cached_file
+
+        silent = ("missing_entries", "gated_repo", "connection_errors")
+        quietly: dict[str, bool] = {f"_raise_exceptions_for_{what}": False for what in silent}
+        if not any(cached_file(name, file, **quietly) for file in TOKENIZER_FILES):
+            raise EncoderError(
+                f"no tokenizer is found with the model {name}: give its own as the second argument"
+            )
+        tokenizer = AutoTokenizer.from_pretrained(name)
     absent = [key for key, tensor in model.state_dict(keep_vars=True).items() if tensor.is_meta]
     if absent:
         raise EncoderError(
@@ -261,19 +230,23 @@ def _held(
         precision=precision,
         tokenizer=tokenizer,
     )
-    return _with_layout(encoder, tokenizer, reference, slots)
+    return _with_layout(reference, slots, encoder)
 
 
 def _with_layout(
-    encoder: Encoder,
-    tokenizer: PreTrainedTokenizerBase,
-    reference: EncoderReference,
-    slots: int | None,
+    reference: EncoderReference, slots: int | None, running: Encoder | None
 ) -> TextEncoder:
-    slots = slots_of(reference, slots)
-    special_tokens = special_tokens_of(tokenizer)
-    check_vocabulary(tokenizer, len(encoder.word_embeddings), reference.display)
-    return TextEncoder(encoder, tokenizer, reference, slots, special_tokens)
+    slots = min(DEFAULT_SLOTS, reference.positions) if slots is None else slots
+    if not isinstance(slots, Integral) or slots % 2 or not 4 <= slots <= reference.positions:
+        raise EncoderError(
+            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
+            f"positions that {reference.display} has"
+        )
+    found = TextEncoder(reference, slots, running)
+    if running:
+        _ = found.special_tokens  # They are missed here, not in the first call.
+        check_vocabulary(found.tokenizer, len(running.word_embeddings), reference.display)
+    return found
 
 
 def _digest(model: nn.Module) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 
 from papa.errors import DataError, EncoderError
 from papa.library.ablating import By, Heads, ablated, called_with, substitute_for
-from papa.reporting.wording import score_label
 from papa.scores.fidelity import (
     LEAST_SENTENCES,
     divergence,
@@ -22,56 +20,7 @@ from papa.scores.fidelity import (
     mean_over_examples,
     same_answer,
 )
-from papa.scores.intervals import Interval
 from papa.scores.own import OwnScore, checked_score
-
-_SENTENCES = {
-    "cosine": "The mean cosine of an embedding to the original's is {}.",
-    "similarities": "All similarities correlate with the original's by {} (Spearman).",
-    "nearest_1": "A share of {} of the nearest neighbours stays.",
-    "nearest_10": "A share of {} of the ten nearest neighbours stays.",
-    "agreement": "A share of {} of the answers stays.",
-    "divergence": "Answers diverge from the original's by {} nats (KL).",
-    "loss_before": "The original's loss is {} nats.",
-    "loss_after": "The loss with heads replaced is {} nats.",
-    "loss_difference": "It is larger by {} nats.",
-    "score_before": "The original's score is {}.",
-    "score_after": "The score with heads replaced is {}.",
-    "score_difference": "It is larger by {}.",
-}
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """What a model keeps of its own answers.
-
-    Attributes:
-        measures: by name (``papa.scores.fidelity``), each with its 95 % interval over examples.
-        examples: texts, in all.
-    """
-
-    measures: Mapping[str, Interval]
-    examples: int
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """A row for every measure: measure, mean, low, high, examples."""
-        rows = [
-            {"measure": name, **asdict(interval), "examples": self.examples}
-            for name, interval in self.measures.items()
-        ]
-        return pandas.DataFrame(rows).drop(columns="seeds")
-
-    def __str__(self) -> str:
-        ends = {
-            name: score_label(interval.mean, interval.low, interval.high)
-            for name, interval in self.measures.items()
-        }
-        return " ".join(
-            [
-                f"On {self.examples} examples:",
-                *(_SENTENCES[name].format(label) for name, label in ends.items()),
-            ]
-        )
 
 
 def fidelity(
@@ -83,7 +32,7 @@ def fidelity(
     made_from: Iterable[Mapping[str, Any]] | None = None,
     score: OwnScore | None = None,
     seed: int = 0,
-) -> Fidelity:
+) -> pandas.DataFrame:
     """How alike the answers of the user's model are with heads replaced, in its own use; no labels
     are needed.
 
@@ -99,29 +48,27 @@ def fidelity(
         >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
         >>> inputs = {"input_ids": torch.tensor([[3, 5, 7, 5], [2, 2, 4, 9]])}
         >>> found = papa.fidelity(model, [(0, 1)], data=[inputs])
-        >>> sorted(found.measures)
+        >>> sorted(found.index)
         ['agreement', 'divergence', 'loss_after', 'loss_before', 'loss_difference']
 
     Args:
-        model: as for ``papa.ablated``, in eval mode.
-        heads: that are replaced.
-        by: what by.
-        data: what the model is called with: an iterable of keyword arguments, one batch each.
-        made_from: the same, for a ``by`` that is made from text; other texts than ``data`` are the
-            fairer test. None takes ``data``.
+        model, heads, by, data, seed: as for ``ablated``; the model is in eval mode.
+        made_from: other texts than ``data``, for a ``by`` that is made from text: the fairer test.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.
-        seed: of the draw of "resample".
+
+    Returns:
+        A row for every measure: value, and its 95 % interval over texts, low and high;
+        ``attrs["texts"]`` says how many they are. Losses and divergences are in nats.
 
     Raises:
         EncoderError: the model is in train mode, or its attention cannot be reached.
         DataError: there is nothing to compare.
-        SpecError, ArtifactError: as ``papa.ablated``.
+        SpecError, ArtifactError: as ``ablated``.
     """
     batches = batches_of(model, data)
-    substitute = substitute_for(
-        model, by, data=batches if made_from is None else made_from, seed=seed
-    )
+    texts = batches if made_from is None else made_from
+    substitute = substitute_for(model, by, data=texts, seed=seed)
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
     for inputs in batches:
         own = _of_inputs(model, inputs, score)
@@ -138,11 +85,16 @@ def fidelity(
                 f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: give more "
                 "texts"
             )
-        return Fidelity(embedding_fidelity(before["embeddings"], after["embeddings"]), len(lengths))
-    values = compared(before, after)
-    return Fidelity(
-        {name: mean_over_examples(name, own, lengths) for name, own in values.items()}, len(lengths)
-    )
+        found = embedding_fidelity(before["embeddings"], after["embeddings"])
+    else:
+        values = compared(before, after)
+        found = {name: mean_over_examples(name, own, lengths) for name, own in values.items()}
+    rows = {
+        name: {"value": one.mean, "low": one.low, "high": one.high} for name, one in found.items()
+    }
+    frame = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
+    frame.attrs["texts"] = len(lengths)
+    return frame
 
 
 def batches_of(model: nn.Module, data: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -233,14 +185,14 @@ def of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, T
     """
     logits = getattr(outputs, "logits", None)
     if logits is None:
-        return _embedded(inputs, outputs)
+        return _embedded(model, inputs, outputs)
     if logits.shape[-1] < 2:
         raise DataError(
             "the model gives one number and no classes, so there are no answers to compare"
         )
     if logits.dim() == 2:
         return {"logits": logits, "lengths": torch.ones(len(logits), dtype=torch.int64)}
-    real = _real(inputs, logits)
+    real = _real(model, inputs, logits)
     if model.get_output_embeddings() is None:
         return {"logits": logits[real], "lengths": real.sum(1)}
     labels = inputs.get("labels")
@@ -257,25 +209,30 @@ def of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, T
     return found
 
 
-def _embedded(inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
+def _embedded(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
     states = getattr(outputs, "last_hidden_state", None)
     if states is None:
         raise DataError(
             f"the model puts out {type(outputs).__name__}, without logits or last_hidden_state: "
             "give one that has them"
         )
-    real = _real(inputs, states)[:, :, None]
+    real = _real(model, inputs, states)[:, :, None]
     return {
         "embeddings": (states * real).sum(1) / real.sum(1),
         "lengths": torch.ones(len(states), dtype=torch.int64),
     }
 
 
-def _real(inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
-    """Which tokens are no padding: bool [texts, tokens]."""
+def _real(model: Any, inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
+    """Which tokens, or frames of sound, are no padding: bool [texts, tokens]."""
     mask = inputs.get("attention_mask")
-    return (
-        outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
-        if mask is None
-        else mask.bool().to(outputs.device)
-    )
+    if mask is None:
+        return outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
+    if mask.shape[1] != outputs.shape[1] and hasattr(model, "_get_feature_vector_attention_mask"):
+        mask = model._get_feature_vector_attention_mask(outputs.shape[1], mask)
+    if mask.shape != outputs.shape[:2]:
+        raise DataError(
+            f"attention_mask has the shape {tuple(mask.shape)}, and the model puts out "
+            f"{tuple(outputs.shape[:2])} states: leave it out, or give score="
+        )
+    return mask.bool().to(outputs.device)

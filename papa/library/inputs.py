@@ -11,11 +11,11 @@ import pyarrow as pa
 from papa.attention.patterns import special_slots
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity
-from papa.corpora.ragged import PackedTokens, Ragged
+from papa.corpora.ragged import PackedTokens
 from papa.corpora.rows import text_column
 from papa.corpora.table import SourceTable, names_of_classes
 from papa.corpora.tokens import tokens_of_texts
-from papa.errors import DataError, nearest_first
+from papa.errors import DataError, in_one_line, nearest_first
 from papa.library.encoder import TextEncoder
 from papa.spec import TaskKind
 
@@ -28,9 +28,7 @@ TOKENISED = "input_ids"
 
 @dataclass(frozen=True)
 class LaidOut:
-    """Texts in the slots of an encoder's layout; ``special`` are those of [CLS] and [SEP], where
-    known.
-    """
+    """Texts in the slots of an encoder's layout, and the slots of [CLS] and [SEP] where known."""
 
     tokens: PackedTokens
     batch_tokens: int
@@ -51,36 +49,31 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
     """Tokenise texts and lay them out in the encoder's slots (paper, App. A); what does not fit is
     cut.
     """
-    table, paired = _table_of_texts(texts, text, text_pair)
-    first = _tokens(encoder, table, text)
-    if paired is None:
-        tokens = arrange_one(first.cut(encoder.slots - 2), encoder.special_tokens, encoder.slots)
+    special_tokens, slots = encoder.special_tokens, encoder.slots
+    sides = [
+        tokens_of_texts(encoder.tokenizer, special_tokens, side)
+        for side in _sides(texts, text, text_pair)
+    ]
+    first, *others = sides
+    if others:
+        pair_capacity(special_tokens, slots)
+        tokens = arrange_pair(first, others[0], special_tokens, "follow", slots)
     else:
-        pair_capacity(encoder.special_tokens, encoder.slots)
-        second = _tokens(encoder, table, paired)
-        tokens = arrange_pair(first, second, encoder.special_tokens, "follow", encoder.slots)
-    kind: TaskKind = "text" if paired is None else "pair"
-    double = encoder.special_tokens.between == 2
-    special = special_slots(kind, encoder.slots, double_separator=double)
+        tokens = arrange_one(first.cut(slots - 2), special_tokens, slots)
+    kind: TaskKind = "pair" if others else "text"
+    special = special_slots(kind, slots, double_separator=special_tokens.between == 2)
     return LaidOut(tokens, encoder.encoder.tokens_per_batch(None), special)
 
 
-def _tokens(encoder: TextEncoder, table: SourceTable, column: str) -> Ragged:
-    return tokens_of_texts(
-        encoder.tokenizer, encoder.special_tokens, text_column(table, column).to_pylist()
-    )
-
-
-def _table_of_texts(
-    texts: Texts, text: str, text_pair: str | None
-) -> tuple[SourceTable, str | None]:
-    """The texts as a table, and its column of second texts, if any."""
+def _sides(texts: Texts, text: str, text_pair: str | None) -> list[list[str]]:
+    """The texts, and the second ones where inputs are pairs."""
     if isinstance(texts, str | bytes):
         raise DataError(f"texts is one string: give a list, such as [{texts[:20]!r}]")
     if is_tabular(texts):
-        table = table_of(texts, "the table of texts")
-        require_columns(table, {"text": text, "text_pair": text_pair})
-        return table, text_pair
+        table, columns = table_of(texts, "the table of texts"), {"text": text}
+        columns |= {} if text_pair is None else {"text_pair": text_pair}
+        require_columns(table, columns)
+        return [text_column(table, name).to_pylist() for name in columns.values()]
     if not isinstance(texts, Iterable):
         raise DataError(
             f"texts is a {type(texts).__name__}: give a list of strings, a data set or a data frame"
@@ -90,24 +83,14 @@ def _table_of_texts(
         raise DataError("there is no text: give at least one")
     pairs = isinstance(items[0], tuple)
     for number, item in enumerate(items):
-        fits = (
-            isinstance(item, tuple)
-            and len(item) == 2
-            and all(isinstance(text, str) for text in item)
-        )
-        if not (fits if pairs else isinstance(item, str)):
+        sides = item if pairs and isinstance(item, tuple) and len(item) == 2 else [item]
+        if len(sides) != 1 + pairs or not all(isinstance(one, str) for one in sides):
             expected = "a pair of strings, as the first is" if pairs else "a string"
             raise DataError(
                 f"text {number} is a {type(item).__name__}, expected {expected}: give texts as "
                 "they are written, not tokens"
             )
-    if not pairs:
-        return SourceTable(pa.table({text: pa.array(items, pa.large_string())}), "the texts"), None
-    columns = [pa.array(list(side), pa.large_string()) for side in zip(*items, strict=True)]
-    second = text_pair or f"{text} (second)"
-    return SourceTable(
-        pa.table(dict(zip((text, second), columns, strict=True))), "the texts"
-    ), second
+    return [list(side) for side in zip(*items, strict=True)] if pairs else [items]
 
 
 def is_tabular(data: object) -> bool:
@@ -117,49 +100,42 @@ def is_tabular(data: object) -> bool:
 
 def table_of(data: Table, origin: str) -> SourceTable:
     """A table from the kinds that ``Table`` names."""
-    if isinstance(data, Mapping) and TOKENISED in data:
+    names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
+    if TOKENISED in names:
         raise DataError(
-            f"{origin}: tokenised inputs ({', '.join(data)}) were given: give the texts, PAPA lays "
-            "them out itself"
+            f"{origin}: tokenised inputs ({', '.join(names)}) were given: give the texts, PAPA "
+            "lays them out itself"
         )
     if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
-        splits = ", ".join(map(str, data))
         raise DataError(
-            f"{origin}: several splits were given ({splits}): give one of them, such as "
-            "data['train']"
+            f"{origin}: several splits were given ({', '.join(map(str, names))}): give one of "
+            "them, such as data['train']"
         )
-    names: dict[str, tuple[str, ...]] = {}
+    classes: dict[str, tuple[str, ...]] = {}
     try:
         if hasattr(data, "features") and hasattr(data, "with_format"):
-            names = names_of_classes(data.features or {})
+            classes = names_of_classes(data.features or {})
             rows = data.with_format("arrow")[:]
         elif isinstance(data, Mapping):
             rows = pa.table({str(name): pa.array(list(values)) for name, values in data.items()})
         else:
             rows = pa.table(data)
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
-        reason = " ".join(str(error).split())
         raise DataError(
-            f"{origin} cannot be read as a table ({reason}): give a datasets.Dataset, a data frame "
-            "or a mapping of columns of equal length, with one type in each column"
+            f"{origin} cannot be read as a table ({in_one_line(error)}): give a datasets.Dataset, "
+            "a data frame or a mapping of columns of equal length, with one type in each column"
         ) from None
     if rows.num_rows == 0:
         raise DataError(f"{origin} has no row: give at least one")
-    return SourceTable(rows, origin, names)
+    return SourceTable(rows, origin, classes)
 
 
-def require_columns(table: SourceTable, columns: Mapping[str, str | None]) -> None:
+def require_columns(table: SourceTable, columns: Mapping[str, str]) -> None:
     """Refuse a table that lacks a column."""
     found = table.rows.column_names
     for parameter, column in columns.items():
-        if column is None or column in found:
-            continue
-        if TOKENISED in found:
+        if column not in found:
             raise DataError(
-                f"{table.origin} holds tokenised inputs and no column '{column}' (found: "
-                f"{', '.join(found)}): give the texts, PAPA lays them out itself"
+                f"{table.origin} has no column '{column}' (found: {nearest_first(column, found)}): "
+                f"name the right one, such as {parameter}='{found[0]}'"
             )
-        raise DataError(
-            f"{table.origin} has no column '{column}' (found: {nearest_first(column, found)}): "
-            f"name the right one, such as {parameter}='{found[0]}'"
-        )

@@ -14,26 +14,28 @@ import pandas
 from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.constants import Constants, own_constants
-from papa.library.encoder import Decoder, TextEncoder, check_loaded
+from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.tasks import LabelledData, Task, as_list, study_inputs
-from papa.probes.own_model import check_own
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers
 from papa.reporting.certainty import certainty
 from papa.reporting.columns import INFLUENCE_COLUMNS
+from papa.reporting.drops import drops_within
 from papa.reporting.summary import summarise
 from papa.reporting.tables import score_tables
 from papa.scores.own import OwnCode
 from papa.spec import ConstantsSpec, Order
+from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
 from papa.study.constants import Controls, Given, Matrices
 from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
-from papa.study.rank import read_lambda
+from papa.study.probe import read_scores
 from papa.study.results import StudyPart, results_table
+from papa.study.score_heads import read_head_scores
 from papa.study.step import Step
 from papa.study.steps import study_steps
 from papa.study.store import Store
@@ -48,14 +50,18 @@ class Measurement:
 
     Attributes:
         results: a row for every cell and seed, as in ``results.parquet`` (docs/results.md).
-        lambdas: λ of every head by seed, and what of it can be told from chance; None where no
-            order needs it.
+        head_scores: the scores of heads that orders followed, as ``papa.head_scores`` gives them;
+            a method after the other.
         constants: the constant matrices by kind, with its parameters.
+        certainty: whether an order by λ can be told from chance, in sentences; "" without one.
+        constant_heads: of each (constants, order, fraction); None where each seed has others.
     """
 
     results: pandas.DataFrame
-    lambdas: TrainedLambda | None
+    head_scores: pandas.DataFrame
     constants: Mapping[str, ConstantMatrices]
+    certainty: str
+    constant_heads: Mapping[tuple[str, str, float], tuple[Head, ...] | None]
 
     @property
     def summary(self) -> pandas.DataFrame:
@@ -75,10 +81,17 @@ class Measurement:
     @property
     def answers(self) -> list[str]:
         """What was found, in sentences."""
-        fractions = list(self.summary["fraction"].unique())
-        return answers(self.summary) + (
-            [certainty(self.lambdas, fractions)] if self.lambdas else []
-        )
+        return [*answers(self.summary), *filter(None, [self.certainty])]
+
+    def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
+        """Which heads may become constant within a relative drop of the score, as ``papa heads``
+        answers it: a row for every number of them, with the drop and its 95 % interval, the verdict
+        ("within", "undecided" or "beyond", and the reason where nothing can be told), and which
+        heads they are, as (layer, head); None where each seed has others.
+        """
+        found = drops_within(self.summary, max_drop).drop(columns=["encoder", "task"])
+        cells = found[["constants", "order", "fraction"]].itertuples(index=False, name=None)
+        return found.assign(heads=[self.constant_heads[cell] for cell in cells])
 
     def plot(self) -> Chart:
         """Score against the share of heads that stay input-dependent, with 95 % intervals (paper,
@@ -99,7 +112,7 @@ class Measurement:
 
 
 def measure(
-    encoder: TextEncoder | Decoder,
+    encoder: TextEncoder,
     dataset: LabelledData,
     task: Task | None = None,
     *,
@@ -117,56 +130,46 @@ def measure(
     """How far an encoder's score falls as its heads become constant: a study in one call, in this
     process.
 
-    The scores are those of ``papa run`` for a study of the same encoder, rows, slots and seeds, to
-    the bit: like each of its workers, this computes with one thread.
+    The scores are those of ``papa run`` for the same study, to the bit: like each of its workers,
+    this computes with one thread.
 
     Examples:
         >>> import papa
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-        >>> found = papa.measure(
-        ...     encoder,
-        ...     {"train": data, "validation": data},
-        ...     fractions=[1, 0],
-        ...     orders=["first_to_last"],
-        ...     seeds=[0, 1],
-        ...     progress=False,
-        ... )
+        >>> design = {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0, 1]}
+        >>> splits = {"train": data, "validation": data}
+        >>> found = papa.measure(encoder, splits, **design, progress=False)
         >>> found.to_pandas()[["fraction", "constant_heads", "seed"]].values.tolist()
         [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0]]
 
     Args:
-        encoder: frozen; or a decoder of ``papa.load_decoder``, which is asked for the next word by
-            its own head: ``papa.Task(label=None, metric="negative_log_perplexity", head="own")``.
+        encoder: frozen; a decoder is asked for the next word by its own head:
+            ``papa.Task(label=None, metric="negative_log_perplexity", head="own")``.
         dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
             ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``.
-        constants: kinds of constants as a study names them (docs/method.md): ``average``,
-            ``local``, or with parameters ``{"kind": "local", "window": 3}``; or matrices of one's
-            own, as ``replaced`` takes them, which tables call ``own``, ``own-2``, ….
-        orders: in which heads become constant: names, or orders of one's own, which tables call
-            ``scores:own``, ``scores:own 2``, …: a list of heads, or a score for every head, the
-            smallest first, as an array [layers, heads] or a function of (layer, head).
-        fractions: shares of heads that stay input-dependent.
+        constants: kinds as a study names them (docs/method.md): ``average``, or with parameters
+            ``{"kind": "local", "window": 3}``; or matrices as ``replaced`` takes them, which
+            tables call ``own``, ``own-2``, ….
+        orders: names, or orders of one's own, which tables call ``scores:own``, ``scores:own 2``,
+            …: a list of heads, or scores as ``constant_heads`` takes them or as a function of
+            (layer, head), the smallest first.
+        fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
         seeds: a probe for each.
-        train_rows: a sample of that many training rows; None takes all.
-        validation_rows: likewise of validation rows.
-        ranking_rows: heads are scored on a sample of this many training rows; None takes all.
+        train_rows, validation_rows: a sample of so many rows; None takes all.
+        ranking_rows: likewise of the training rows that heads are scored on.
         ranking_seeds: λ is trained once with each; heads become constant by its mean.
         store: a folder or address where what is computed is kept and found again, by ``papa run``
             too; None keeps nothing.
-        progress: whether to show bars.
 
     Raises:
         ArtifactError: the store cannot be used, or matrices do not fit the encoder.
         DataError: a split or a column is missing, or a row does not fit the task.
+        EncoderError: the model has no such head of its own, or is held in memory.
         SpecError: a value is impossible, or training diverged.
     """
-    loaded = {}
-    if not isinstance(encoder, Decoder):
-        check_loaded(encoder)
-        encoder.check_whole()
-        loaded[encoder.reference] = encoder.encoder
+    check_loaded(encoder, decoder=True, whole=True)
     if store is not None and not encoder.reference.folder:
         raise SpecError(
             f"the encoder {encoder.reference.name} is held in memory, and results in a store are "
@@ -186,7 +189,6 @@ def measure(
         study_inputs(encoder, dataset, task, sampled=sampled, **parts) as inputs,
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
-        (spec,) = inputs.study.tasks
         if own:
             named = iter(inputs.study.constants)
             every = tuple(
@@ -196,13 +198,19 @@ def measure(
             inputs = replace(inputs, study=study, matrices=own)
         for code in inputs.code.values():
             _check_code(code, inputs, store)
-        if spec.head == "own":
-            check_own(spec, encoder.reference, None, None)
-        opened, found = Store(folder), study_steps(inputs)
-        opened.make()
-        steps = found.steps[:-1]
-        run_here(steps, opened, inputs.study.execution, Bars(progress), loaded)
-        return _measurement(found.parts[0], {step: step.reference(opened) for step in steps})
+        steps = study_steps(inputs)
+        found = run_steps(steps.steps[:-1], Store(folder), encoder, inputs, progress)
+        return _measurement(steps.parts[0], found, inputs)
+
+
+def run_steps(
+    steps: Sequence[Step], store: Store, encoder: TextEncoder, inputs: StudyInputs, progress: bool
+) -> dict[Step, ArtifactReference]:
+    """Run a study's steps with the encoder that is loaded; gives the artifact of each."""
+    store.make()
+    loaded = {encoder.reference: encoder.running} if encoder.running else {}
+    run_here(steps, store, inputs.study.execution, Bars(progress), loaded)
+    return {step: step.reference(store) for step in steps}
 
 
 def _check_code(code: OwnCode, inputs: StudyInputs, store: str | Path | None) -> None:
@@ -220,18 +228,34 @@ def _check_code(code: OwnCode, inputs: StudyInputs, store: str | Path | None) ->
         )
 
 
-def _measurement(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Measurement:
+def _measurement(
+    part: StudyPart, found: Mapping[Step, ArtifactReference], inputs: StudyInputs
+) -> Measurement:
     """What the finished steps of a study on one task say."""
-    results = results_table([part], found)
-    rankings = {seed: found[step] for seed, step in part.rankings.get("lambda", {}).items()}
+    scores = {
+        method: read_head_scores(method, {seed: found[step] for seed, step in by_seed.items()})
+        for method, by_seed in part.rankings.items()
+    }
+    frames = [one.frame(method) for method, one in scores.items()]
+    trained = scores.get("lambda")
+    sure = isinstance(trained, TrainedLambda) and certainty(trained, inputs.study.fractions)
+    heads = {}
+    for cell, steps in part.cells.items():
+        own = {read_scores(found[step]).constant_heads for step in steps}
+        heads[cell.constants, cell.order, cell.fraction] = own.pop() if len(own) == 1 else None
     constants = {}
     for step, artifact in found.items():
         if isinstance(step, Matrices):
             matrices = ConstantMatrices.load(artifact.folder, encoder=part.encoder)
             digest = None if isinstance(step, Controls | Given) else part.encoder.digest
-            parameters = getattr(step, "parameters", {})
-            name = ":".join([matrices.kind, *map(str, parameters.values())])
+            name = ":".join([matrices.kind, *map(str, getattr(step, "parameters", {}).values())])
             if isinstance(step, Average | Given):
                 name = next((label for label, own in part.constants.items() if own == step), name)
             constants[name] = replace(matrices, encoder_digest=digest)
-    return Measurement(results, read_lambda(rankings) if rankings else None, constants)
+    return Measurement(
+        results_table([part], found),
+        pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
+        constants,
+        sure or "",
+        heads,
+    )

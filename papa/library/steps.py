@@ -1,8 +1,8 @@
-"""The steps of the method, one call each: average, replace, features, probe."""
+"""Steps of the method, one call each: average, replace, features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,14 +14,10 @@ from papa.attention import replacement
 from papa.attention.average import averaging, check_sums
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
-from papa.errors import SpecError
 from papa.library.ablating import Heads, heads_by_layer
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.inputs import LaidOut, Texts, laid_out
-from papa.library.tasks import LabelledData, Task, as_list, prepared
-from papa.probes.evaluate import evaluate_cell
-from papa.probes.training import SeedScore
 from papa.progress import bar
 from papa.spec.orders import Head
 
@@ -45,17 +41,17 @@ def average(
         torch.Size([6, 12, 32, 32])
 
     Args:
-        encoder: whose attention.
         texts: strings, pairs of strings, or a data set or data frame with a column of strings.
-        text: the column with the texts, where they are a table.
-        text_pair: the column with the second texts, where there are two per input.
-        progress: whether to show a bar.
+        text, text_pair: the columns with texts, where they are a table, and with second ones, where
+            there are two per input.
+
+    Returns:
+        ``matrices``, float32 [layers, heads, slots, slots].
 
     Raises:
         DataError: there is no text, or what was given is something else.
     """
-    check_loaded(encoder)
-    encoder.check_whole()
+    check_loaded(encoder, whole=True)
     return average_of(encoder, laid_out(encoder, texts, text, text_pair), progress)
 
 
@@ -77,9 +73,7 @@ def average_of(encoder: TextEncoder, inputs: LaidOut, progress: bool) -> Constan
 
 
 @contextmanager
-def replaced(
-    encoder: TextEncoder, constants: Constants, heads: Sequence[Head]
-) -> Iterator[EntryCounts]:
+def replaced(encoder: TextEncoder, constants: Constants, heads: Heads) -> Iterator[EntryCounts]:
     """Inside the block these heads use constant matrices; the encoder is as before after it (paper,
     Section 3.1).
 
@@ -95,10 +89,9 @@ def replaced(
         0.0
 
     Args:
-        encoder: changed inside the block.
-        constants: what ``average`` gave for this encoder, the name of a control (``constants``), or
-            a tensor or array [layers, heads, slots, slots].
-        heads: (layer, head) of the constant heads, both from 0.
+        constants: what ``average`` or ``constants`` gave for this encoder, the name of a control,
+            or a tensor or array [layers, heads, slots, slots].
+        heads: the constant heads, as for ``ablated``.
 
     Yields:
         What inputs read of the constants, and how much of it the average had never seen.
@@ -141,10 +134,7 @@ def features(
 
     Args:
         encoder: inside ``replaced`` with constant heads.
-        texts: as for ``average``.
-        text: as for ``average``.
-        text_pair: as for ``average``.
-        progress: whether to show a bar.
+        texts, text, text_pair: as for ``average``.
 
     Returns:
         A tensor for each text, in their order, on the CPU: its real tokens, the L+1 hidden states,
@@ -154,81 +144,13 @@ def features(
         DataError: there is no text, or what was given is something else.
     """
     check_loaded(encoder)
-    inputs, done = laid_out(encoder, texts, text, text_pair), 0
-    found: dict[int, Tensor] = {}
+    inputs, found = laid_out(encoder, texts, text, text_pair), dict[int, Tensor]()
     with bar("features", progress) as report:
         for batch in inputs.batches():
             states = torch.stack(encoder.encoder.token_states(batch), dim=1).cpu()
             lengths = batch.inputs_of_tokens.bincount(minlength=len(batch.rows)).tolist()
-            # Clones: a text that is kept would keep the whole batch in memory.
-            found |= dict(
-                zip(
-                    batch.rows.tolist(), [own.clone() for own in states.split(lengths)], strict=True
-                )
-            )
-            done += len(batch.rows)
-            report(done, len(inputs))
+            for row, own in zip(batch.rows.tolist(), states.split(lengths), strict=True):
+                # A clone: a text that is kept would keep the whole batch in memory.
+                found[row] = own.clone()
+            report(len(found), len(inputs))
     return [found[number] for number in range(len(inputs))]
-
-
-def fit_probe(
-    encoder: TextEncoder,
-    dataset: LabelledData,
-    task: Task | None = None,
-    *,
-    seeds: Sequence[int] = (0, 1, 2),
-    train_rows: int | None = None,
-    validation_rows: int | None = None,
-    progress: bool = True,
-) -> list[SeedScore]:
-    """Train the task's probe on frozen features and score it on the validation split (paper,
-    Section 3.3).
-
-    Examples:
-        >>> import papa
-        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-        >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-        >>> splits = {"train": data, "validation": data}
-        >>> scores = papa.fit_probe(encoder, splits, seeds=[0, 1], progress=False)
-        >>> [one.seed for one in scores], all(0 <= one.score <= 1 for one in scores)
-        ([0, 1], True)
-
-    Args:
-        encoder: frozen; inside ``replaced`` with constant heads.
-        dataset: as for ``train_lambda``.
-        task: which columns hold what; None takes ``text`` and ``label``.
-        seeds: a probe for each.
-        train_rows: a sample of that many training rows; None takes all.
-        validation_rows: likewise of validation rows.
-        progress: whether to show a bar.
-
-    Returns:
-        A score for each seed, with what each validation row adds to it.
-
-    Raises:
-        DataError: a split or a column is missing, or a row does not fit the task.
-        SpecError: a value is impossible, or training diverged.
-    """
-    check_loaded(encoder)
-    sampled = {"train_rows": train_rows, "validation_rows": validation_rows}
-    with (
-        prepared(encoder, dataset, task, sampled=sampled, seeds=as_list(seeds)) as ready,
-        bar("probing", progress) as report,
-    ):
-        study = ready.study
-        if study.tasks[0].head == "own":
-            raise SpecError(
-                f"task '{study.tasks[0].name}' has head=\"own\", and a probe is another one: leave "
-                "head out, or take papa.measure"
-            )
-        return evaluate_cell(
-            encoder.encoder,
-            ready.corpus,
-            study.tasks[0],
-            study.seeds,
-            features=study.features,
-            execution=study.execution,
-            scratch=ready.folder,
-            code=ready.code,
-            progress=report,
-        )

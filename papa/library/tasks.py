@@ -14,16 +14,16 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet
 
-from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.corpora.rows import rows_of
 from papa.corpora.sources import SPLITS
 from papa.corpora.table import SourceTable
 from papa.errors import DataError, SpecError, nearest_first
-from papa.library.encoder import Decoder, TextEncoder
+from papa.library.encoder import TextEncoder
 from papa.library.inputs import Table, is_tabular, require_columns, table_of
+from papa.probes.own_model import check_own
 from papa.probes.own_probe import check_probe
 from papa.scores.own import OwnCode, OwnMetric, OwnScore
-from papa.spec import NamedMetric, StudySpec, TaskKind
+from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import registry, resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
@@ -40,32 +40,28 @@ class Task:
     Section 3.3).
 
     Attributes:
-        text: the column with the texts.
-        text_pair: the column with second texts, where inputs are pairs.
-        words: the column with lists of words, where each word has a label; ``text`` is not read
-            then.
+        text, text_pair: the columns with texts, and with second ones where inputs are pairs.
+        words: the column with lists of words that have a label each, in place of ``text``.
         label: the column with labels: classes as numbers or names, or numbers for metric
             ``spearman``; for ``words`` a list of labels in each row. None restores masked words of
             the text, and of a decoder asks for the next: metric ``negative_log_perplexity``.
-        metric: what scores are: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words``
-            ``entity_f1``, ``token_f1`` or ``accuracy``; ``cosine_spearman`` where ``label`` is how
-            alike ``text`` and ``text_pair`` are, of the own head of a sentence encoder. Or a
-            function of the true and the predicted classes, as scikit-learn's are.
+        metric: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words`` ``entity_f1``,
+            ``token_f1`` or ``accuracy``; ``cosine_spearman`` where ``label`` is how alike ``text``
+            and ``text_pair`` are. Or a function of the true and the predicted classes, as
+            scikit-learn's are.
         labels: names of the classes 0, 1, …; None takes them from the data.
         positive: the name of the class that ``f1`` is of.
         learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks), and
-            of λ. A rate of None takes 1e-4, or 0.02 where λ alone is trained: with ``head="own"``.
+            of λ. A rate of None takes 1e-4, or 0.02 with ``head="own"``, where λ alone is trained.
         name: in tables and figures.
-        head: what gives answers: a probe, or the model's own head, as it is in its files. An own
-            head may be measured against itself, without labels: ``label`` None and metric
-            ``agreement``, or of a sentence encoder ``nearest_10``, ``nearest_1``, ``similarities``
-            or ``cosine``.
+        head: what gives answers: a probe, or the model's own head, as it is in its files. Without
+            labels it is measured against itself: metric ``agreement``, or of a sentence encoder
+            ``nearest_10``, ``nearest_1``, ``similarities`` or ``cosine``.
         probe: one of your own: an estimator of scikit-learn, or a function of (inputs, classes)
-            such as ``torch.nn.Linear`` that gives a module of PyTorch, which is trained as PAPA's
-            probes are. It sees the means over a text's tokens of all layers side by side, or a
-            labelled word's layers.
-        score: of what the model puts out, in place of a metric: with ``head="own"``, called with
-            the outputs and the batch, ``labels`` among it, it gives a number for each text.
+            that gives a module of PyTorch, such as ``torch.nn.Linear``. It sees the means over a
+            text's tokens of all layers side by side, or a labelled word's layers.
+        score: with ``head="own"``, in place of a metric: called with what the model puts out and
+            the batch, ``labels`` among it, it gives a number for each text.
     """
 
     text: str = "text"
@@ -118,15 +114,13 @@ class Task:
             )
         if metric and self.label is None:
             raise SpecError("metric: a function is called with true classes: name their label")
-        if self.probe is not None and (self.head == "own" or self.label is None):
-            raise SpecError(
-                "probe: one of your own predicts classes from features: name their label, and "
-                "leave head out"
-            )
         if self.probe is not None:
+            if self.head == "own" or self.label is None or self.metric == "spearman":
+                raise SpecError(
+                    "probe: one of your own predicts classes from features: name their label, and "
+                    "leave head out; spearman is of numbers"
+                )
             check_probe(self.probe)
-        if self.probe is not None and self.metric == "spearman":
-            raise SpecError("probe: one of your own predicts classes, and spearman is of numbers")
         given = OwnCode(metric, self.probe, self.score)
         return None if given == OwnCode() else given
 
@@ -146,20 +140,16 @@ _ASKED = (*UNLABELLED_METRICS, "cosine_spearman")
 
 @contextmanager
 def study_inputs(
-    encoder: TextEncoder | Decoder,
+    encoder: TextEncoder,
     dataset: LabelledData,
     task: Task | None,
     *,
     sampled: Mapping[str, int | None],
     **parts: Any,
 ) -> Iterator[StudyInputs]:
-    """Inside the block, a study of this encoder on this data; one's own rows lie in temporary files
-    meanwhile.
-
-    Args:
-        task: how to read one's own data; None takes ``Task()``, and the registry's task where
-            ``dataset`` is a name.
-        sampled: ``train_rows`` and ``validation_rows``, None for all.
+    """Inside the block, a study of this encoder on this data, of which ``parts`` are the rest;
+    one's own rows lie in temporary files meanwhile. ``sampled`` are ``train_rows`` and
+    ``validation_rows``, None for all.
     """
     causal, code = encoder.reference.causal, task.code if task else None
     if causal and (task is None or task.label is not None or task.head != "own"):
@@ -189,51 +179,14 @@ def study_inputs(
             own = study.tasks[0].model_copy(update={"metric": "own"})
             study = study.model_copy(update={"tasks": (own,)})
         inputs = inputs_with(study, encoder.reference)
+        if inputs.study.tasks[0].head == "own":
+            check_own(inputs.study.tasks[0], encoder.reference, None, None)
         yield replace(inputs, code={inputs.study.tasks[0]: code}) if code else inputs
 
 
 def as_list(values: object) -> object:
     """A list as a study has it; what is none stays as it is, and is refused there."""
     return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
-
-
-@dataclass(frozen=True)
-class PreparedStudy:
-    """A study of one encoder on one task, and the task's tokenised text."""
-
-    study: StudySpec
-    corpus: TokenisedCorpus
-    folder: Path
-    code: OwnCode | None
-
-
-@contextmanager
-def prepared(
-    encoder: TextEncoder,
-    dataset: LabelledData,
-    task: Task | None,
-    *,
-    sampled: Mapping[str, int | None],
-    **parts: Any,
-) -> Iterator[PreparedStudy]:
-    """Inside the block, such a study and its tokenised text; arguments and errors are those of
-    ``study_inputs``.
-    """
-    with (
-        TemporaryDirectory(prefix="papa-") as temporary,
-        study_inputs(encoder, dataset, task, sampled=sampled, **parts) as inputs,
-    ):
-        folder, study = Path(temporary), inputs.study
-        tokenise_corpus(
-            study.tasks[0],
-            study.layout,
-            encoder.tokenizer,
-            encoder.reference,
-            folder / "corpus",
-            shard_rows=study.execution.shard_rows,
-        )
-        code = inputs.code.get(study.tasks[0])
-        yield PreparedStudy(study, load_corpus(folder / "corpus"), folder, code)
 
 
 def _named(name: str, task: Task | None) -> dict[str, Any]:

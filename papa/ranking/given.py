@@ -1,4 +1,6 @@
-"""Head orders of one's own: a list of heads, a score for every head, a function."""
+"""Scores of heads and head orders that somebody gives: a frame, numbers, a list of heads, a
+function.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,17 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.errors import SpecError
-from papa.ranking.seeds import TrainedLambda
+from papa.errors import SpecError, joined
 from papa.spec.orders import SCORES
 
 OwnOrder: TypeAlias = Any
 """Heads as (layer, head), the first to become constant first, of which others follow; or a score
-for every head, in an array, a tensor, lists or a data frame [layers, heads], or as a function of
-(layer, head): the smallest first.
+for every head, the smallest first: a frame as ``papa.head_scores`` gives it, numbers [layers,
+heads], or a function of (layer, head).
 """
 
 
@@ -27,31 +29,60 @@ def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> d
     """
     if isinstance(orders, str) or not isinstance(orders, Iterable):
         return {"orders": orders}
+    orders = [orders] if isinstance(orders, pandas.DataFrame) else orders
     names: list[str] = []
     scores: list[dict[str, Any]] = []
     for order in orders:
         if not isinstance(order, str):
-            scores.append(
-                {
-                    "name": f"own {len(scores) + 1}" if scores else "own",
-                    "values": scores_of(order, layers, heads),
-                }
-            )
-            order = f"{SCORES}:{scores[-1]['name']}"
+            name = f"own {len(scores) + 1}" if scores else "own"
+            scores.append({"name": name, "values": scores_of(order, layers, heads)})
+            order = f"{SCORES}:{name}"
         names.append(order)
     return {"orders": names, "scores": scores}
 
 
-def numbers_of(given: Any) -> Float[np.ndarray, "..."] | None:
-    """The numbers of λ, a tensor, an array, lists or a data frame; None of anything else."""
-    if isinstance(given, TrainedLambda):
-        return given.mean
+def score_of_each(given: Any) -> Float[np.ndarray, "layers heads"]:
+    """A finite score for every head, from a frame or from numbers [layers, heads].
+
+    Raises:
+        SpecError: it is neither.
+    """
+    if isinstance(given, pandas.DataFrame):
+        return _of_frame(given)
+    found: Float[np.ndarray, "..."] | None = None
     with suppress(TypeError, ValueError):
-        return np.array(
+        found = np.array(
             given.detach().cpu().double().numpy() if isinstance(given, Tensor) else given,
             np.float64,
         )
-    return None
+    if found is None or found.ndim != 2 or not found.size:
+        of_shape = f"numbers of shape {list(found.shape)}" if found is not None else ""
+        raise _no_scores(of_shape or f"a {type(given).__name__}")
+    if not np.isfinite(found).all():
+        raise _no_scores("numbers that are not finite among them")
+    return found
+
+
+def _of_frame(frame: pandas.DataFrame) -> Float[np.ndarray, "layers heads"]:
+    if not {"layer", "head", "score"} <= set(frame):
+        raise _no_scores(f"a data frame with the columns {joined(map(str, frame)) or 'none'}")
+    if "method" in frame and (methods := list(frame["method"].unique()))[1:]:
+        raise _no_scores(
+            f"scores by {joined(map(str, methods))} in one frame", ": give those of one method"
+        )
+    places = frame[["layer", "head"]]
+    every = frame.sort_values(["layer", "head"])
+    shape = (places["layer"].nunique(), places["head"].nunique())
+    if not np.array_equal(every[["layer", "head"]], np.argwhere(np.ones(shape))):
+        raise _no_scores(f"a data frame of {len(frame)} rows, not one for each head from (0, 0) on")
+    return score_of_each(every["score"].to_numpy(np.float64).reshape(shape))
+
+
+def _no_scores(found: str, advice: str = "") -> SpecError:
+    return SpecError(
+        f"scores of heads: found {found}, expected a row for each head, as papa.head_scores gives "
+        f"them, or finite numbers [layers, heads]{advice}"
+    )
 
 
 def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
@@ -60,9 +91,8 @@ def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
     Raises:
         SpecError: it is no order of these heads.
     """
-    every = [(layer, head) for layer in range(layers) for head in range(heads)]
-    found: Float[np.ndarray, "layers heads"] | None
     if isinstance(order, Sequence) and all(isinstance(head, tuple) for head in order):
+        every = [(layer, head) for layer in range(layers) for head in range(heads)]
         odd = next(
             (head for at, head in enumerate(order) if head not in every or head in order[:at]), None
         )
@@ -74,16 +104,13 @@ def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
         found = np.full((layers, heads), float(len(order)))
         for position, head in enumerate(order):
             found[head] = position
-    else:
-        if callable(order):
-            order = [[order(layer, head) for head in range(heads)] for layer in range(layers)]
-        found = numbers_of(order)
-    if found is None or found.shape != (layers, heads) or not np.isfinite(found).all():
-        what = (
-            f"a {type(order).__name__}" if found is None else f"scores of shape {list(found.shape)}"
-        )
+        return found.tolist()
+    if callable(order):
+        order = [[order(layer, head) for head in range(heads)] for layer in range(layers)]
+    found = score_of_each(order)
+    if found.shape != (layers, heads):
         raise SpecError(
-            f"orders: found {what}, expected a name, a list of (layer, head), or a finite score "
-            f"for every head: [{layers}, {heads}] numbers or a function of (layer, head)"
+            f"orders: found scores of {found.shape[0]} layers of {found.shape[1]} heads, expected "
+            f"{layers} layers of {heads}: give those of this model"
         )
     return found.tolist()

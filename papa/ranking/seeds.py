@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -14,6 +14,9 @@ from jaxtyping import Bool, Float
 from papa.spec import Order
 from papa.spec.cells import partial_counts
 from papa.spec.orders import Head, head_order
+
+if TYPE_CHECKING:
+    import pandas
 
 
 def kendall_tau(first: Sequence[Head], other: Sequence[Head]) -> float:
@@ -148,6 +151,18 @@ class _BySeed:
             error = np.full_like(self.mean, math.nan)
         half = t.ppf((1 + _CONFIDENCE) / 2, seeds - 1 or math.inf) * error
         return self.mean - half, self.mean + half
+
+    def frame(self, method: str) -> pandas.DataFrame:
+        """A row for every head: layer, head, method, score, low, high."""
+        import pandas
+
+        layers, heads = np.indices(self.mean.shape)
+        low, high = self.interval
+        numbers = {"score": self.mean, "low": low, "high": high}
+        return pandas.DataFrame(
+            {"layer": layers.ravel(), "head": heads.ravel(), "method": method}
+            | {name: values.ravel() for name, values in numbers.items()}
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ from papa.reporting.heads import HeadsOfEncoder, pattern_table
 from papa.reporting.orders import FoundOrders, OrdersCompared, compare_orders, orders_note
 from papa.reporting.page import page_context
 from papa.reporting.paper import PaperReference, comparison_table
-from papa.reporting.sections import Section, amounts_section, cache_section, orders_section
+from papa.reporting.sections import amounts_section, cache_section, orders_section
 from papa.reporting.tables import contrast_table, marks, score_tables
 from papa.reporting.wording import (
     TEXT_COLUMNS,
@@ -60,7 +60,6 @@ class Extras:
     paper: PaperReference | None = None
     orders: FoundOrders = field(default_factory=dict)
     heads: Sequence[HeadsOfEncoder] = ()
-    descriptions: Section | None = None
     cached: Sequence[CachedCell] = ()
     provenance: Provenance | None = None
 
@@ -96,7 +95,6 @@ def write_report(
         *([orders_section(orders)] if orders else []),
         *([] if averages is None else [amounts_section(averages)]),
         *([cache_section(extras.cached)] if extras.cached else []),
-        *([extras.descriptions] if extras.descriptions else []),
     ]
     context = _context(study, results, summary, figures, orders, extras)
     tables = [*context["tables"], *chain(*(section.tables for section in more))]

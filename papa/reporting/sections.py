@@ -11,10 +11,9 @@ import pandas
 
 from papa.reporting.amounts import amount_charts, amounts_table
 from papa.reporting.cache import CachedCell, cache_table
-from papa.reporting.described import described_tables
 from papa.reporting.figures.chart import Chart
 from papa.reporting.figures.drops import drop_chart, drops_over_tasks, encoders_chart
-from papa.reporting.figures.heads import ALIKE_NOTE, alike_charts, head_maps
+from papa.reporting.figures.heads import head_maps
 from papa.reporting.figures.scores import SPACING, score_charts
 from papa.reporting.heads import COUNTED, HeadsOfEncoder
 from papa.reporting.orders import OrdersCompared, order_charts, order_table, orders_note, pair_table
@@ -143,15 +142,3 @@ def amounts_section(averages: pandas.DataFrame) -> Section:
 def cache_section(cells: Sequence[CachedCell]) -> Section:
     """Which groups of a decoder's heads need no cache."""
     return Section("Cache", "What constant heads save.", (), tables=(cache_table(cells),))
-
-
-def descriptions_section(frames: Mapping[str, pandas.DataFrame]) -> Section:
-    """What heads do: maps of which are alike, and tables."""
-    note = (
-        "What heads do, told without a task; docs/how-to/describe.md says of each measure what it "
-        "is. input-dependent: the model's own attention; constant: its average, in the model as it "
-        "is; replaced: the model after replacement."
-    )
-    charts = alike_charts(frames["similarity"]) if "similarity" in frames else ()
-    note += f" {ALIKE_NOTE}" if charts else ""
-    return Section("What heads do", note, charts, tables=list(described_tables(frames)))

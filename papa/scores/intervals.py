@@ -120,6 +120,18 @@ def ratio(
     return mean, (spread * inputs / max(inputs - 1, 1)) ** 0.5 / counts
 
 
+def wilson(
+    shares: Float[np.ndarray, " shares"], count: int
+) -> tuple[Float[np.ndarray, " shares"], Float[np.ndarray, " shares"]]:
+    """The 95 % intervals of shares of so many independent trials (Wilson, 1927)."""
+    from scipy.special import ndtri
+
+    z = ndtri(0.975)
+    spread = z * np.sqrt(shares * (1 - shares) / count + z**2 / (4 * count**2))
+    centre, scale = shares + z**2 / (2 * count), 1 + z**2 / count
+    return ((centre - spread) / scale).clip(min=0), ((centre + spread) / scale).clip(max=1)
+
+
 def over_examples(
     score: float, influences: Float[np.ndarray, " examples"], unit: float = 1.0
 ) -> Interval:

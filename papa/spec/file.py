@@ -17,7 +17,7 @@ from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import CheckError, DataError, Problem, SpecError, in_one_line, meant, shown
 from papa.spec import StudySpec, listed
 from papa.spec.document import read_yaml
-from papa.spec.head_scores import load_scores
+from papa.spec.head_scores import read_scores
 from papa.spec.orders import module_of, scores_in
 from papa.spec.task import OWN_RATE
 from papa.spec.values import Frozen
@@ -209,7 +209,7 @@ def _resolve_scores(orders: Any, scores: Any, folder: Path) -> dict[str, Any]:
     )
     held = [entry.get("name") for entry in scores if isinstance(entry, dict)]
     read = [
-        {"name": name, "values": load_scores(_absolute(name, folder)).tolist()}
+        {"name": name, "values": read_scores(_absolute(name, folder)).tolist()}
         for name in named
         if name not in held and not module_of(name)
     ]

@@ -22,32 +22,10 @@ _FORMATS = (
 )
 
 
-def load_scores(
+def read_scores(
     path: str | Path, *, layers: int | None = None, heads: int | None = None
 ) -> Float[np.ndarray, "layers heads"]:
-    """A score for every head, from somebody's file; as by λ, the smallest become constant first.
-
-    A file holds a line for each layer with a number for each head (DuoAttention's
-    ``full_attention_heads.tsv``), JSON with a list of scores under each ``"layer-head"``, of which
-    the mean counts (Retrieval_Head's ``head_score``), or JSON with a list of heads under each layer
-    (what ``prune_heads`` took): those get 0 and all others 1. Layers and heads count from 0.
-
-    Examples:
-        >>> import papa, tempfile, pathlib
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "scores.json"
-        >>> _ = file.write_text('{"0-0": [0.5, 0.7], "0-1": [0.1]}')
-        >>> papa.constant_heads(papa.load_scores(file), fraction=0.5)
-        ((0, 1),)
-
-    Args:
-        path: of the file.
-        layers: how many it must hold; a list of heads needs this, as it names only some.
-        heads: the same for each layer.
-
-    Raises:
-        DataError: the file is something else, a head has no score or one that is no number, or the
-            shape is another.
-    """
+    """A score for every head, from somebody's file; ``papa.load_scores`` says what it may hold."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8").strip()
@@ -73,7 +51,7 @@ def load_scores(
 
 
 def scores_as_tsv(scores: Float[np.ndarray, "layers heads"]) -> str:
-    """The scores as ``load_scores`` and DuoAttention's code read them: a line for each layer."""
+    """The scores as ``read_scores`` and DuoAttention's code read them: a line for each layer."""
     return "\n".join("\t".join(map(repr, row)) for row in np.asarray(scores, np.float64).tolist())
 
 

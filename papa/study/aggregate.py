@@ -26,7 +26,6 @@ from papa.storage.artifacts import (
 )
 from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
-from papa.study.describe import FOLDER, digests, kept_section
 from papa.study.provenance import invocation, provenance
 from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
 from papa.study.score_heads import ScoreHeads, read_head_scores
@@ -100,14 +99,11 @@ class Aggregate(WorkerStep):
         with published(
             self.folder(context.store), self.metadata(context.found) | {"finished": time.time()}
         ) as scratch:
-            self.write(scratch, context.found, context.store)
+            self.write(scratch, context.found)
 
-    def write(self, folder: Path, found: Mapping[Step, ArtifactReference], store: Store) -> None:
+    def write(self, folder: Path, found: Mapping[Step, ArtifactReference]) -> None:
         """Write the results, the figures, both reports and the resolved specification, from
         finished artifacts.
-
-        Descriptions that the store keeps change no number of a result, so they are in no key;
-        ``papa describe`` writes the report again.
         """
         from papa.ranking.seeds import TrainedLambda
         from papa.reporting.paper import read_reference
@@ -134,7 +130,6 @@ class Aggregate(WorkerStep):
             lambdas=lambdas,
             orders=found_orders(parts, found),
             cached=cached_cells(parts, found, self.study),
-            descriptions=kept_section(store, self.study.name, digests(parts, found)),
             provenance=provenance(self.invocation, found, self.corpora, parts),
             heads=inspected(parts, found, scores, self.study),
         )
@@ -159,15 +154,11 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
 
 
 def _replace_folder(target: Path, source: Path) -> None:
-    """Replace ``target`` by a copy of the artifact ``source``, in one rename each; descriptions
-    that ``target`` keeps stay.
-    """
+    """Replace ``target`` by a copy of the artifact ``source``, in one rename each."""
     with scratch_beside(target) as fresh:
         old = fresh.with_name(f"{fresh.name}.old")
         shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
         shutil.copy2(source / METADATA, fresh / METADATA)
-        if (target / FOLDER).is_dir():
-            shutil.copytree(target / FOLDER, fresh / FOLDER, symlinks=True)
         try:
             if target.exists():
                 target.rename(old)

@@ -77,7 +77,10 @@ def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
     """The inputs of a study whose one encoder is at hand."""
     (spec,), study = study.encoders, with_code(study, {})
     sources = {text.source: _source(text.source) for text in named_texts(study)}
-    return ResolvedInputs(study, {spec: encoder}, sources).inputs()
+    resolved = ResolvedInputs(study, {spec: encoder}, sources)
+    for problem in _misfits(resolved):
+        raise problem.error
+    return resolved.inputs()
 
 
 @dataclass

@@ -14,7 +14,7 @@ from papa.storage.artifacts import (
     opened,
 )
 from papa.study.average import Average
-from papa.study.constants import Controls
+from papa.study.constants import Controls, Given
 from papa.study.step import Context, Step, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
 
@@ -45,7 +45,7 @@ class Rank(OnText, WorkerStep):
     loads_encoder: ClassVar[bool] = True
     trains: ClassVar[bool] = True
 
-    constants: Average | Controls
+    constants: Average | Controls | Given
     task: TaskSpec
     ranking: RankingSpec
     seed: int

@@ -13,6 +13,7 @@ from papa.spec import RankingSpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES
 from papa.storage.artifacts import ArtifactReference, check_form, opened
 from papa.study.average import Average
+from papa.study.constants import Given
 from papa.study.rank import Rank, read_lambda
 from papa.study.step import Context, Step, WorkerStep, identity
 from papa.study.tokenise import OnText, Tokenise, open_corpus
@@ -89,7 +90,7 @@ class ScoreHeads(WorkerStep):
 
     encoder: EncoderReference
     corpus: Tokenise
-    constants: Average
+    constants: Average | Given
     task: TaskSpec
     ranking: RankingSpec
     methods: tuple[str, ...]

@@ -18,14 +18,14 @@ from transformers.masking_utils import eager_mask
 
 import papa
 from papa.ablation import interface
-from papa.ablation.substitutes import ByPosition, Mixed
+from papa.ablation.substitutes import ByPosition, Mixed, Streaming
 from papa.errors import SpecError
 from tests.ablation.models import DECODERS, GROUPED, answers, inputs_of, random_model
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, HEADS, LAYERS, SOME_HEADS, alone
 
 
 @pytest.mark.parametrize("name", [*DECODERS, "bert", "vit"])
-@pytest.mark.parametrize("by", ["mean", "average", "relative", "resample", papa.Streaming(1, 3)])
+@pytest.mark.parametrize("by", ["mean", "average", "relative", "resample", Streaming(1, 3)])
 def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
     """Parts of two queries, with padding, against all at once."""
     model, inputs, data = (
@@ -123,9 +123,9 @@ def test_streaming_over_all_of_a_text_is_a_heads_own_attention(name: str) -> Non
     model, inputs = random_model(name), inputs_of(name)
     before = answers(model, inputs)
     for streaming, own in (
-        (papa.Streaming(0, 9), True),
-        (papa.Streaming(9, 1), True),
-        (papa.Streaming(1, 3), False),
+        (Streaming(0, 9), True),
+        (Streaming(9, 1), True),
+        (Streaming(1, 3), False),
     ):
         with papa.ablated(model, EVERY_HEAD, by=streaming):
             assert torch.allclose(answers(model, inputs), before, atol=EXACT, rtol=0) == own
@@ -138,16 +138,16 @@ def test_streaming_without_sinks_is_a_sliding_window() -> None:
     full.config.sliding_window = full.model.config.sliding_window = None
     before, window = answers(sliding, inputs), sliding.config.sliding_window
     for recent, same in ((window, True), (window + 1, False)):
-        with papa.ablated(full, EVERY_HEAD, by=papa.Streaming(0, recent)):
+        with papa.ablated(full, EVERY_HEAD, by=Streaming(0, recent)):
             assert torch.allclose(answers(full, inputs), before, atol=EXACT, rtol=0) == same
     with pytest.raises(SpecError, match="recent is 0, expected 0 or more and 1 or more"):
-        papa.Streaming(1, 0)
+        Streaming(1, 0)
     with (
         pytest.raises(
             SpecError,
-            match=r"by is the class Streaming: give one of its kind, such as Streaming\(\)",
+            match=r"there is no substitute <class '.*Streaming'>",
         ),
-        papa.ablated(full, [], by=papa.Streaming),
+        papa.ablated(full, [], by=Streaming),
     ):
         pass
 
@@ -182,7 +182,7 @@ def test_a_mix_with_streaming_is_duo_attention(name: str) -> None:
     expected = answers(model, inputs)
     model.set_attn_implementation("eager")
     for window, same in ((recent, True), (recent + 1, False)):
-        with papa.ablated(model, EVERY_HEAD, by=Mixed(papa.Streaming(sinks, window), alpha)):
+        with papa.ablated(model, EVERY_HEAD, by=Mixed(Streaming(sinks, window), alpha)):
             assert torch.allclose(answers(model, inputs), expected, atol=EXACT, rtol=0) == same
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from pandas import DataFrame, Series
 from torch import Tensor
 
 from papa.corpora.treebank import Tree
@@ -22,3 +23,11 @@ def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None
     separators = torch.arange(n) == n - 1
     numbers = None if words is None else torch.tensor(words)
     return Seen(of, attention, value, states, separators, maps, tree, numbers)  # type: ignore[arg-type]
+
+
+def values(frame: DataFrame, measure: str, of: str = "input-dependent") -> Series:
+    """What a description tells of a measure of one attention, by layer and what else it has."""
+    own = frame[(frame["measure"] == measure) & (frame["attention"] == of)]
+    index = [name for name in ("layer", "head") if own[name].notna().any()]
+    index += ["of"] if own["of"].ne("").any() else []
+    return own.set_index(index)["value"]

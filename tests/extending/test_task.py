@@ -88,14 +88,15 @@ class NearMisses:
 def test_a_task_is_a_class_that_scores_outputs() -> None:
     model, task = bert(BertForSequenceClassification, num_labels=3), NearMisses(3)
     data = [{**one, "labels": torch.arange(len(one["input_ids"])) % 3} for one in texts()]
-    effects = papa.head_effects(model, data, score=task, heads=[(0, 1)], progress=False)
-    whole = papa.fidelity(model, [(0, 1)], data=data, score=task).measures
-    assert whole.keys() == {"score_before", "score_after", "score_difference"}
+    options = {"by": "effect", "constants": "zeros", "progress": False}
+    effects = papa.head_scores(model, data, score=task, **options)
+    whole = papa.fidelity(model, [(0, 1)], data=data, score=task)["value"]
+    assert set(whole.index) == {"score_before", "score_after", "score_difference"}
     with torch.no_grad():
         expected = float(torch.cat([task(model(**one), one) for one in data]).mean())
-    assert whole["score_before"].mean == pytest.approx(expected)
-    assert effects["effect"].tolist() == pytest.approx([-whole["score_difference"].mean])
-    assert effects["measure"].tolist() == ["score"]
+    assert whole["score_before"] == pytest.approx(expected)
+    assert effects["score"][1] == pytest.approx(-whole["score_difference"])
+    assert effects.attrs["measure"] == "score"
     for odd, sentence in (
         (
             lambda outputs, batch: outputs.logits,
@@ -104,7 +105,7 @@ def test_a_task_is_a_class_that_scores_outputs() -> None:
         (lambda outputs, batch: outputs.logits[:, 0] * torch.nan, "score gave NaN or infinity"),
     ):
         with pytest.raises(DataError, match=sentence):
-            papa.head_effects(model, data, score=odd, progress=False)
+            papa.head_scores(model, data, score=odd, **options)
 
 
 def test_a_probe_is_any_estimator_on_features() -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import papa
-from flows.drops import Answer, Count, Verdict, parse_share, verdict_on
+from flows.drops import Answer, Count, parse_share
 from flows.heads import document_of, text_of
 from papa.errors import SpecError
+from papa.reporting.drops import Verdict, verdict_on
 from papa.scores.intervals import Interval
 from papa.study.rank import Rank, read_lambda
 from papa.study.store import Store
@@ -148,7 +149,7 @@ def test_lambda_is_written_and_read_to_the_last_digit(finished: Scored, tmp_path
     (tmp_path / "lambda.tsv").write_text(written)
     (rank,) = (step for step in finished.found if isinstance(step, Rank))
     scores = papa.load_scores(tmp_path / "lambda.tsv", layers=2, heads=12)
-    assert np.array_equal(scores, read_lambda({0: finished.found[rank]}).mean)
+    assert np.array_equal(scores["score"], read_lambda({0: finished.found[rank]}).mean.ravel())
 
     code, again = heads(finished, "--tsv", "--scores", str(tmp_path / "lambda.tsv"))
     assert (code, again) == (0, written)

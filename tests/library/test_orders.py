@@ -7,12 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 import torch
 
 import papa
+from papa.library.encoder import TextEncoder
 from papa.ranking.given import named_orders
+from papa.ranking.seeds import HeadScores
 
 pytestmark = pytest.mark.unchecked
 
@@ -26,7 +27,7 @@ HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
         SCORES,
         torch.tensor(SCORES),
         SCORES.tolist(),
-        pandas.DataFrame(SCORES),
+        HeadScores(SCORES[None]).frame("mine").sample(frac=1, random_state=0),
         HEADS,
         HEADS[:3],
         lambda layer, head: -layer,
@@ -48,10 +49,10 @@ def test_every_form_is_the_same_order(order: Any) -> None:
             r"holds \(2, 0\), which is no head or named twice: .* from \(0, 0\) to \(1, 2\)",
         ),
         ([(0, 0), (0, 0)], r"holds \(0, 0\), which is no head or named twice"),
-        (SCORES[:, :2], r"found scores of shape \[2, 2\], expected a name"),
-        (SCORES * np.nan, r"expected a name, a list of \(layer, head\), or a finite score"),
-        (lambda layer, head: None, "a finite score for every head"),
-        (3, r"scores of shape \[\]"),
+        (SCORES[:, :2], "found scores of 2 layers of 2 heads, expected 2 layers of 3"),
+        (SCORES * np.nan, "numbers that are not finite among them, expected a row for each head"),
+        (lambda layer, head: None, "numbers that are not finite"),
+        (3, r"numbers of shape \[\]"),
         ({"a": 1}, "found a dict"),
     ],
 )
@@ -60,9 +61,7 @@ def test_what_is_no_order_is_one_sentence(order: Any, sentence: str) -> None:
         named_orders([order], 2, 3)
 
 
-def test_a_measurement_knows_its_own_orders(
-    encoder: papa.TextEncoder, reviews: dict[str, Any]
-) -> None:
+def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[str, Any]) -> None:
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
     last = [(1, head) for head in range(12)]
     found = papa.measure(
@@ -83,7 +82,7 @@ def test_a_measurement_knows_its_own_orders(
 
 
 def test_lambda_of_a_model_s_own_use_is_that_of_a_study(
-    encoder: papa.TextEncoder, reviews: dict[str, Any]
+    encoder: TextEncoder, reviews: dict[str, Any]
 ) -> None:
     own = papa.Task(
         text="review", label=None, metric="cosine", head="own", learning_rate=0.05, epochs=1
@@ -92,13 +91,16 @@ def test_lambda_of_a_model_s_own_use_is_that_of_a_study(
     measured = papa.measure(
         encoder, reviews, own, fractions=[0.5], seeds=[0], ranking_seeds=[0, 1], progress=False
     )
-    assert measured.lambdas is not None
-    constants = measured.constants["average"]
     found, others = (
-        papa.train_lambda(encoder, constants, reviews, task, seeds=[0, 1], progress=False)
+        papa.head_scores(
+            encoder,
+            reviews,
+            task,
+            constants=measured.constants["average"],
+            seeds=[0, 1],
+            progress=False,
+        )["score"]
         for task in (own, probe)
     )
-    np.testing.assert_allclose(found.mean, measured.lambdas.mean, atol=1e-4)
-    assert np.abs(found.mean - others.mean).max() > 0.01
-    with pytest.raises(papa.PapaError, match='has head="own", and a probe is another one'):
-        papa.fit_probe(encoder, reviews, own, progress=False)
+    np.testing.assert_allclose(found, measured.head_scores["score"], atol=1e-4)
+    assert (found - others).abs().max() > 0.01

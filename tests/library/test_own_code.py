@@ -23,10 +23,12 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 import papa
 from papa.encoders.reference import embedded_folder
 from papa.errors import SpecError
+from papa.library.encoder import TextEncoder
 from papa.probes import own_probe
 from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
 from tests.flows.conftest import SMALL, artifacts
+from tests.library.conftest import AS_IT_IS
 from tests.study.test_own import NAMES, rows, saved
 from tests.study.test_own import SMALL as SHAPE
 
@@ -51,7 +53,7 @@ def scores(found: papa.Measurement, fraction: float) -> list[float]:
 
 
 def test_a_metric_is_a_function_of_true_and_predicted_classes(
-    encoder: papa.TextEncoder, reviews: Reviews
+    encoder: TextEncoder, reviews: Reviews
 ) -> None:
     named, own, other = (
         papa.measure(encoder, reviews, task, **{**FEW, "seeds": [0, 1, 2]})
@@ -72,7 +74,7 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(
 
 
 def test_a_metric_that_gives_no_number_is_one_sentence(
-    encoder: papa.TextEncoder, reviews: Reviews
+    encoder: TextEncoder, reviews: Reviews
 ) -> None:
     def fails(true: np.ndarray, predicted: np.ndarray) -> float:
         raise ValueError("no such class")
@@ -89,7 +91,7 @@ def test_a_metric_that_gives_no_number_is_one_sentence(
 
 
 def test_an_estimator_is_fitted_on_means_over_tokens(
-    encoder: papa.TextEncoder, reviews: Reviews, monkeypatch: pytest.MonkeyPatch
+    encoder: TextEncoder, reviews: Reviews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_probe, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
@@ -124,24 +126,20 @@ def hidden(inputs: int, classes: int) -> nn.Module:
 
 
 def test_a_module_of_pytorch_is_trained_for_each_seed(
-    encoder: papa.TextEncoder, reviews: Reviews
+    encoder: TextEncoder, reviews: Reviews
 ) -> None:
     task = papa.Task(**{**COLUMNS, "epochs": 4}, learning_rate=5e-3, probe=hidden)
     together = papa.measure(encoder, reviews, task, **FEW)
     alone = papa.measure(encoder, reviews, task, **{**FEW, "seeds": [1]})
     assert scores(alone, 1) == scores(together, 1)[1:], "a seed does not depend on those beside it"
     assert scores(together, 1) != scores(together, 0)
-    fitted = papa.fit_probe(encoder, reviews, task, seeds=[0, 1], progress=False)
-    assert [one.score for one in fitted] == scores(together, 1)
     linear = papa.Task(**{**COLUMNS, "epochs": 8}, learning_rate=5e-3, probe=nn.Linear)
-    (train,) = {reviews["train"].to_json()}
     same = {"train": reviews["train"], "validation": reviews["train"]}
-    learned = papa.fit_probe(encoder, same, linear, seeds=[0], progress=False)
-    assert learned[0].score > 0.9, "it is trained"
-    assert reviews["train"].to_json() == train
+    learned = papa.measure(encoder, same, linear, **AS_IT_IS)
+    assert learned.results["score"][0] > 0.9, "it is trained"
 
 
-def test_words_have_a_prediction_each(encoder: papa.TextEncoder) -> None:
+def test_words_have_a_prediction_each(encoder: TextEncoder) -> None:
     data = [
         {
             "words": ["Anna", "saw", "Rome"][: 2 + number % 2],
@@ -172,15 +170,13 @@ def test_words_have_a_prediction_each(encoder: papa.TextEncoder) -> None:
     ],
 )
 def test_code_that_fits_nothing_is_one_sentence(
-    changed: dict[str, Any], said: str, encoder: papa.TextEncoder, reviews: Reviews
+    changed: dict[str, Any], said: str, encoder: TextEncoder, reviews: Reviews
 ) -> None:
     with pytest.raises(papa.PapaError, match=said):
         papa.measure(encoder, reviews, papa.Task(**{**COLUMNS, **changed}), **FEW)
 
 
-def test_trained_constants_have_papas_own_probe(
-    encoder: papa.TextEncoder, reviews: Reviews
-) -> None:
+def test_trained_constants_have_papas_own_probe(encoder: TextEncoder, reviews: Reviews) -> None:
     task = papa.Task(**COLUMNS, probe=nn.Linear)
     with pytest.raises(papa.PapaError, match="trained ones are trained with PAPA's own probe"):
         papa.measure(encoder, reviews, task, **{**FEW, "constants": ["trained"]})
@@ -191,7 +187,7 @@ def right(outputs: Any, batch: Mapping[str, Any]) -> torch.Tensor:
 
 
 @pytest.fixture
-def classifier(tmp_path: Path) -> tuple[BertForSequenceClassification, papa.TextEncoder, Reviews]:
+def classifier(tmp_path: Path) -> tuple[BertForSequenceClassification, TextEncoder, Reviews]:
     """A model with a head of its own, which has the classes in the other order than the task."""
     torch.manual_seed(0)
     labels = {"id2label": dict(enumerate(NAMES[::-1])), "label2id": {NAMES[1]: 0, NAMES[0]: 1}}
@@ -203,7 +199,7 @@ def classifier(tmp_path: Path) -> tuple[BertForSequenceClassification, papa.Text
 
 
 def test_a_score_of_outputs_is_that_of_fidelity(
-    classifier: tuple[BertForSequenceClassification, papa.TextEncoder, Reviews],
+    classifier: tuple[BertForSequenceClassification, TextEncoder, Reviews],
 ) -> None:
     model, encoder, data = classifier
     own = papa.Task(head="own", score=right)
@@ -217,9 +213,9 @@ def test_a_score_of_outputs_is_that_of_fidelity(
     batch = tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
     batch["labels"] = torch.tensor([NAMES[::-1].index(one) for one in texts["label"]])
     every = [(layer, head) for layer in range(2) for head in range(4)]
-    kept = papa.fidelity(model, every, "zeros", data=[dict(batch)], score=right).measures
-    assert scores(found, 1) == pytest.approx([kept["score_before"].mean] * 2)
-    assert scores(found, 0) == pytest.approx([kept["score_after"].mean] * 2)
+    kept = papa.fidelity(model, every, "zeros", data=[dict(batch)], score=right)["value"]
+    assert scores(found, 1) == pytest.approx([kept["score_before"]] * 2)
+    assert scores(found, 0) == pytest.approx([kept["score_after"]] * 2)
     sure = papa.Task(label=None, head="own", score=lambda outputs, batch: outputs.logits.amax(1))
     assert scores(papa.measure(encoder, data, sure, **FEW), 1) != scores(found, 1)
     odd = papa.Task(head="own", score=lambda outputs, batch: outputs.logits)
@@ -228,7 +224,7 @@ def test_a_score_of_outputs_is_that_of_fidelity(
 
 
 def test_a_metric_sees_the_tasks_classes_whatever_the_head_numbers_them(
-    classifier: tuple[BertForSequenceClassification, papa.TextEncoder, Reviews],
+    classifier: tuple[BertForSequenceClassification, TextEncoder, Reviews],
 ) -> None:
     _, encoder, data = classifier
     seen: list[np.ndarray] = []
@@ -254,7 +250,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_store_knows_code_by_its_module(
-    encoder: papa.TextEncoder, module: ModuleType, tmp_path: Path
+    encoder: TextEncoder, module: ModuleType, tmp_path: Path
 ) -> None:
     place = tmp_path / "store"
     options = {**FEW, "train_rows": 24, "validation_rows": 16, "store": place}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import doctest
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ def test_the_page_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 9
     monkeypatch.chdir(tmp_path)
     exec(compile("\n".join(blocks), str(PAGE), "exec"), {"__name__": "pasted"})
     printed = capsys.readouterr().out
@@ -36,28 +35,23 @@ def test_the_page_runs_when_pasted(
 def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", HEAD_MASK.read_text(), re.MULTILINE | re.DOTALL)
     exec(compile("\n".join(blocks), str(HEAD_MASK), "exec"), {"__name__": "pasted"})
-    assert capsys.readouterr().out.splitlines() == ["True True", "torch.Size([1, 2])", "8 4"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == ["True True", "torch.Size([1, 2])"]
+    assert printed[2].startswith("8 ['agreement', 'divergence', 'loss_after'")
 
 
 def test_the_page_and_the_surface_name_the_same() -> None:
-    reference = PAGE.read_text().partition("## Reference")[2]
+    reference = PAGE.read_text().partition("## Reference")[2].partition("## From")[0]
     named = set(re.findall(r"`(\w+)`", reference))
-    results = {"CacheSavings", "ExportedEncoder", "Fidelity", "Measurement", "SeedScore"}
-    explained = {*results, "ConstantMatrices", "Decoder", "TextEncoder", "TrainedLambda"}
-    assert named == set(papa.__all__) - explained
+    assert named == set(papa.__all__)
 
 
-WITH_EXAMPLES = ["ablating", "constants", "describing", "effects", "encoder", "fidelity", "lambdas"]
-WITH_EXAMPLES += ["measuring", "savings", "scoring", "steps"]
-
-
-@pytest.mark.parametrize(
-    "module", [*(f"papa.library.{name}" for name in WITH_EXAMPLES), "papa.spec.head_scores"]
-)
-def test_the_examples_in_docstrings_run(module: str) -> None:
-    found = doctest.testmod(import_module(module))
-    assert found.failed == 0
-    assert found.attempted > 0
+@pytest.mark.parametrize("name", sorted(set(papa.__all__) - {"Measurement", "PapaError", "Task"}))
+def test_the_examples_in_docstrings_run(name: str) -> None:
+    function = getattr(papa, name)
+    (found,) = doctest.DocTestFinder(recurse=False).find(function, name)
+    assert found.examples
+    assert doctest.DocTestRunner().run(found).failed == 0
 
 
 def test_every_public_name_is_documented() -> None:

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from transformers import LlamaConfig, LlamaForCausalLM
 
-import papa
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.amounts import amounts
-from papa.reporting.cache import CachedCell, cache_table, whole_groups
+from papa.reporting.cache import CachedCell, cache_table
 from papa.reporting.report import Extras, write_report
 from papa.reporting.summary import summarise
 from papa.spec import ConstantsSpec, RankingSpec, StudySpec
@@ -118,19 +116,6 @@ def row(kind: dict[str, object], *heads: list[tuple[int, int]]) -> list[str]:
     groups = LAYERS * HEADS // SHARING
     (found,) = cache_table([CachedCell(cell, constants, heads, SHARING, groups, TOKENS)]).rows
     return found[-3:]
-
-
-def test_groups_are_those_of_the_library() -> None:
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "vocab_size": 20}
-    shape = {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, **shape, num_key_value_heads=HEADS // SHARING))
-    heads = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (1, 3)]
-    saved = papa.cache_savings(model, heads)
-    assert whole_groups(heads, SHARING) == len(saved.constant) == 2
-    assert float(row({"kind": "average"}, heads)[1].removesuffix(" %")) == 100 * 2 / saved.groups
-    window = papa.cache_savings(model, heads, window=3)
-    keys, values = (float(one.removesuffix(" %")) for one in row({"kind": "local"}, heads)[1:])
-    assert (keys + values) / 2 == pytest.approx(100 * window.share(TOKENS), abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flows.drops import verdict_on
+from papa.reporting.drops import verdict_on
 from papa.reporting.summary import not_beaten
 from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
 from papa.scores.metrics import Answers, example_counts, score_of

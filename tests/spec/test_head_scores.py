@@ -24,7 +24,10 @@ def test_duo_attention_writes_a_line_for_each_layer(tmp_path: Path) -> None:
     """
     file = tmp_path / "full_attention_heads.tsv"
     np.savetxt(file, SCORES, delimiter="\t")
-    assert np.array_equal(papa.load_scores(file), SCORES)
+    found = papa.load_scores(file)
+    assert found.columns.tolist() == ["layer", "head", "method", "score", "low", "high"]
+    assert np.array_equal(found["score"], SCORES.ravel())
+    assert set(found["method"]) == {file.name}
     assert papa.constant_heads(papa.load_scores(file), 1 - 1 / 12) == (
         divmod(int(SCORES.argmin()), HEADS),
     )
@@ -41,7 +44,7 @@ def test_retrieval_head_writes_lists_of_scores(tmp_path: Path) -> None:
                 counter[f"{layer}-{head}"].append(SCORES[layer, head] + sample)
     file = tmp_path / "llama.json"
     file.write_text(json.dumps(counter))
-    assert np.allclose(papa.load_scores(file), SCORES + 2)
+    assert np.allclose(papa.load_scores(file)["score"], SCORES.ravel() + 2)
 
 
 def test_lists_of_heads_go_first(tmp_path: Path) -> None:
@@ -54,9 +57,8 @@ def test_lists_of_heads_go_first(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read_to_the_last_digit(tmp_path: Path) -> None:
     (tmp_path / "own.tsv").write_text(scores_as_tsv(SCORES / 3))
-    assert np.array_equal(
-        papa.load_scores(tmp_path / "own.tsv", layers=LAYERS, heads=HEADS), SCORES / 3
-    )
+    found = papa.load_scores(tmp_path / "own.tsv", layers=LAYERS, heads=HEADS)
+    assert np.array_equal(found["score"], SCORES.ravel() / 3)
 
 
 WRONG: dict[str, tuple[str, str]] = {

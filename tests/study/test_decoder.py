@@ -117,7 +117,7 @@ def test_the_report_says_what_a_cache_saves(study: Scored, tmp_path: Path) -> No
     steps, store, *_ = study
     report = steps.steps[-1]
     assert isinstance(report, Aggregate)
-    report.write(tmp_path, report.found(store), store)
+    report.write(tmp_path, report.found(store))
     rows = [
         [cell.strip() for cell in line.strip("| ").split(" | ")]
         for line in (tmp_path / "report.md").read_text().splitlines()
@@ -166,8 +166,7 @@ def test_streaming_heads_are_those_of_the_library(study: Scored) -> None:
     metric, model, ids = "negative_log_perplexity", trained_copier().eval(), repeated(10_001)
     heads = [(layer, head) for layer in range(2) for head in range(HEADS)]
     for one in STREAMING:
-        kind = papa.Streaming(sinks=one["sinks"], recent=one["recent"])
-        with papa.ablated(model, heads, by=kind):
+        with papa.ablated(model, heads, by=one):
             expected = -float(model(input_ids=ids, labels=ids).loss)
         label = f"streaming:{one['sinks']}:{one['recent']}"
         assert score(study, metric, label, 0) == pytest.approx(expected, abs=1e-4)
@@ -298,7 +297,7 @@ def test_a_text_of_one_token_is_said_by_papa_check(
 
 
 def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_path: Path) -> None:
-    decoder = papa.load_decoder(folder / "model", slots=2 * HALF)
+    decoder = papa.load_encoder(folder / "model", slots=2 * HALF)
     data = {
         split: pandas.read_json(folder / f"{split}.jsonl", lines=True)
         for split in ("train", "validation")
@@ -319,7 +318,7 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
     pandas.testing.assert_frame_equal(found.results[compared], rows[compared], check_exact=True)
     assert found.results["score"].nunique() > 3, "negative control: cells differ"
     assert found.constants["average"].matrices.shape == (2, HEADS, 2 * HALF, 2 * HALF)
-    assert "a decoder, 2 layers" in repr(decoder)
+    assert "2 layers of 4 heads, width 64, 48 slots, a decoder" in repr(decoder)
     for wrong in (None, papa.Task(head="own"), papa.Task(label=None)):
         with pytest.raises(PapaError, match="asked for the next word of plain text by its own"):
             papa.measure(decoder, data, wrong, progress=False)
@@ -327,13 +326,26 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
         papa.measure(decoder, data, task, orders=["distance"], progress=False)
 
 
-def test_a_decoder_is_no_encoder_of_the_library(folder: Path) -> None:
-    with pytest.raises(PapaError, match="is a decoder: measure it by its own head"):
-        papa.load_encoder(str(folder / "model"))
-    with pytest.raises(PapaError, match="is an encoder: load it with papa"):
-        papa.load_decoder(EMBEDDED)
+def test_lambda_of_a_decoder_is_that_of_its_study(folder: Path) -> None:
+    decoder = papa.load_encoder(folder / "model", slots=2 * HALF)
+    rows = pandas.read_json(folder / "train.jsonl", lines=True).head(8)
+    data, metric = {"train": rows, "validation": rows}, "negative_log_perplexity"
+    task = papa.Task(label=None, metric=metric, head="own", epochs=1)
+    options = {"fractions": [1, 0.5], "ranking_seeds": [0], "progress": False}
+    found = papa.measure(decoder, data, task, **options).head_scores
+    scores = papa.head_scores(decoder, data, task, seeds=[0], progress=False)
+    pandas.testing.assert_frame_equal(found, scores)
+    assert scores["score"].std() > 1e-4, "negative control: it is trained"
+
+
+def test_what_takes_no_decoder_says_so(folder: Path) -> None:
+    decoder = papa.load_encoder(str(folder / "model"), slots=2 * HALF)
+    assert papa.constants("zeros", decoder).matrices.shape == (2, HEADS, 2 * HALF, 2 * HALF)
+    for call in (papa.average, papa.features, papa.describe):
+        with pytest.raises(PapaError, match=r"is a decoder, which papa\.measure, papa\.head_"):
+            call(decoder, ["w1 w2"])
     with pytest.raises(PapaError, match="slots is 5, expected an even number from 4 to"):
-        papa.load_decoder(folder / "model", slots=5)
+        papa.load_encoder(folder / "model", slots=5)
 
 
 def test_the_decoders_study_is_planned(folder: Path, tmp_path: Path) -> None:
@@ -373,5 +385,5 @@ def test_one_file_of_texts_becomes_a_study(folder: Path, tmp_path: Path) -> None
     assert [one.kind for one in found.constants] == ["average", "relative", "zeros"]
     texts = tmp_path / "rows.jsonl"
     texts.write_text('{"text": "w1 w2", "label": 1}\n' * 20)
-    with pytest.raises(PapaError, match="asked for the next word of plain text"):
+    with pytest.raises(PapaError, match="of rows with text, label is not known"):
         own_study([str(folder / "model")], texts, False, None, [], Store(tmp_path / "store"))

@@ -1,4 +1,4 @@
-"""Maps of heads: a score of every head, layer × head; and which heads are alike, by cluster."""
+"""Maps of heads: a score of every head, layer × head."""
 
 from __future__ import annotations
 
@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas
-from scipy.spatial.distance import squareform
 
-from papa.descriptions.similarity import heads_by_cluster
-from papa.reporting.described import by_task, distinct
-from papa.reporting.figures.chart import SCHEMA, Chart, layer, on_page, records, told, told_all
-from papa.reporting.figures.matrices import TOP, image_address, picture, square
+from papa.reporting.figures.chart import Chart, layer, on_page, records, told, told_all
 from papa.reporting.heads import HeadScore, HeadsOfEncoder
 
 _ROW = 24
 """The height of a layer."""
 _LEAST = 240
 """Width of a file, for its words."""
-_SIDE = 264
-ALIKE_NOTE = (
-    "Maps: the divergence of every pair of heads, alike ones bright; numbered boxes are clusters."
-)
 
 
 def head_maps(heads: HeadsOfEncoder) -> list[Chart]:
@@ -91,69 +83,3 @@ def _map(heads: HeadsOfEncoder, score: HeadScore) -> Chart:
     }
     name = f"heads-{score.name}-{heads.encoder}-{heads.task}"
     return Chart(name, title, rows, specification)
-
-
-def alike_charts(frame: pandas.DataFrame) -> tuple[Chart, ...]:
-    """A map for each encoder and task of its own attention, of its constants, and of the replaced
-    model where some heads stay input-dependent.
-    """
-    return tuple(
-        _alike(f"{prefix}{of}", pairs)
-        for prefix, own in by_task(frame)
-        for of, pairs in distinct(own, "divergence").groupby("attention", sort=False)
-    )
-
-
-def _alike(title: str, pairs: pandas.DataFrame) -> Chart:
-    heads = heads_by_cluster(pairs)
-    order, largest = heads.pop("number"), float(pairs["divergence"].max()) or 1.0
-    divergence = squareform(pairs["divergence"].to_numpy())[np.ix_(order, order)]
-    levels = np.round(TOP * (1 - divergence / largest)).astype(np.uint8)
-    sizes = heads.groupby("cluster").size()
-    ends = sizes.cumsum()
-    boxes = pandas.DataFrame({"cluster": sizes.index, "start": ends - sizes, "end": ends})
-    boxes = boxes[sizes.to_numpy() > 1].assign(middle=lambda box: (box["start"] + box["end"]) / 2)
-    axis: dict[str, Any] = {
-        "values": boxes["middle"].tolist(),
-        "labelExpr": "clusters[indexof(middles, datum.value)]",
-        "labelOverlap": "greedy",
-        "grid": False,
-        "domain": False,
-        "ticks": False,
-    }
-    x, y = square(len(heads), axis, *["heads by cluster"] * 2)
-    y["axis"] = {**axis, "labels": False}
-    colour = {
-        "field": "divergence",
-        "type": "quantitative",
-        "scale": {"scheme": "cividis", "reverse": True, "domain": [0, largest]},
-        "legend": {
-            "title": "divergence, nats",
-            "orient": "bottom",
-            "direction": "horizontal",
-            "gradientLength": 160,
-            "tickCount": 3,
-        },
-    }
-    drawn = picture(image_address(levels), len(heads), _SIDE, x, y, colour)
-    box = {
-        "data": {"values": boxes[["start", "end"]].to_dict("records")},
-        "mark": {"type": "rect", "fill": None, "stroke": "#d55e00", "strokeWidth": 1.5},
-        "encoding": {
-            "x": {"field": "start", **x},
-            "x2": {"field": "end"},
-            "y": {"field": "start", **y},
-            "y2": {"field": "end"},
-        },
-    }
-    specification = {
-        **drawn,
-        "$schema": SCHEMA,
-        "description": f"{title}: divergence of every pair of heads, by cluster",
-        "params": [
-            {"name": "middles", "value": boxes["middle"].tolist()},
-            {"name": "clusters", "value": boxes["cluster"].tolist()},
-        ],
-        "layer": [*drawn["layer"], box],
-    }
-    return Chart(f"alike-{title}", title, heads, specification)

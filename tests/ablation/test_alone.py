@@ -1,0 +1,136 @@
+"""Every text as it is alone: padded on either side, behind a cache of a fixed size, under a mask of
+four dimensions; packed texts are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import StaticCache
+
+import papa
+from papa.errors import DataError
+from tests.ablation.models import random_model
+
+HEADS = [(0, 1), (1, 0), (1, 2), (2, 3)]
+LONG, TEXT = torch.tensor([[1, 21, 22, 23, 24, 25, 26, 2]]), torch.tensor([[1, 11, 12, 13, 2]])
+PADDED = len(LONG[0]) - len(TEXT[0])
+LEFT = torch.cat([LONG, torch.nn.functional.pad(TEXT, (PADDED, 0))])
+RIGHT = torch.cat([LONG, torch.nn.functional.pad(TEXT, (0, PADDED))])
+DRAWN = torch.Generator().manual_seed(3)
+DATA = [
+    {"input_ids": torch.randint(3, 300, (16, length), generator=DRAWN)} for length in (5, 8, 5, 8)
+]
+SUBSTITUTES: list[Any] = [
+    "mean", "average", "relative", "resample", {"kind": "streaming", "sinks": 1, "recent": 2},
+    torch.rand(3, 4, 16, 16, generator=DRAWN),
+]  # fmt: skip
+
+
+def states(model: Any, **inputs: Any) -> torch.Tensor:
+    with torch.no_grad():
+        outputs = model(**inputs)
+    found = getattr(outputs, "logits", None)
+    return outputs.last_hidden_state if found is None else found
+
+
+def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
+    """What a causal token may see, as a model adds it to its scores."""
+    length = mask.shape[1]
+    seen = torch.ones(length, length, dtype=torch.bool).tril() & mask[:, None, None].bool()
+    return torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+
+
+@pytest.mark.parametrize(
+    "by", SUBSTITUTES, ids=lambda by: by if isinstance(by, str) else type(by).__name__
+)
+def test_an_encoder_whose_positions_do_not_care(by: Any) -> None:
+    model = random_model("modernbert")
+    with papa.ablated(model, HEADS, by=by, data=DATA):
+        alone = states(model, input_ids=TEXT)[0]
+        left = states(model, input_ids=LEFT, attention_mask=(LEFT != 0).long())[1, PADDED:]
+        right = states(model, input_ids=RIGHT, attention_mask=(RIGHT != 0).long())[1, :-PADDED]
+    torch.testing.assert_close(left, alone, atol=2e-5, rtol=0)
+    torch.testing.assert_close(right, alone, atol=2e-5, rtol=0)
+    assert float((states(model, input_ids=TEXT)[0] - alone).abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3"])
+@pytest.mark.parametrize(
+    "by", SUBSTITUTES, ids=lambda by: by if isinstance(by, str) else type(by).__name__
+)
+def test_a_decoder_padded_on_the_left(family: str, by: Any) -> None:
+    """With a mask of two and of four dimensions, and token by token behind a static cache."""
+    model = random_model(family)
+    mask = (LEFT != 0).long()
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    given = {"input_ids": LEFT, "position_ids": positions}
+    with papa.ablated(model, HEADS, by=by, data=DATA):
+        alone = states(model, input_ids=TEXT)[0]
+        two = states(model, **given, attention_mask=mask)[1, PADDED:]
+        torch.testing.assert_close(two, alone, atol=1e-4, rtol=0)
+        four = states(model, **given, attention_mask=four_dimensions(mask))[1, PADDED:]
+        if family in ("gpt2", "llama", "qwen3"):  # Of the others some layers slide.
+            torch.testing.assert_close(four, alone, atol=1e-4, rtol=0)
+        cache = StaticCache(config=model.config, max_cache_len=12)
+        most = 4  # Of the 8 tokens; the rest one by one.
+        options = {"past_key_values": cache, "use_cache": True}
+        begun = states(
+            model,
+            input_ids=LEFT[:, :most],
+            position_ids=positions[:, :most],
+            attention_mask=mask[:, :most],
+            **options,
+        )
+        found = [begun[1, PADDED:]]
+        for step in range(most, LEFT.shape[1]):
+            token = slice(step, step + 1)
+            found.append(
+                states(
+                    model,
+                    input_ids=LEFT[:, token],
+                    position_ids=positions[:, token],
+                    attention_mask=mask[:, : step + 1],
+                    **options,
+                )[1]
+            )
+        if not isinstance(by, str) or by != "resample":  # A token alone does not tell its text.
+            torch.testing.assert_close(torch.cat(found), alone, atol=1e-4, rtol=0)
+    assert float((states(model, input_ids=TEXT)[0] - alone).abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("family", ["modernbert", "llama"])
+def test_packed_texts_are_refused(family: str) -> None:
+    model = random_model(family)
+    rows = torch.cat([LONG, TEXT], dim=1).expand(2, -1)
+    packed = torch.cat([torch.arange(8), torch.arange(5)])
+    for positions in (packed.expand(2, -1), torch.stack([packed, torch.arange(13)])):
+        with (
+            papa.ablated(model, HEADS, by="average", data=DATA),
+            pytest.raises(DataError, match="start again inside a row: give each text a row"),
+        ):
+            states(model, input_ids=rows, position_ids=positions)
+
+
+def test_a_donor_is_another_text() -> None:
+    model = random_model("bert")
+    texts = [{"input_ids": torch.randint(3, 300, (1, 4 + n), generator=DRAWN)} for n in range(6)]
+    whole = [(layer, head) for layer in range(3) for head in range(4)]
+    own = [states(model, **text) for text in texts]
+    with papa.ablated(model, whole, by="resample", data=texts):
+        found = [states(model, **text) for text in texts]
+    for before, after in zip(own, found, strict=True):
+        assert float((before - after).abs().max()) > 0.01
+    with (
+        papa.ablated(model, whole, by="resample", data=texts[:1]),
+        pytest.raises(DataError, match="no other text"),
+    ):
+        states(model, **texts[0])
+    # The same text twice is one text.
+    with (
+        papa.ablated(model, whole, by="resample", data=[texts[0], dict(texts[0])]),
+        pytest.raises(DataError, match="no other text"),
+    ):
+        states(model, **texts[0])

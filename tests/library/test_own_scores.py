@@ -1,0 +1,164 @@
+"""Scores of the heads of a model that is held: effects are the numbers of a plain loop, λ follows
+its gradient; and averages by distance need no matrix of positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import (
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
+
+import papa
+from papa.ablation.substitutes import Mixed, Zeros
+from papa.library.ablating import substitute_for
+from papa.library.fidelity import answers
+from tests.library.test_fidelity import EVERY_HEAD, HEADS, LAYERS, TEXTS, bert, gpt, texts
+
+EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+
+
+def scores(model: Any, data: Any, by: str, constants: Any = "zeros", **more: Any) -> Any:
+    return papa.head_scores(model, data, by=by, constants=constants, progress=False, **more)
+
+
+@pytest.mark.parametrize(
+    ("model", "measure", "of"),
+    [
+        (bert(BertModel), "cosine", lambda one: 1 - one["cosine"]),
+        (
+            bert(BertForSequenceClassification, num_labels=3),
+            "divergence",
+            lambda one: one["divergence"],
+        ),
+        (bert(BertForMaskedLM), "agreement", lambda one: 1 - one["agreement"]),
+        (gpt(), "loss", lambda one: one["loss_difference"]),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize("by", ["zeros", "mean"])
+def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
+    model: Any, measure: str, of: Any, by: str
+) -> None:
+    found = scores(model, texts(), "effect", by)
+    assert found[["layer", "head"]].to_records(index=False).tolist() == EVERY
+    assert (set(found["method"]), found.attrs["measure"]) == ({"effect"}, measure)
+    expected = [of(papa.fidelity(model, [head], by, data=texts())["value"]) for head in EVERY]
+    np.testing.assert_allclose(found["score"], expected, atol=1e-6)
+    assert (found["low"] < found["score"]).all()
+    assert (found["score"] < found["high"]).all()
+    assert found["score"].abs().max() > 0.001, "negative control"
+
+
+def test_tokens_that_no_head_changes_bound_the_share_that_one_may() -> None:
+    """Of n texts that show nothing up to 3.84 in n may: the scale of a share is known."""
+    model = bert(BertForMaskedLM)
+    torch.nn.init.zeros_(model.bert.encoder.layer[0].attention.output.dense.weight)
+    found = scores(model, texts(), "effect")[:HEADS]
+    assert found["score"].tolist() == [0] * HEADS == found["low"].tolist()
+    assert found["high"].tolist() == pytest.approx([3.841 / TEXTS] * HEADS, abs=1e-4)
+
+
+def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
+    model, passes = bert(BertModel), list[int]()
+    before = model(**texts()[0]).last_hidden_state
+    handle = model.register_forward_hook(lambda *_: passes.append(1))
+    scores(model, iter(texts()), "effect", "mean", made_from=iter(texts()))
+    handle.remove()
+    assert len(passes) == len(texts()) * (1 + 1 + len(EVERY)), "the original, the means, each head"
+    assert model(**texts()[0]).last_hidden_state.equal(before)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        gpt(),
+        bert(BertForMaskedLM),
+        bert(BertForSequenceClassification, num_labels=3),
+        bert(BertModel),
+    ],
+)
+def test_lambda_of_any_model_is_trained_without_labels(model: Any) -> None:
+    """A loss that only moves λ: less is lost of the model's answers than at its start, and the
+    model stays whole.
+    """
+    weights = {name: one.clone() for name, one in model.state_dict().items()}
+    found = scores(model, texts(), "lambda", epochs=4, seeds=[0, 1])
+    assert found[["layer", "head"]].to_records(index=False).tolist() == EVERY
+    assert (found["score"] - 0.5).abs().max() > 0.05
+    assert (found["low"] < found["score"]).all()
+    assert all(torch.equal(one, weights[name]) for name, one in model.state_dict().items())
+    assert all(one.requires_grad and one.grad is None for one in model.parameters())
+    pandas.testing.assert_frame_equal(
+        scores(model, texts(), "lambda", epochs=4, seeds=[0, 1]), found
+    )
+
+
+def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
+    """One step of AdamW goes by the learning rate against the gradient's sign."""
+    model, data = gpt(), texts()[:1]
+    step = scores(model, data, "lambda", epochs=1, learning_rate=0.1, seeds=[0])
+    assert step["low"].isna().all(), "of one seed nothing is known"
+    values = step["score"].to_numpy().reshape(LAYERS, HEADS)
+
+    def loss(theta: torch.Tensor) -> float:
+        with papa.ablated(model, EVERY_HEAD, by=Mixed(Zeros(), theta.sigmoid())):
+            return float(answers(model, data)["loss"].mean())
+
+    signs = np.empty((2, 4))
+    for layer in range(2):
+        for head in range(4):
+            moved = torch.zeros(2, 4)
+            moved[layer, head] = 0.02
+            signs[layer, head] = np.sign(loss(moved) - loss(-moved))
+    assert np.array_equal(np.sign(0.5 - values), signs)
+    assert len(set(signs.flatten())) == 2
+    assert np.abs(np.log(values / (1 - values))) == pytest.approx(np.full((2, 4), 0.1), abs=1e-3)
+
+
+TOKENS = 4096
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that any operation makes."""
+
+    found = 0
+
+    def __torch_dispatch__(
+        self, function: Any, _: Any, given: Sequence[Any] = (), named: Any = None
+    ) -> Any:
+        output = function(*given, **(named or {}))
+        for one in output if isinstance(output, tuple | list) else [output]:
+            if isinstance(one, torch.Tensor):
+                self.found = max(self.found, one.untyped_storage().nbytes())
+        return output
+
+
+def largest(by: str, tokens: int) -> int:
+    sizes = {"n_layer": 1, "n_head": 4, "n_embd": 16, "vocab_size": 20}
+    model = GPT2LMHeadModel(GPT2Config(n_positions=tokens, **sizes)).eval()
+    ids = torch.arange(tokens)[None] % 20
+    with Largest() as seen:
+        substitute_for(model, by, data=[{"input_ids": ids}])
+    return seen.found
+
+
+def test_distances_of_4096_tokens_need_no_matrix_for_each_head() -> None:
+    """The model's own mask has a number for each pair of positions; no head has a matrix beside
+    it.
+    """
+    each_pair = 4 * TOKENS**2
+    assert largest("relative", TOKENS) <= each_pair
+    few = 512
+    assert largest("average", few) >= 8 * 4 * few**2, "by position each head has one"
