@@ -88,6 +88,10 @@ def is_stable(
 
 
 _CONFIDENCE = 0.95
+_SHARED_ROWS = (
+    " Seeds share their rows, so they would agree on labels without meaning as well: this does not "
+    "say that the order is a good one."
+)
 _DRAWS = 1999
 """Studies of random orders that an agreement is compared with, for a level of 5 % ± 0.5 %."""
 
@@ -129,6 +133,7 @@ class _BySeed:
 
     by_seed: Float[np.ndarray, "seeds layers heads"]
     standard_error: Float[np.ndarray, "layers heads"] | None = None
+    draws: int = 0
 
     @cached_property
     def mean(self) -> Float[np.ndarray, "layers heads"]:
@@ -139,8 +144,8 @@ class _BySeed:
     def interval(
         self,
     ) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
-        """Both ends of each head's 95 % interval: Student t over seeds; of one seed by its standard
-        error, nan without.
+        """Both ends of each head's 95 % interval: Student's t over seeds; of one seed over the
+        draws of its standard error, nan without.
         """
         from scipy.stats import t
 
@@ -149,7 +154,7 @@ class _BySeed:
             error = self.by_seed.std(axis=0, ddof=1) / math.sqrt(seeds)
         elif error is None:
             error = np.full_like(self.mean, math.nan)
-        half = t.ppf((1 + _CONFIDENCE) / 2, seeds - 1 or math.inf) * error
+        half = t.ppf((1 + _CONFIDENCE) / 2, (seeds if seeds > 1 else self.draws) - 1) * error
         return self.mean - half, self.mean + half
 
     def frame(self, method: str) -> pandas.DataFrame:
@@ -167,10 +172,11 @@ class _BySeed:
 
 @dataclass(frozen=True, eq=False)
 class HeadScores(_BySeed):
-    """Scores by a method; those of one seed may have a standard error."""
+    """Scores by a method; those of one seed may have a standard error, from some draws."""
 
     by_seed: Float[np.ndarray, "seeds layers heads"]
     standard_error: Float[np.ndarray, "layers heads"] | None = None
+    draws: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +201,7 @@ class TrainedLambda(_BySeed):
         return (low > 0.5) | (high < 0.5)
 
     def agreement(self, fractions: Sequence[float] = ()) -> Agreement | None:
-        """How alike the orders of the seeds are; None for one seed.
+        """How alike the orders of the seeds are; None for one seed, or where seeds draw nothing.
 
         The whole order is tested first, then each fraction's constant heads by themselves, each at
         5 %: where all orders are random, at most 5 % of studies say that anything can be told.
@@ -204,7 +210,7 @@ class TrainedLambda(_BySeed):
             fractions: the input-dependent fractions whose constant heads are compared.
         """
         seeds, heads = len(self.by_seed), self.mean.size
-        if seeds == 1:
+        if seeds == 1 or not np.ptp(self.by_seed, axis=0).any():
             return None
         counts = partial_counts(fractions, heads)
         found = _alike(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
@@ -224,13 +230,16 @@ class TrainedLambda(_BySeed):
     def __str__(self) -> str:
         agreement = self.agreement()
         if agreement is None:
-            return "λ is from one seed: nothing is known of its certainty."
-        told = "is alike beyond chance" if agreement.told else "cannot be told from chance"
+            many = "the same for every seed" if len(self.by_seed) > 1 else "from one seed"
+            return f"λ is {many}: nothing is known of its certainty."
+        told = "is reproducible" if agreement.told else "cannot be told from chance"
         return (
             f"Over {len(self.by_seed)} seeds the head order by λ {told}: Kendall's τ is "
-            f"{agreement.kendall_tau:.2f} between two of them (by chance at most "
-            f"{agreement.by_chance:.2f}), and λ of {self.told.sum()} of {self.told.size} heads can "
-            f"be told from .5 (by chance {(1 - _CONFIDENCE) * self.told.size:.0f})."
+            f"{agreement.kendall_tau:.2f} between two of them (of random orders below "
+            f"{agreement.by_chance:.2f} in 95 % of studies), and λ of {self.told.sum()} of "
+            f"{self.told.size} heads can be told from .5 (by chance "
+            f"{(1 - _CONFIDENCE) * self.told.size:.0f})."
+            f"{_SHARED_ROWS if agreement.told else ''}"
         )
 
 

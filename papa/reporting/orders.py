@@ -26,7 +26,16 @@ from papa.reporting.wording import (
     score_label,
     varying,
 )
-from papa.scores.intervals import Interval, Measured, clipped, difference, holm, joint, p_value
+from papa.scores.intervals import (
+    Interval,
+    Measured,
+    clipped,
+    deviation_of_lists,
+    difference,
+    holm,
+    joint,
+    p_value,
+)
 from papa.spec.orders import Head
 
 GROUP = LINE[:3]
@@ -106,9 +115,13 @@ class OrdersCompared:
 
 def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompared | None:
     """Compare every two head orders of each encoder, task and kind of constants; None where there
-    is one, or no fraction at which orders differ. Of each of these, Holm's rule goes over the
-    orders that are compared with random ones, which asks whether an order knows anything, and apart
-    over all other pairs.
+    is one, or no fraction at which orders differ.
+
+    Any list of heads scores a little better or worse than another, whatever made it. So what is
+    beyond chance is beyond what single random lists differ by: by the spread of the random order's
+    seeds, each of which draws a list; without a random order nothing is told. Of each group Holm's
+    rule goes over the orders that are compared with random ones, which asks whether an order knows
+    anything, and apart over all other pairs.
     """
     between = results["constant_heads"].between(0, results["heads"], inclusive="neither")
     rows: list[dict[str, Any]] = []
@@ -125,7 +138,17 @@ def compare_orders(results: pandas.DataFrame, found: FoundOrders) -> OrdersCompa
         scores |= {(*group, order): clipped(metric, joint(mean)) for order, mean in means.items()}
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
         pairs, heads = list(combinations(means, 2)), cells["heads"].iloc[0]
-        p_values = {pair: p_value(*(means[order] for order in pair)) for pair in pairs}
+        spread = math.nan
+        if (random := means.get(_RANDOM)) is not None:
+            listed = [mean for order, mean in means.items() if order != _RANDOM]
+            spread = deviation_of_lists(random, listed)
+        p_values = {
+            # Of two fixed orders both have one list.
+            (one, other): p_value(
+                means[one], means[other], spread * (1 if _RANDOM in (one, other) else math.sqrt(2))
+            )
+            for one, other in pairs
+        }
         adjusted = _adjusted(p_values)
         for first, other in pairs:
             named = {**dict(zip(GROUP, group, strict=True)), "order": first, "other": other}

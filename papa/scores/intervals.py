@@ -153,7 +153,12 @@ def clipped(metric: str, found: Interval) -> Interval:
 
 
 def difference(
-    first: Measured, second: Measured, confidence: float = 0.95, *, unseen: bool = True
+    first: Measured,
+    second: Measured,
+    confidence: float = 0.95,
+    *,
+    unseen: bool = True,
+    deviation: float = 0.0,
 ) -> Interval:
     """The first's mean score less the second's, paired by seed and example; where examples differ
     in number they are not the same, and the variances over them are added.
@@ -161,6 +166,8 @@ def difference(
     Args:
         unseen: whether the interval allows for differences that no example shows. One that says
             how large a difference may be needs it; one that tests whether there is any does not.
+        deviation: what the difference has beside seeds and examples, such as that of single lists
+            of heads; known from as many draws as there are seeds.
 
     Returns:
         Its ends are nan for one seed or example, everything is nan where no seed is in both.
@@ -174,7 +181,27 @@ def difference(
         effects = np.concatenate([of_one - of_one.mean() for of_one in values])
         rows = min(map(len, values))
     lost, unit = scores[0] - scores[1], first.unit if unseen else 0.0
-    return _joint(lost, effects, unit=unit, rows=rows, confidence=confidence)
+    found = _joint(lost, effects, unit=unit, rows=rows, confidence=confidence)
+    if deviation == 0 or len(seeds) < 2:
+        return found
+    from scipy.special import stdtrit
+
+    beside = float(stdtrit(len(seeds) - 1, (1 + confidence) / 2)) * deviation
+    half = math.hypot(found.high - found.mean, beside)
+    return replace(found, low=found.mean - half, high=found.mean + half)
+
+
+def deviation_of_lists(random: Measured, others: Sequence[Measured]) -> float:
+    """How far the score of one list of heads lies from the mean of random lists: the standard
+    deviation over seeds, each of which draws a list, of random orders' scores less the mean of the
+    ``others``, which have one list; nan for one seed.
+    """
+    differences = [
+        score - np.mean([other.scores[seed] for other in others])
+        for seed, score in random.scores.items()
+        if all(seed in other.scores for other in others)
+    ]
+    return float(np.std(differences, ddof=1)) if len(differences) > 1 else math.nan
 
 
 def paired_drop(original: Measured, other: Measured) -> Interval:
@@ -268,20 +295,21 @@ _LEAST = 1e-12
 """The smallest p value that is told."""
 
 
-def p_value(first: Measured, second: Measured) -> float:
+def p_value(first: Measured, second: Measured, deviation: float = 0.0) -> float:
     """How surely two scores differ: one less the largest confidence at which the interval of the
-    ``difference`` that seeds and examples show leaves 0 out.
+    ``difference`` that seeds and examples show, and ``deviation`` beside them, leaves 0 out.
 
     Returns:
         1e-12 at least; nan where the interval has no ends.
     """
-    found = difference(first, second, unseen=False)
+    found = difference(first, second, unseen=False, deviation=deviation)
     if math.isnan(found.low):
         return math.nan
     from scipy.optimize import brentq
 
     def excess(exponent: float) -> float:
-        wide = difference(first, second, 1 - math.exp(exponent), unseen=False)
+        confidence = 1 - math.exp(exponent)
+        wide = difference(first, second, confidence, unseen=False, deviation=deviation)
         return wide.high - wide.mean - abs(found.mean)
 
     least = math.log(_LEAST)

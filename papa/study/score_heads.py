@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from papa.encoders.reference import EncoderReference
 from papa.spec import RankingSpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES
-from papa.storage.artifacts import ArtifactReference, check_form, opened
+from papa.storage.artifacts import ArtifactReference, check_form, opened, read_metadata
 from papa.study.average import Average
 from papa.study.constants import Given
 from papa.study.rank import Rank, read_lambda
@@ -84,7 +84,7 @@ class ScoreHeads(WorkerStep):
     """
 
     stage: ClassVar[str] = "scores"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     urgency: ClassVar[int] = 1
     loads_encoder: ClassVar[bool] = True
 
@@ -143,7 +143,8 @@ class ScoreHeads(WorkerStep):
             if scores.standard_error is not None
         }
         evaluations = {name: scores.evaluations for name, scores in found.items()}
-        with context.published(evaluations=evaluations) as folder:
+        draws = {name: scores.draws for name, scores in found.items()}
+        with context.published(evaluations=evaluations, draws=draws) as folder:
             save_file(tensors, folder / VALUES)
 
     def asked(
@@ -194,4 +195,7 @@ def read_head_scores(
             for tensor in (values, tensors.get(error, values)):
                 check_form(scores=((tensor.shape, tensor.dtype.kind), (heads, "f")))
             found.append(values)
-    return HeadScores(np.stack(found), tensors.get(error) if len(found) == 1 else None)
+    if len(found) > 1 or error not in tensors:
+        return HeadScores(np.stack(found))
+    draws = int(read_metadata(ranking.path)["draws"][method])
+    return HeadScores(np.stack(found), tensors[error], draws)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flows.plan import planned_steps
 from flows.progress import StudyProgress
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
@@ -55,11 +54,10 @@ def test_a_step_runs_once_and_again_for_another_version(
     session = Session(store, ThisProcess(), ExecutionSpec(), StudyProgress(lines.append))
 
     def vocabulary() -> Vocabulary:
-        return Vocabulary("vocabulary · minilm", 1.0, encoder)
+        return Vocabulary("vocabulary · minilm", encoder)
 
     def cached() -> bool:
-        (planned,) = planned_steps([vocabulary()], store, {})
-        return planned.cached
+        return vocabulary().is_complete(store)
 
     assert not cached()
     assert perform.fn(vocabulary(), session).name == "Completed"

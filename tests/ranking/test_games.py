@@ -15,6 +15,7 @@ from torch import Tensor, ones
 
 from papa.errors import SpecError
 from papa.ranking.scores.sets import greedy_places, shapley_values
+from papa.ranking.seeds import HeadScores
 from papa.ranking.value import Value
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import Head
@@ -60,12 +61,12 @@ def counted(value: Value) -> tuple[Value, list[Set[Head]]]:
 @pytest.mark.parametrize("degree", [1, 2])
 def test_pairs_of_orders_are_exact_where_no_three_heads_interact(degree: int) -> None:
     value = drawn_game(degree)
-    values, errors = shapley_values(value, HEADS, LEAST, seed=0, tolerance=0)
+    values, errors, _ = shapley_values(value, HEADS, LEAST, seed=0, tolerance=0)
     np.testing.assert_allclose(values, exact(value, HEADS), atol=1e-12)
     assert errors.max() < 1e-12
 
     of_three = drawn_game(3)
-    values, errors = shapley_values(of_three, HEADS, LEAST, seed=0, tolerance=0)
+    values, errors, _ = shapley_values(of_three, HEADS, LEAST, seed=0, tolerance=0)
     assert errors.max() > 1e-2
     assert np.abs(values - exact(of_three, HEADS)).max() > 1e-2
 
@@ -76,7 +77,7 @@ def test_values_come_near_those_by_enumeration_and_add_up() -> None:
     assert truth.sum() == pytest.approx(value({*HEADS}) - value(set()))
     distances = []
     for evaluations in (200, 20_000):
-        values, errors = shapley_values(value, HEADS, evaluations, seed=0)
+        values, errors, _ = shapley_values(value, HEADS, evaluations, seed=0)
         assert values.sum() == pytest.approx(truth.sum())
         assert (np.abs(values - truth) < 4 * errors).all()
         distances.append(np.abs(values - truth).max())
@@ -84,8 +85,8 @@ def test_values_come_near_those_by_enumeration_and_add_up() -> None:
         assert errors.max() < 30 / np.sqrt(evaluations)
     assert distances[1] < distances[0]
 
-    again, _ = shapley_values(value, HEADS, 200, seed=0)
-    other, _ = shapley_values(value, HEADS, 200, seed=1)
+    again, *_ = shapley_values(value, HEADS, 200, seed=0)
+    other, *_ = shapley_values(value, HEADS, 200, seed=1)
     assert np.array_equal(again, shapley_values(value, HEADS, 200, seed=0)[0])
     assert not np.array_equal(again, other)
 
@@ -93,7 +94,7 @@ def test_values_come_near_those_by_enumeration_and_add_up() -> None:
 def test_an_order_ends_where_nothing_is_left_to_lose() -> None:
     """Only the first head is worth anything: what comes after it in an order is not asked."""
     value, asked = counted(lambda own: 1.0 * (HEADS[0] in own))
-    values, errors = shapley_values(value, HEADS, 402, seed=0)
+    values, errors, _ = shapley_values(value, HEADS, 402, seed=0)
     assert values.tolist() == [1, 0, 0, 0, 0, 0]
     assert errors.max() == 0
     assert len(asked) <= 402
@@ -113,7 +114,7 @@ def test_the_budget_is_kept_and_spent() -> None:
         )
         assert budget - 10 < len(asked) <= budget
         assert told[-1] == (budget, budget)
-    values, _ = shapley_values(lambda own: float(len(own)), HEADS[:1], 10, seed=0)
+    values, *_ = shapley_values(lambda own: float(len(own)), HEADS[:1], 10, seed=0)
     assert values.tolist() == [1.0]
 
 
@@ -191,7 +192,7 @@ def test_values_are_those_of_captum(degree: int) -> None:
     within their error.
     """
     value, budget = drawn_game(degree), 2 + 2 * (len(HEADS) - 1) * DRAWS
-    values, errors = shapley_values(value, HEADS, budget, seed=0, tolerance=0)
+    values, errors, _ = shapley_values(value, HEADS, budget, seed=0, tolerance=0)
     np.testing.assert_allclose(values, captums(value, drawn_orders(0)), atol=1e-5)
     every = captums(value)
     assert (np.abs(values - every) < 4 * errors + 1e-5).all()
@@ -199,3 +200,14 @@ def test_values_are_those_of_captum(degree: int) -> None:
     assert np.abs(values - another).max() > 0.1, "another game"
     others = captums(value, drawn_orders(1))
     assert (np.abs(values - others).max() > 0.01) == (degree == 6), "other orders"
+
+
+@pytest.mark.parametrize("draws", [2, 14])
+def test_the_interval_of_one_seed_covers_what_it_says(draws: int) -> None:
+    """Student's t over the draws of an additive game with noise; the normal quantile does not."""
+    numbers = np.random.default_rng(0)
+    drawn = numbers.normal(size=(draws, 40, 50))
+    error = drawn.std(axis=0, ddof=1) / np.sqrt(draws)
+    low, high = HeadScores(drawn.mean(axis=0)[None], error, draws).interval
+    assert 0.94 < ((low < 0) & (high > 0)).mean() < 0.965
+    assert (np.abs(drawn.mean(axis=0)) < 1.96 * error).mean() < 0.93

@@ -114,11 +114,10 @@ def test_few_planted_heads_are_found() -> None:
     assert sum(alike.shared[0.125].told for alike in random) <= 7
 
 
-def test_heads_that_never_moved_tell_nothing_though_their_order_is_the_same() -> None:
-    """Ties stand by layer and head in every seed, so the constant heads are all in common."""
-    found = agreement(np.full((3, LAYERS * HEADS), 0.5))
-    assert found.shared[0.5].share == 1
-    assert (found.kendall_tau, found.told, found.shared[0.5].told) == (0, False, False)
+def test_where_seeds_differ_in_nothing_nothing_is_known() -> None:
+    same = trained(np.full((3, LAYERS * HEADS), 0.5))
+    assert same.agreement(FRACTIONS) is None
+    assert str(same) == "λ is the same for every seed: nothing is known of its certainty."
 
 
 def test_sentences_say_what_cannot_be_told() -> None:
@@ -135,7 +134,7 @@ def test_sentences_say_what_cannot_be_told() -> None:
     )
     sentence = certainty(trained(planted), FRACTIONS)
     assert sentence.startswith(
-        "Over 3 seeds the head order by λ is alike beyond chance: Kendall's τ is 0."
+        "Over 3 seeds the head order by λ is reproducible: Kendall's τ is 0."
     )
     assert "of 72 heads can be told from .5 (by chance 4)" in sentence
     assert "% at 1/2 (by chance 50 %)" in sentence

@@ -36,7 +36,7 @@ def test_a_planted_head_is_worth_what_all_are(one_head: Planted, probe: Probe) -
     assert value({one_head.head}) == pytest.approx(whole, abs=1e-3)
     assert value(everyone - {one_head.head}) == pytest.approx(nothing, abs=1e-2)
 
-    values, errors = shapley_values(value, value.heads, 40, seed=0)
+    values, errors, _ = shapley_values(value, value.heads, 40, seed=0)
     planted = value.heads.index(one_head.head)
     assert values[planted] == pytest.approx(whole - nothing, abs=1e-2)
     assert np.abs(np.delete(values, planted)).max() < 1e-2
@@ -45,7 +45,7 @@ def test_a_planted_head_is_worth_what_all_are(one_head: Planted, probe: Probe) -
 
     # Without what it puts out nothing is worth anything: the score is the head's.
     with silenced(one_head):
-        without, _ = shapley_values(value_of(one_head, probe), value.heads, 40, seed=0)
+        without, *_ = shapley_values(value_of(one_head, probe), value.heads, 40, seed=0)
     assert abs(without[planted]) < 1e-2
 
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from papa.scores.intervals import Measured, difference, holm, p_value
+from papa.scores.intervals import Measured, deviation_of_lists, difference, holm, p_value
 
 SEEDS, ROWS, ORDERS = 5, 150, 4
 
@@ -105,3 +105,51 @@ def test_an_order_that_is_better_is_told_from_the_others() -> None:
     )
     assert better.mean() > 0.8
     assert equal.mean() <= 0.05
+
+
+def lists_of_noise(
+    numbers: np.random.Generator, fixed: int, seeds: int = 5, over_lists: float = 0.1
+) -> list[Measured]:
+    """``fixed`` orders of one list each, and random ones, which draw a list for each seed: lists
+    differ, and no order knows anything.
+    """
+    hard, found = numbers.normal(size=ROWS), []
+    answers = numbers.normal(size=(fixed + seeds, ROWS))
+    for number in range(fixed + 1):
+        lists = [number] * seeds if number < fixed else range(fixed, fixed + seeds)
+        shares = {number: over_lists * answers[number, :3].sum() for number in lists}
+        correct = np.stack(
+            [
+                (hard + 0.5 * answers[at] + 0.3 * numbers.normal(size=ROWS)) < 0.8 + shares[at]
+                for at in lists
+            ]
+        ).astype(float)
+        examples = np.stack([correct, np.ones_like(correct)], axis=-1)
+        scores = dict(enumerate(correct.mean(axis=1).tolist()))
+        found.append(Measured.of("accuracy", scores, list(examples)))
+    return found
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_of_orders_that_know_nothing_one_family_in_twenty_has_a_star(seeds: int) -> None:
+    numbers, told, without, pairs = np.random.default_rng(0), [], [], []
+    for _ in range(40):
+        *fixed, random = lists_of_noise(numbers, 8, seeds)
+        spread = deviation_of_lists(random, fixed)
+        told.append(min(holm([p_value(one, random, spread) for one in fixed])) < 0.05)
+        without.append(min(holm([p_value(one, random) for one in fixed])) < 0.05)
+        some = list(combinations(fixed, 2))[:8]
+        both = [p_value(one, other, spread * math.sqrt(2)) for one, other in some]
+        pairs.append(min(holm(both)) < 0.05)
+    assert np.mean(told) <= 0.05
+    assert np.mean(pairs) <= 0.05
+    assert seeds == 3 or np.mean(without) > 0.15, "one list beside the mean of several"
+
+
+def test_an_order_far_beyond_single_lists_is_told() -> None:
+    numbers, told = np.random.default_rng(0), []
+    for _ in range(20):
+        random = lists_of_noise(numbers, 0, over_lists=0.02)[0]
+        (better,) = scores_of(numbers, 2.5)
+        told.append(p_value(better, random, deviation_of_lists(random, [better])) < 0.05)
+    assert np.mean(told) > 0.8

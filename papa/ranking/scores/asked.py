@@ -76,12 +76,14 @@ class Scored:
     Attributes:
         values: the smallest becomes constant first.
         standard_error: of the values; None where the method has none.
+        draws: how many draws it is from; 0 where it has none.
         evaluations: forward passes over the rows, gradients counted as one more each.
     """
 
     values: Float[np.ndarray, "layers heads"]
     standard_error: Float[np.ndarray, "layers heads"] | None
     evaluations: int
+    draws: int = 0
 
 
 def frozen_probe(asked: Asked) -> Probe:

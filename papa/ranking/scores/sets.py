@@ -79,7 +79,7 @@ def greedy_places(
 def shapley(asked: Asked) -> Scored:
     """What heads add to the value of others, over all orders of joining (Held & Yang, 2022)."""
     value = frozen_value(asked)
-    values, errors = shapley_values(
+    values, errors, draws = shapley_values(
         value,
         value.heads,
         asked.ranking.evaluations,
@@ -87,7 +87,7 @@ def shapley(asked: Asked) -> Scored:
         progress=asked.progress,
     )
     shape = asked.encoder.layers, asked.encoder.heads
-    return Scored(values.reshape(shape), errors.reshape(shape), value.evaluations)
+    return Scored(values.reshape(shape), errors.reshape(shape), value.evaluations, draws)
 
 
 def shapley_values(
@@ -98,8 +98,8 @@ def shapley_values(
     seed: int,
     tolerance: float = TOLERANCE,
     progress: Progress = ignore_progress,
-) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, " heads"]]:
-    """The Shapley value of every head and its standard error.
+) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, " heads"], int]:
+    """The Shapley value of every head, its standard error, and from how many draws it is.
 
     In an order heads become constant one after the other; what v loses is the share of that head.
     Orders are drawn, each with its reverse (antithetic sampling); such a pair gives one draw, and
@@ -127,4 +127,4 @@ def shapley_values(
         draws.append(shares / 2)
     progress(evaluations, evaluations)
     found = np.stack(draws)
-    return found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    return found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(len(found)), len(found)
