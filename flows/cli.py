@@ -11,7 +11,6 @@ from rich.console import Console
 
 from flows import stored_commands
 from flows.describe import describe
-from flows.doctor import doctor
 from flows.options import (
     DEFAULT_STORE,
     Code,
@@ -22,7 +21,6 @@ from flows.options import (
     Verbose,
     Workers,
     argument,
-    errors_in_one_sentence,
     load,
     one_sentence,
     open_store,
@@ -152,14 +150,8 @@ def plan(
     code: Code = None,
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
-    gpus: Annotated[
-        int | None, option(min=1, help="Plan for so many GPUs instead of this machine.")
-    ] = None,
-    nodes: Annotated[
-        int, typer.Option(min=1, help="Plan for so many machines, each with these workers or GPUs.")
-    ] = 1,
 ) -> None:
-    """Show what would run, what is cached and about what it costs; compute nothing."""
+    """Show what would run, what is cached and how long such steps took here; compute nothing."""
     with one_sentence():
         spec = load(study, overrides)
         from flows.check import check_study
@@ -167,7 +159,7 @@ def plan(
 
         opened = open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
-        show_plan(checked, opened, Console(), nodes=nodes, gpus=gpus)
+        show_plan(checked, opened, Console())
 
 
 @app.command()
@@ -184,18 +176,17 @@ def init(
 
 @app.command()
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
-    """Open Prefect's and MLflow's pages on a store, until Ctrl-C; runs on it use this server
-    meanwhile.
-    """
-    with errors_in_one_sentence(verbose):
-        from flows.environment import prepare_environment
-        from flows.ui import show_pages
+    """Serve Prefect's pages, and MLflow's of a store, until Ctrl-C."""
+    with one_sentence(verbose):
+        from flows.environment import prepare_engines
         from papa.study.store import Store
 
         local = Store(store)
-        prepare_environment(local, verbose=verbose)
+        prepare_engines(local.root, verbose=verbose)
         local.make()
-        show_pages(local, Console())
+        from flows.ui import show_pages
+
+        show_pages(local, Console(), verbose=verbose)
 
 
 @app.command()
@@ -225,4 +216,3 @@ app.command("list")(stored_commands.list_studies)
 app.command()(stored_commands.compare)
 app.command()(stored_commands.prune)
 app.command()(describe)
-app.command()(doctor)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tasks.track import tracked_steps
 from typer.testing import CliRunner
 
 from flows.cli import app
@@ -17,7 +18,6 @@ from papa.spec.file import load_study
 from papa.study.costs import SUBMITTING, expected_rates
 from papa.study.inputs import check_inputs
 from papa.study.store import Store
-from tasks.track import tracked_steps
 from tests.flows.conftest import said
 from tests.study.test_keys import CONSTANTS as AVERAGE
 from tests.study.test_store import CONSTANTS
