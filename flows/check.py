@@ -46,11 +46,9 @@ from papa.study.inputs import (
     resolve_inputs,
     run_concurrently,
 )
-from papa.study.steps import StudySteps
+from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise, corpus_part
-from tasks.mlflow import tracking_address
-from tasks.track import tracked_steps
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def check_study(
     if problems:
         raise CheckError([*problems, *(check_capacity(resolved, store, at_once) if here else [])])
     inputs = resolved.inputs()
-    steps = tracked_steps(inputs, tracking_address(store))
+    steps = study_steps(inputs)
     to_run = not all(step.is_complete(store) for step in steps.steps)
     for step in steps.steps if inputs.code and not for_plan else ():
         own = getattr(step, "code", None)

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from flows import stored_commands
 from flows.describe import describe
-from flows.doctor import doctor
 from flows.options import (
     DEFAULT_STORE,
     Code,
@@ -21,7 +20,6 @@ from flows.options import (
     Verbose,
     Workers,
     argument,
-    errors_in_one_sentence,
     load,
     one_sentence,
     open_store,
@@ -153,7 +151,7 @@ def plan(
     store: StoreAddress = DEFAULT_STORE,
     workers: Workers = None,
 ) -> None:
-    """Show what would run, what is cached and about how long it takes; compute nothing."""
+    """Show what would run, what is cached and how long such steps took here; compute nothing."""
     with one_sentence():
         spec = load(study, overrides)
         from flows.check import check_study
@@ -178,18 +176,17 @@ def init(
 
 @app.command()
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
-    """Open Prefect's and MLflow's pages on a store, until Ctrl-C; runs on it use this server
-    meanwhile.
-    """
-    with errors_in_one_sentence(verbose):
-        from flows.environment import prepare_environment
-        from flows.ui import show_pages
+    """Serve Prefect's pages, and MLflow's of a store, until Ctrl-C."""
+    with one_sentence(verbose):
+        from flows.environment import prepare_engines
         from papa.study.store import Store
 
         local = Store(store)
-        prepare_environment(local, verbose=verbose)
+        prepare_engines(local.root, verbose=verbose)
         local.make()
-        show_pages(local, Console())
+        from flows.ui import show_pages
+
+        show_pages(local, Console(), verbose=verbose)
 
 
 @app.command()
@@ -219,4 +216,3 @@ app.command("list")(stored_commands.list_studies)
 app.command()(stored_commands.compare)
 app.command()(stored_commands.prune)
 app.command()(describe)
-app.command()(doctor)

@@ -21,9 +21,7 @@ import psutil
 from papa.credentials import without_credentials
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_HUSH_SECONDS = 0.5
-_ENDING_SECONDS = 2.0
-_DEATH_SECONDS = 1.0
+_ENDING_SECONDS, _DEATH_SECONDS = 2.0, 1.0
 
 
 class Interruption:
@@ -34,16 +32,13 @@ class Interruption:
     replaces the handler of SIGTERM. So a thread of its own reads the signal's number from Python's
     wakeup pipe.
 
-    ``kept`` says what is kept; ``hush`` ends what else writes to the terminal; ``endings`` are
-    called before processes are killed, in two seconds at most, and ``last`` after that.
+    ``kept`` says what is kept; ``endings`` are called first, for two seconds at most.
     """
 
     def __init__(self) -> None:
         self.kept: Callable[[], str] = lambda: ""
-        self.hush: Callable[[], None] = lambda: None
-        self.endings: list[Callable[[], None]] = []
-        self.last: list[Callable[[], None]] = []
-        self._ending: threading.Thread | None = None
+        self.endings: list[Callable[[], object]] = []
+        self._ending = False
 
     def __enter__(self) -> Interruption:
         # Who starts a command with a signal ignored, such as nohup or a shell's background job,
@@ -60,9 +55,9 @@ class Interruption:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._ending is not None:
+        if self._ending:
             # What fails now fails because processes are being killed.
-            self._ending.join()
+            threading.Event().wait()
         signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -73,28 +68,34 @@ class Interruption:
             while number := pipe.read(1):
                 if number[0] not in self._before:
                     continue
-                if self._ending is not None:
+                if self._ending:
                     self._kill(number[0])
-                self._ending = threading.Thread(target=self._end, args=(number[0],), daemon=True)
-                self._ending.start()
+                self._ending = True
+                threading.Thread(target=self._end, args=(number[0],), daemon=True).start()
 
     def _end(self, number: int) -> None:
-        _in_time(_HUSH_SECONDS, self.hush)
-        # A spinner or bar that was cut off leaves its line, and the cursor hidden.
+        # A bar that was cut off leaves its line, and the cursor hidden.
         clear = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
         command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
         kept = f"{text}; " if (text := self.kept()) else ""
         sentence = f"interrupted, ending (once more: at once): {kept}to go on run: {command}"
-        os.write(2, f"{clear}{sentence}\n".encode())
-        # Engines complain of processes that are gone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        _in_time(_ENDING_SECONDS, *self.endings)
+        with suppress(OSError):
+            os.write(2, f"{clear}{sentence}\n".encode())
+            # Bars go on, and engines complain of processes that are gone.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        calls = threading.Thread(target=self._call, daemon=True)
+        calls.start()
+        calls.join(_ENDING_SECONDS)
         self._kill(number)
+
+    def _call(self) -> None:
+        for ending in self.endings:
+            with suppress(Exception):
+                ending()
 
     def _kill(self, number: int) -> None:
         with suppress(psutil.Error):
             end_descendants()
-        _in_time(_DEATH_SECONDS, *self.last)
         os._exit(128 + number)
 
 
@@ -110,16 +111,3 @@ def end_descendants() -> None:
         with suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(below, timeout=_DEATH_SECONDS)
-
-
-def _in_time(seconds: float, *calls: Callable[[], None]) -> None:
-    """Call each, as far as that goes within some seconds; none of them stops the ending."""
-
-    def every() -> None:
-        for call in calls:
-            with suppress(Exception):
-                call()
-
-    thread = threading.Thread(target=every, daemon=True)
-    thread.start()
-    thread.join(seconds)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,31 +17,31 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.table import Column
 
 from papa.progress import Progress as ReportProgress
 
-if TYPE_CHECKING:
-    from tasks.live import LiveRuns
-
 _LINE_SECONDS = 15.0
-_STUDY = "study"
-_ALMOST = 0.99
-"""What is shown while steps remain that were planned to take no time."""
 _BAR_WIDTH = 12
 _BESIDE_NAMES = 46
 """Columns of a terminal for the bar, the share, the time so far and the time left."""
 
 
 class StudyProgress:
-    """Shows a study's progress inside its ``with`` block: bars in a terminal, lines elsewhere,
-    which ``log`` takes as well. Thread-safe.
+    """Shows a study's progress inside its block: bars in a terminal, lines elsewhere, which ``log``
+    takes as well. Thread-safe.
+
+    Attributes:
+        steps: how many the study has.
+        endings: what is to be done where the process is to end at once.
     """
 
     def __init__(self, output: Console | Callable[[str], object]) -> None:
+        self.steps = 0
         self.log: Callable[[str], object] = lambda _: None
-        self.follower: LiveRuns | None = None
+        self.endings: list[Callable[[], object]] = []
         self._lock = threading.RLock()
         self._bars: Progress | None = None
         self._print: Callable[[str], object]
@@ -52,72 +51,49 @@ class StudyProgress:
         else:
             self._print = output
         self._study: TaskID | None = None
-        self._remaining, self._steps = Remaining({}), 0
-        self._kept: set[str] = set()
-        self._done: dict[str, float] = {}
-        self._last_line = 0.0
+        self._kept, self._ended = set[str](), 0
+        self._seconds: dict[str, float] = {}
 
     def __enter__(self) -> StudyProgress:
         if self._bars:
             self._bars.start()
+            self._study = self._bars.add_task("study", total=self.steps)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._bars:
             self._bars.stop()
 
-    def hush(self) -> None:
-        """Show nothing any more, as the process ends."""
-        self._print = self.log = lambda _: None
-        if self._bars:
-            self._bars.stop()
-            self._bars.console.quiet = True
-
     @property
     def kept(self) -> str:
         """How many steps are finished, in words."""
-        which = f"{len(self._kept)} of {self._steps}" if self._steps else "finished"
+        which = f"{len(self._kept)} of {self.steps}" if self.steps else "finished"
         return f"{which} steps are kept"
-
-    def plan(self, seconds: Mapping[str, float]) -> None:
-        """The study has these steps, each estimated to take so many seconds."""
-        with self._lock:
-            self._remaining, self._steps = Remaining(seconds), len(seconds)
-            if self._bars:
-                self._study = self._bars.add_task(_STUDY, total=1.0, left="")
 
     @contextmanager
     def running(self, name: str) -> Iterator[ReportProgress]:
         """While the block runs, the step ``name`` is in progress; it is shown once a worker has
         started it.
         """
-        started = 0.0
+        started = last = 0.0
         bar: TaskID | None = None
-        if self.follower:
-            self.follower.enters(name)
-
-        def begin() -> None:
-            nonlocal started, bar
-            started = time.monotonic()
-            if self._bars:
-                room = self._bars.console.width - _BESIDE_NAMES
-                bar = self._bars.add_task(shortened(name, room), total=1.0, left="")
-            self._line(f"{name}: started")
-            if self.follower:
-                self.follower.started(name)
 
         def report(done: int, total: int) -> None:
+            nonlocal started, last, bar
             with self._lock:
+                now = time.monotonic()
                 if not started:
-                    begin()
+                    started = last = now
+                    self._line(f"{name}: started")
+                    if self._bars:
+                        room = self._bars.console.width - _BESIDE_NAMES
+                        bar = self._bars.add_task(shortened(name, room), total=1.0)
                 share = min(1.0, done / total) if total else 0.0
-                self._remaining.partial(name, share)
-                left = (time.monotonic() - started) * (1 - share) / share if share > 0.02 else None
                 if self._bars and bar is not None:
-                    self._bars.update(bar, completed=share, left=_left(left))
-                if time.monotonic() - max(self._last_line, started) >= _LINE_SECONDS:
-                    self._line(f"{name}: {share:.0%} {_left(left)}".rstrip())
-                self._show_study()
+                    self._bars.update(bar, completed=share)
+                if now - last >= _LINE_SECONDS:
+                    last = now
+                    self._line(f"{name}: {share:.0%}")
 
         try:
             yield report
@@ -125,39 +101,36 @@ class StudyProgress:
             with self._lock:
                 if self._bars and bar is not None:
                     self._bars.remove_task(bar)
-                self._done[name] = time.monotonic() - started if started else 0.0
+                if started:
+                    self._seconds[name] = time.monotonic() - started
 
     def finished(self, name: str, *, cached: bool) -> None:
         """A step is done, or was there already."""
         with self._lock:
-            self._remaining.finish(name, cached=cached)
+            self._end()
             self._kept.add(name)
-            seconds = self._done.pop(name, None)
-            there = cached or seconds is None
-            how = "already there" if there else f"done in {duration(seconds or 0.0)}"
+            seconds = None if cached else self._seconds.get(name)
+            how = "already there" if seconds is None else f"done in {duration(seconds)}"
             self._say("[green]✓[/]", f"{name}: {how}")
-            self._show_study()
+
+    def failed(self, name: str, reason: str) -> None:
+        """A step failed."""
+        with self._lock:
+            self._end()
+            self._say("[red]✗[/]", f"{name}: failed: {reason}")
 
     def told(self, name: str, sentence: str) -> None:
         """There is something to know of a step."""
         self._say("[yellow]![/]", f"{name}: {sentence}")
 
-    def failed(self, name: str, reason: str) -> None:
-        """A step failed."""
-        with self._lock:
-            self._remaining.finish(name, cached=True)
-            self._say("[red]✗[/]", f"{name}: failed: {reason}")
-
     def noted(self, sentence: str) -> None:
         """Something worth knowing that is about no step."""
         self._say("[blue]·[/]", sentence)
 
-    def _show_study(self) -> None:
-        if self.follower:
-            self.follower.share(self._remaining.share())
+    def _end(self) -> None:
+        self._ended += 1
         if self._bars and self._study is not None:
-            left = _left(self._remaining.seconds())
-            self._bars.update(self._study, completed=self._remaining.share(), left=left)
+            self._bars.advance(self._study)
 
     def _say(self, mark: str, text: str) -> None:
         with self._lock:
@@ -166,52 +139,10 @@ class StudyProgress:
             self._line(text)
 
     def _line(self, text: str) -> None:
-        self._last_line = time.monotonic()
-        left = self._remaining.seconds()
-        text += f" | study {self._remaining.share():.0%}"
-        text += f", {_left(left)}" if left is not None else ""
-        self.log(text)
+        line = f"{text} | study {self._ended / max(1, self.steps):.0%}"
+        self.log(line)
         if not self._bars:
-            self._print(text)
-
-
-class Remaining:
-    """Time left of a study, by how long the estimated seconds of its steps have taken so far."""
-
-    def __init__(self, planned: Mapping[str, float]) -> None:
-        self._planned = dict(planned)
-        self._unfinished = set(planned)
-        self._total = sum(planned.values())
-        self._shares: dict[str, float] = {}
-        self._finished = 0.0
-        self._cached = 0.0
-        self._started = time.monotonic()
-
-    def partial(self, name: str, share: float) -> None:
-        """A step is so far done, 0 to 1."""
-        self._finished += self._planned.get(name, 0.0) * (share - self._shares.get(name, 0.0))
-        self._shares[name] = share
-
-    def finish(self, name: str, *, cached: bool) -> None:
-        """A step is done."""
-        self.partial(name, 1.0)
-        self._unfinished.discard(name)
-        self._cached += self._planned.get(name, 0.0) if cached else 0.0
-
-    def share(self) -> float:
-        """How much of the study is done, 0 to 1; 1 once every step is, however short."""
-        if not self._unfinished:
-            return 1.0 if self._planned else 0.0
-        return min(_ALMOST, self._finished / self._total) if self._total else 0.0
-
-    def seconds(self) -> float | None:
-        """Seconds left; None before there is enough to estimate from."""
-        worked = self._finished - self._cached
-        elapsed = time.monotonic() - self._started
-        if worked <= 0.01 * self._total or elapsed < 2:
-            return None
-        left = max(0.0, self._total - self._finished) * elapsed / worked
-        return left if left >= 1 else None
+            self._print(line)
 
 
 def duration(seconds: float) -> str:
@@ -223,17 +154,13 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def _left(seconds: float | None) -> str:
-    return "" if seconds is None or seconds < 1 else f"about {duration(seconds)} left"
-
-
 def _bars(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
         BarColumn(bar_width=_BAR_WIDTH),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}", markup=False, table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(),
         console=console,
         transient=True,
         expand=True,

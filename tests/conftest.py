@@ -12,7 +12,6 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -23,8 +22,9 @@ from tests.typecheck import check_calls, check_signatures
 # yet, reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests find out of files must not reach a person's studies, nor the other way round.
-os.environ["PAPA_CACHE"] = tempfile.mkdtemp(prefix="papa-tests-")
-atexit.register(shutil.rmtree, os.environ["PAPA_CACHE"], ignore_errors=True)
+for _name in ("PAPA_CACHE", "PREFECT_HOME"):
+    os.environ[_name] = tempfile.mkdtemp(prefix="papa-tests-")
+    atexit.register(shutil.rmtree, os.environ[_name], ignore_errors=True)
 _processes = sys.argv[sys.argv.index("-n") + 1] if "-n" in sys.argv else "0"
 if _processes == "0" or "PYTEST_XDIST_WORKER" in os.environ:  # Not where others run the tests.
     check_signatures()
@@ -105,22 +105,14 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def prefect() -> Iterator[dict[str, str]]:
     """For ``papa run``: a Prefect server that runs already, where a test is not about the one that
     a study starts.
     """
-    from flows.environment import quiet_engines
-    from flows.server import OwnServer
-    from papa.study.store import Store
+    from tests.flows.history import own_server
 
-    folder = tmp_path_factory.mktemp("prefect")
-    with patch.dict(os.environ, PREFECT_HOME=str(folder)):
-        quiet_engines()
-        server = OwnServer(Store(folder))
-        server.wait()
-        address = os.environ["PREFECT_API_URL"]
-    yield {"PREFECT_API_URL": address}
-    server.end()
+    with own_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -18,28 +18,21 @@ from papa.study.results import results_table
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
-from tasks.mlflow import tracking_address
-from tasks.track import Track, tracked_steps
 from tests.study.told import Told
 
 
-def finish_study(
-    file: str, store: Path, *overrides: str, tracked: bool = False, code: Sequence[Path] = ()
-) -> Told:
-    """What ``papa run`` leaves of a study in its file, without the records of Prefect and, unless
-    ``tracked``, of MLflow; which steps it ran and which were damaged.
+def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] = ()) -> Told:
+    """What ``papa run`` leaves of a study in its file, without the records of Prefect and MLflow;
+    which steps it ran and which were damaged.
     """
     spec, place, told = load_study(Path(file), overrides), Store(store), Told()
     place.make()
     inputs = check_inputs(spec, code=code)
     found = {"code": inputs.study.code, "scores": inputs.study.scores}
     save_study(place, spec.model_copy(update=found))
-    *computing, track = tracked_steps(inputs, tracking_address(place)).steps
-    assert isinstance(track, Track)
-    if tracked:
-        track.forget_lost(place)
-    run_here([*computing, track] if tracked else computing, place, spec.execution, told)
-    place_results(place, spec.name, computing[-1].reference(place))
+    steps = study_steps(inputs).steps
+    run_here(steps, place, spec.execution, told)
+    place_results(place, spec.name, steps[-1].reference(place))
     return told
 
 

@@ -1,4 +1,4 @@
-"""How much text a study's tasks have, what features of it take, and how long its stages took."""
+"""How much text a study's tasks have, and what features of it take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from papa.corpora.corpus import RowTokens
 from papa.corpora.sources import known_size
 from papa.encoders.reference import EncoderReference
 from papa.spec import FeaturesSpec, FilesSource, HubSource, TaskSpec
-from papa.study.store import Store
 
 _VALUE_BYTES = {"float32": 4, "bfloat16": 2}
 _SHARE_OF_SLOTS = 0.6
@@ -55,13 +54,3 @@ def feature_bytes(encoder: EncoderReference, size: Size, features: FeaturesSpec)
     """What one cell's features take on the disk."""
     values = (size.train + size.validation) * size.tokens * (encoder.layers + 1) * encoder.width
     return values * _VALUE_BYTES[features.dtype]
-
-
-def stage_seconds(store: Store, stage: str) -> float | None:
-    """How long a finished artifact of a stage took in this store, on average; None of none."""
-    known = [
-        float(one["seconds"])
-        for one in store.metadata(stage)
-        if isinstance(one.get("seconds"), float | int)
-    ]
-    return sum(known) / len(known) if known else None

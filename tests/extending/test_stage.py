@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 
 import pytest
 
+from flows.plan import planned_steps
 from flows.progress import StudyProgress
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Progress
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.artifacts import published
-from papa.study.here import ThisProcess
+from papa.study.here import ThisProcess, make
 from papa.study.step import Session, Step
 from papa.study.store import Store
-from tasks.perform import CACHED, perform
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +57,19 @@ def test_a_step_runs_once_and_again_for_another_version(
         return Vocabulary("vocabulary · minilm", encoder)
 
     def cached() -> bool:
-        return vocabulary().is_complete(store)
+        (planned,) = planned_steps([vocabulary()], store)
+        return planned.cached
 
     assert not cached()
-    assert perform.fn(vocabulary(), session).name == "Completed"
+    assert make(vocabulary(), session)
     folder = Path(vocabulary().folder(store))
     assert json.loads((folder / "words.json").read_text()) == 30522
     assert cached()
-    assert perform.fn(vocabulary(), session).name == CACHED
+    assert not make(vocabulary(), session)
     assert len(lines) == 1, "it ran once"
 
     monkeypatch.setattr(Vocabulary, "version", 2)
     assert not cached()
-    assert perform.fn(vocabulary(), session).name == "Completed"
+    assert make(vocabulary(), session)
     assert len(lines) == 2
     assert folder != Path(vocabulary().folder(store))

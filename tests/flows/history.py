@@ -4,19 +4,20 @@ runs in MLflow.
 
 from __future__ import annotations
 
+import base64
 import json
-import os
+import subprocess
+import sys
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-from flows.environment import quiet_engines
-from flows.server import OwnServer
-from papa.study.store import Store
-from tasks.mlflow import connect
+from tasks.tracking import connect
+from tests.flows.processes import without_engines
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,43 @@ class FlowRun:
 
 
 def own_flow_runs(store: Path) -> list[FlowRun]:
-    """The runs in the store's own database, which nobody uses now, in the order in which they
-    started.
+    """The runs of a store's studies in the user's own database, which nobody uses now, in the order
+    in which they started.
     """
-    with patch.dict(os.environ, PREFECT_HOME=str(store / "prefect")):
-        quiet_engines()
-        server = OwnServer(Store(store))
-        try:
-            server.wait()
-            return flow_runs(store, f"http://127.0.0.1:{server.port}/api")
-        finally:
-            server.end()
+    with own_server() as server:
+        return flow_runs(store, server)
 
 
-def flow_runs(store: Path, address: str) -> list[FlowRun]:
+Server = Mapping[str, str]
+"""The environment of a server's clients."""
+_SERVE = """
+import json, os, sys
+from flows.environment import settle_environment, start_server
+settle_environment()
+start_server()()
+names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
+print(json.dumps({name: os.environ[name] for name in names}), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def own_server() -> Iterator[dict[str, str]]:
+    """A server as a study starts it, on the tests' own database."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=without_engines(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())
+        process.stdin.close()
+
+
+def flow_runs(store: Path, address: Server) -> list[FlowRun]:
     """The runs of a store's studies that a server knows, in the order in which they started."""
     known = _ask(address, "flow_runs/filter", {"sort": "START_TIME_ASC"})
     runs = [run for run in known if run["parameters"]["store"] == str(store)]
@@ -79,13 +103,13 @@ def flow_runs(store: Path, address: str) -> list[FlowRun]:
     ]
 
 
-def _events(address: str, run: str) -> Counter[str]:
+def _events(address: Server, run: str) -> Counter[str]:
     resource = {"id": [f"prefect.flow-run.{run}"]}
     counts = _ask(address, "events/count-by/event", {"filter": {"resource": resource}})
     return Counter({one["value"].removeprefix("prefect.flow-run."): one["count"] for one in counts})
 
 
-def logged(store: Path, address: str) -> list[tuple[str | None, int, str]]:
+def logged(store: Path, address: Server) -> list[tuple[str | None, int, str]]:
     """What a server keeps of the log of a store's studies: task run's id (None for the flow's own),
     level, message.
     """
@@ -104,9 +128,12 @@ def logged(store: Path, address: str) -> list[tuple[str | None, int, str]]:
     ]
 
 
-def _ask(address: str, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+def _ask(address: Server, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    headers = {"Content-Type": "application/json"}
+    if password := address.get("PREFECT_API_AUTH_STRING"):
+        headers["Authorization"] = f"Basic {base64.b64encode(password.encode()).decode()}"
     request = urllib.request.Request(
-        f"{address}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        f"{address['PREFECT_API_URL']}/{path}", json.dumps(body).encode(), headers
     )
     with urllib.request.urlopen(request) as answer:
         found = json.load(answer)

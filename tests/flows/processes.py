@@ -13,6 +13,17 @@ PATIENCE_SECONDS = 1800
 the machine.
 """
 
+ENGINES = ("PREFECT_", "MLFLOW_", "RAY_")
+
+
+def without_engines() -> dict[str, str]:
+    """This environment without what would point the engines elsewhere."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name == "PREFECT_HOME" or not name.startswith(ENGINES)
+    }
+
 
 def descendants(root: int) -> dict[int, str]:
     """Processes below ``root``, by id, with their command lines."""

@@ -18,7 +18,7 @@ from tests.flows.conftest import said, stages
 
 pytestmark = pytest.mark.server
 
-STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate", "track")
+STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
 
 
 def flip(file: Path) -> None:
@@ -83,7 +83,7 @@ def test_what_is_damaged_is_made_again(
     planned = said("plan", study, "--store", str(store))
     assert planned.code == 0, planned.err
     assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned.out, "the other cell"
-    told = finish_study(study, store, tracked=True)
+    told = finish_study(study, store)
     assert len(told.damages) == len(STAGES)
     pandas.testing.assert_frame_equal(scores(store), before)
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
@@ -97,7 +97,7 @@ def test_so_are_steps_whose_metadata_are_damaged(
     before = scores(store)
     for stage in STAGES:
         damage(newest(store, stage) / METADATA)
-    told = finish_study(study, store, tracked=True)
+    told = finish_study(study, store)
     assert len(told.ran) == len(STAGES)
     assert len(told.damages) == (0 if damage is Path.unlink else len(STAGES))
     pandas.testing.assert_frame_equal(scores(store), before)
@@ -109,9 +109,9 @@ def test_results_are_restored_from_their_artifact(tiny: tuple[str, Path]) -> Non
     sound = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in ("summary.csv", "report.md", "study.yaml"):
         flip(folder / name)
-    told = finish_study(study, store, tracked=True)
+    told = finish_study(study, store)
     assert not told.ran, "nothing is computed again"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == sound
     shutil.rmtree(folder)
-    finish_study(study, store, tracked=True)
+    finish_study(study, store)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == sound

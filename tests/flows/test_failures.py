@@ -73,7 +73,7 @@ def broken(broken_store: Path, shallow: str, prefect: dict[str, str]) -> tuple[F
         write_study(folder, STUDY | {"encoders": [shallow, str(poisoned)], "tasks": [FEW, task]})
     )
     finished = papa("run", study, "--store", str(broken_store), more=prefect)
-    (run,) = flow_runs(broken_store, prefect["PREFECT_API_URL"])
+    (run,) = flow_runs(broken_store, prefect)
     return finished, run
 
 
@@ -154,7 +154,7 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
             hanging.cancel()
     finished = Finished(process.returncode, "", told)
     assert finished.code == 1
-    (run,) = flow_runs(store, prefect["PREFECT_API_URL"])
+    (run,) = flow_runs(store, prefect)
     assert (run.steps[CELL].state, run.steps[CELL].attempts) == ("Completed", 2)
     assert (run.state, run.steps[BASELINE].attempts) == ("Failed", 3)
     for step, times in ((CELL, 1), (BASELINE, 2)):
@@ -165,7 +165,7 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     assert run.message is not None
     assert run.message.endswith(error)
     assert "Traceback" not in told
-    log = logged(store, prefect["PREFECT_API_URL"])
+    log = logged(store, prefect)
     errors = [text for task, level, text in log if task and level >= logging.ERROR]
     tracebacks = [text for text in errors if "Traceback" in text]
     assert tracebacks, log

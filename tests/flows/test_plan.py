@@ -9,10 +9,7 @@ import pytest
 
 from papa.errors import CheckError
 from papa.spec.file import load_study
-from papa.storage.artifacts import published
 from papa.study.inputs import check_inputs
-from papa.study.sizes import stage_seconds
-from papa.study.store import Store
 from tests.flows.conftest import said
 
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
@@ -26,15 +23,6 @@ def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     assert len(re.findall(r"^│ probe ", finished.out, re.MULTILINE)) == 180
     assert "0 of 326 steps are cached; 326 would run." in " ".join(finished.out.split())
     assert not list(tmp_path.iterdir())
-
-
-def test_a_stage_takes_what_its_finished_steps_took(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    for key, seconds in (("a", 10.0), ("b", 30.0)):
-        with published(store.folder("average", key), {"stage": "average", "seconds": seconds}):
-            pass
-    assert stage_seconds(store, "average") == 20.0
-    assert stage_seconds(store, "rank") is None
 
 
 def test_an_encoder_that_nobody_knows_is_not_planned() -> None:

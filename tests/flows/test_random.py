@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(place: Path, prefect: dict[str, str]) -> Finished:
     """What a run of it prints, with every step done before."""
     study, store = known(str(place / "study.yaml")), place / "store"
-    finish_study(study, store, tracked=True)
+    finish_study(study, store)
     found = papa("run", study, "--store", str(store), more=prefect)
     assert found.code == 0, found.err
     return found

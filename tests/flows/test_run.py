@@ -13,10 +13,10 @@ from typing import Any
 import pandas
 import pytest
 import yaml
+from tasks.mlflow import connect
 
 from papa.processes import Process
 from papa.reporting.summary import read_summary
-from tasks.mlflow import connect
 from tests.finished import finish_study
 from tests.flows.conftest import (
     SMALL,

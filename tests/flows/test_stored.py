@@ -26,7 +26,7 @@ from tests.flows.conftest import HURRIED, artifacts, known, papa, refusal, said,
 pytestmark = pytest.mark.server
 
 NAME, TASK = "all-MiniLM-L6-v2-reviews-100-rows", "reviews"
-STAGES = ("tokenise", "average", "baseline", "probe", "aggregate", "track")
+STAGES = ("tokenise", "average", "baseline", "probe", "aggregate")
 AFTER_OTHERS = f"""
 import sys
 from tests.flows.conftest import said
@@ -46,7 +46,7 @@ def store(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = Store(tmp_path_factory.mktemp("stored") / "store")
     place.make()
     save_study(place, study_without_file(None, [shallow], [TASK], 100, SETTINGS))
-    finish_study(known(str(place.root / "studies" / f"{NAME}.yaml")), place.root, tracked=True)
+    finish_study(known(str(place.root / "studies" / f"{NAME}.yaml")), place.root)
     return place.root
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from papa.study.store import Store
-from tasks.mlflow import check_tracking
+from tasks.tracking import check_tracking
 from tests.integration.services import Postgres, create_databases, mlflow_server
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS, RESULTS, log_at_once, log_study, logged

@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from papa.storage.template import make_database
 
 from papa.storage.cache import cache_folder
-from papa.storage.template import make_database
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,6 @@ import pytest
 import torch
 from pydantic import BaseModel
 
-import tasks.track  # noqa: F401
 from papa.corpora import fingerprint
 from papa.encoders.reference import EncoderReference
 from papa.scores.own import OwnCode
@@ -54,7 +53,6 @@ from papa.study.results import StudyPart
 from papa.study.score_heads import FrozenProbe, ScoreHeads
 from papa.study.step import Step
 from papa.study.tokenise import Tokenise
-from tasks.track import Track
 
 ENCODER = EncoderReference("name", "commit", "/folder", "weights", "words", "bert", 2, 3, 12, 64)
 
@@ -130,7 +128,6 @@ EXAMPLES: tuple[Step, ...] = (
     ANSWERS,
     Own("o", ANSWERS, ANSWERS, TEXT, (0, 1)),
     AGGREGATE,
-    Track("k", STUDY, AGGREGATE, (PART,), "sqlite:///somewhere.db"),
 )
 
 NAMES = "what people call it"

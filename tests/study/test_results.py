@@ -18,7 +18,7 @@ from papa.spec import Order
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, published, reference
 from papa.study.results import results_table
-from tests.tasks.tracked import tracked
+from tests.tasks.tracked import steps_of
 
 ROWS = 80
 
@@ -62,7 +62,7 @@ def table(
     cells: list[tuple[Order, float, tuple[ArtifactReference, ...]]], baseline: Path
 ) -> pandas.DataFrame:
     """The results of cells whose scores lie in these artifacts, as if steps had made them."""
-    (part, _) = tracked("s", "sqlite:///none").parents
+    (part, _) = steps_of("s")[1].parts
     assert part.baseline is not None
     artifacts = dict.fromkeys(artifact for *_, scores in cells for artifact in scores)
     probes = dict.fromkeys(part.probes)

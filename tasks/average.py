@@ -1,0 +1,19 @@
+"""Attention becomes its average."""
+
+from __future__ import annotations
+
+from papa.study.step import Step
+from tasks.stage import StudyRun, stage
+
+
+@stage
+def average(step: Step, run: StudyRun) -> bool:
+    """Average the attention matrices of an encoder over a text.
+
+    In: the tokenised text, and the encoder. Out: C, float32 [L, H, S, S], and in how many rows each
+    pair of slots was seen. Where: all workers, a shard each; sums in float64, merged in the shards'
+    order, so that any number of workers gives the same bits.
+    """
+    made = run.compute(step)
+    run.tracking.files(step)
+    return made

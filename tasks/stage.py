@@ -1,0 +1,102 @@
+"""What the tasks of a study share: a step is run once, and its artifact is the cache.
+
+Prefect owns order, states, threads and retries. It keeps no results and is asked for none: a record
+of its own could name another step's artifact, or a pickle, which it would run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from prefect import Task, task
+from prefect.cache_policies import NO_CACHE
+from prefect.context import TaskRunContext
+from prefect.states import Completed, State
+
+from papa.errors import PapaError, TransientError
+from papa.study.here import make
+from papa.study.step import Reporter, Session, Step
+from tasks.tracking import Tracking
+
+CACHED = "Cached"
+"""The name of a finished step's state where there was nothing to do."""
+_RETRY_SECONDS = [5.0, 30.0]
+"""How long each repetition of a failed step waits."""
+
+
+class StepsReporter(Reporter, Protocol):
+    """Is told of each step how it ended."""
+
+    def finished(self, name: str, *, cached: bool) -> None: ...
+
+    def failed(self, name: str, reason: str) -> None: ...
+
+
+@dataclass(eq=False)
+class StudyRun:
+    """What the tasks of a run share: what steps may use, MLflow's runs, who is told, and the first
+    failure of each step.
+    """
+
+    session: Session
+    tracking: Tracking
+    reporter: StepsReporter
+    alive: Callable[[], None]
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def compute(self, step: Step) -> bool:
+        """Compute a step unless its artifact is complete; whether there was something to do."""
+        return make(step, self.session)
+
+
+def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
+    """A function as the Prefect task of a stage. It returns whether there was something to compute.
+
+    The task gets no tags: Prefect asks its server for each tagged task run whether it may start.
+    """
+
+    def once(step: Step, run: StudyRun) -> State[Any]:
+        try:
+            made = function(step, run)
+        except Exception as error:
+            if worth_retrying(error) and _attempt() <= len(_RETRY_SECONDS):
+                run.reporter.told(step.name, f"will be tried again: {reason(error)}")
+            else:
+                run.failures[step.name] = reason(error)
+                run.reporter.failed(step.name, reason(error))
+            raise
+        run.reporter.finished(step.name, cached=not made)
+        run.alive()
+        return Completed() if made else Completed(name=CACHED)
+
+    return task(
+        name=function.__name__,
+        description=function.__doc__,
+        task_run_name="{step.name}",
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=len(_RETRY_SECONDS),
+        retry_delay_seconds=_RETRY_SECONDS,
+        retry_condition_fn=lambda _task, _run, state: worth_retrying(state.data),
+    )(once)
+
+
+def _attempt() -> int:
+    context = TaskRunContext.get()
+    return context.task_run.run_count if context else 1
+
+
+def worth_retrying(error: Any) -> bool:
+    """Whether a failed step may succeed as it is, and no user has to mend anything."""
+    return isinstance(error, TransientError) or not isinstance(error, PapaError)
+
+
+def reason(error: BaseException) -> str:
+    """Why a step failed, in one sentence."""
+    if isinstance(error, PapaError):
+        return str(error)
+    text = str(error).strip().splitlines()
+    what = f"{type(error).__name__}: {text[-1] if text else 'no message'}"
+    return f"{what} (papa run --verbose, or the run's log in Prefect, tells more)"

@@ -1,0 +1,22 @@
+"""Text becomes tokens."""
+
+from __future__ import annotations
+
+from papa.storage.artifacts import read_metadata
+from papa.study.step import Step
+from tasks.stage import StudyRun, stage
+
+
+@stage
+def tokenise(step: Step, run: StudyRun) -> bool:
+    """Lay a text out in S slots, one encoder's tokens in each.
+
+    In: rows of a source, and the encoder's tokenizer. Out: token ids by row, as Arrow shards; the
+    training and the validation split. Where: a worker; of a cluster the driver, as the source may
+    lie on its machine alone.
+    """
+    made = run.compute(step)
+    notes = read_metadata(step.reference(run.session.store).path)["notes"]
+    for sentence in notes.get("warnings", ()):
+        run.reporter.told(step.name, sentence)
+    return made

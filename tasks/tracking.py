@@ -1,0 +1,477 @@
+"""A study in MLflow: a run for it, below that one for each cell and seed, and for each curve.
+
+Tasks write what they found as they end. A run is found again by its tag ``papa.key``, so a study
+that goes on goes on in its run, and what is there already is not written twice. Where MLflow fails
+meanwhile the study goes on; what it lacks is written when the results are there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from papa.credentials import without_credentials
+from papa.errors import PapaError, TransientError
+from papa.spec import StudySpec
+from papa.spec.cells import Cell, constant_count
+from papa.storage.artifacts import ArtifactReference, read_metadata, verify
+from papa.study.probe import Probe, read_scores
+from papa.study.results import StudyPart
+from papa.study.step import Step
+from papa.study.steps import StudySteps
+from papa.study.store import Store, claimed
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+SQLITE = "sqlite:///"
+RESULTS = "results"
+"""Where a study's run keeps its results."""
+KEY, ROLE, PARENT = "papa.key", "papa.role", "mlflow.parentRunId"
+_DESCRIPTION = "mlflow.note.content"
+_NOTE = (
+    "A run with the tag `papa.role = study` is a study; `results/report.html` among its files is "
+    "its report. Below it are its cells, a run a seed (`papa.role = cell`), and its curves "
+    "(`papa.role = curve`): `score`, `score_low` and `score_high` over the input-dependent "
+    "fraction of heads, which is the step in 1/10,000."
+)
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""MLflow's requests repeat for minutes otherwise; tasks are repeated anyway."""
+
+
+class TrackingError(PapaError):
+    """MLflow's address is wrong, or MLflow refuses."""
+
+
+def tracking_address(store: Store) -> str:
+    """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI``, else SQLite in the store."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.mlflow_database}"
+
+
+def without_password(address: str) -> str:
+    """An address fit to be shown and stored."""
+    parts = urlsplit(address)
+    if parts.password is None:
+        return without_credentials(address)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{host}"))
+
+
+def connect(address: str) -> MlflowClient:
+    """A client of the MLflow at ``address``. A SQLite file that is missing is created, whole."""
+    os.environ.update(_ENVIRONMENT)
+    for name, value in _PATIENCE.items():
+        os.environ.setdefault(name, value)
+    database = Path(address.removeprefix(SQLITE)) if address.startswith(SQLITE) else None
+    if address == SQLITE or not (database or urlsplit(address).scheme in ("http", "https")):
+        raise TrackingError(
+            f"MLflow's address {without_password(address)} must be {SQLITE}FILE or "
+            "http(s)://HOST:PORT, which a server for any other database has (mlflow server "
+            "--backend-store-uri): set MLFLOW_TRACKING_URI"
+        )
+    from mlflow import MlflowClient
+
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with errors_of(address):
+        if database is not None:
+            _make_database(database)
+        return MlflowClient(address)
+
+
+def _make_database(database: Path) -> None:
+    """Two processes that make its tables at once break each other, and one that is killed meanwhile
+    leaves what none can open: so they are made aside, and the file appears whole.
+    """
+    if database.is_symlink():
+        raise TrackingError(
+            f"MLflow's database {database} is a link, which is not followed: remove it, or set "
+            "MLFLOW_TRACKING_URI to the database that is meant"
+        )
+    if database.exists():
+        with closing(sqlite3.connect(database)) as there:
+            there.execute("PRAGMA schema_version")  # An error where something else lies there.
+        return
+    from mlflow import MlflowClient
+
+    try:
+        with TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
+            made, whole = Path(scratch) / "made.db", Path(scratch) / "whole.db"
+            MlflowClient(f"{SQLITE}{made}")
+            # A copy, as MLflow keeps the first one open.
+            with closing(sqlite3.connect(made)) as old, closing(sqlite3.connect(whole)) as new:
+                old.backup(new)
+            with suppress(FileExistsError):
+                os.link(whole, database)
+    except OSError as error:
+        raise TrackingError(
+            f"MLflow's database {database} cannot be made ({error.strerror}): set "
+            "MLFLOW_TRACKING_URI to another"
+        ) from None
+
+
+@contextmanager
+def errors_of(address: str) -> Iterator[None]:
+    """MLflow's errors as one sentence."""
+    from alembic.util import CommandError
+    from mlflow.exceptions import MlflowException
+    from requests import RequestException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    shown = without_password(address)
+    try:
+        yield
+    except (
+        MlflowException,
+        RequestException,
+        SQLAlchemyError,
+        CommandError,
+        sqlite3.Error,
+    ) as error:
+        words = str(error).replace(address.rstrip("/"), shown).strip() or type(error).__name__
+        why = words.splitlines()[0].split(". ")[0].rstrip(".")
+        answer = getattr(error, "response", None)
+        status = (
+            getattr(answer, "status_code", None)
+            or getattr(error, "get_http_status_code", lambda: None)()
+        )
+        if status in (401, 403):
+            raise TrackingError(
+                f"MLflow at {shown} refused the user or its password (HTTP {status}): "
+                "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, "
+                "or ask its administrator for the right to edit the experiment"
+            ) from error
+        if any(isinstance(cause, RequestException) for cause in (error, error.__context__)):
+            raise TransientError(
+                f"MLflow at {shown} cannot be reached: start it, or set MLFLOW_TRACKING_URI to "
+                "where it is"
+            ) from error
+        if "database is locked" in str(error):
+            raise TransientError(
+                f"MLflow's database {shown} is locked by another program: end that, or wait for "
+                "it, and run again"
+            ) from error
+        raise TrackingError(
+            f"MLflow at {shown} cannot be used ({why}): mend it, or set MLFLOW_TRACKING_URI to "
+            "another, which begins without its runs"
+        ) from error
+
+
+class Tracking:
+    """Inside its block a study has a run in MLflow, which ends as the block does.
+
+    ``told`` is called with a sentence where MLflow fails meanwhile.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        study: StudySpec,
+        steps: StudySteps,
+        told: Callable[[str], None],
+    ) -> None:
+        self.address, self.store, self.study, self._told = (
+            tracking_address(store),
+            store,
+            study,
+            told,
+        )
+        self._steps, self._aggregate = steps, steps.steps[-1]
+        self._places: dict[Step, list[tuple[StudyPart, Cell]]] = defaultdict(list)
+        self._files: dict[Step, list[str]] = defaultdict(list)
+        for part in steps.parts:
+            place = f"{part.encoder_label}/{part.task.name}"
+            for cell, probes in part.cells.items():
+                for scoring in probes:
+                    self._places[scoring].append((part, cell))
+            for label, step in part.constants.items():
+                self._files[step].append(f"{place}/constants/{label}".replace(":", "."))
+            for method, by_seed in part.rankings.items():
+                for seed, scored in by_seed.items():
+                    self._files[scored].append(f"{place}/{method}/seed-{seed}")
+        self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._later: list[Callable[[], None]] = []
+        self._finished = False
+
+    def __enter__(self) -> Tracking:
+        with self._writing():
+            self.client = connect(self.address)
+            self.experiment = self._experiment()
+            self.run = self._found(self._aggregate.key, self.study.name, self._of_study())
+            self.run_id = self.run.info.run_id
+            self._finished = self.run.info.status == "FINISHED"
+            if not self._finished:
+                self.client.update_run(self.run_id, "RUNNING")
+        self._monitor = None
+        if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() in ("1", "true"):
+            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+            self._monitor = SystemMetricsMonitor(
+                self.run_id, resume_logging=True, tracking_uri=self.address
+            )
+            self._monitor.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._monitor is not None:
+            self._monitor.finish()
+        if kind is not None:
+            with suppress(Exception):
+                self.end("FAILED" if issubclass(kind, Exception) else "KILLED")
+
+    def end(self, status: str) -> None:
+        """The run has ended so."""
+        if not self._finished:
+            self.client.set_terminated(self.run_id, status)
+
+    @property
+    def link(self) -> str:
+        """Where a server's pages show the run; "" for a SQLite file."""
+        if self.address.startswith(SQLITE):
+            return ""
+        parts = urlsplit(self.address)
+        server = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
+        return f"{server}/#/experiments/{self.experiment}/runs/{self.run_id}"
+
+    def epoch(self, step: str, epoch: int, losses: Mapping[int, float]) -> None:
+        """A step has trained for one more epoch, with these losses of each seed."""
+        self._losses[step].append((epoch, losses, _now()))
+
+    def cells(self, step: Step) -> None:
+        """The scores of a step that scores cells, and what its probes lost by epoch."""
+        self._soon(partial(self._cells, step))
+
+    def losses(self, step: Step) -> None:
+        """What a step lost by epoch that scores no cell: means over seeds, in the study's run."""
+        points = [
+            (f"{step.name.replace(' · ', '/')}/train_loss", sum(of.values()) / len(of), at, epoch)
+            for epoch, of, at in self._losses.pop(step.name, [])
+        ]
+        if points:
+            self._soon(partial(self._log, self.run_id, points))
+
+    def files(self, step: Step) -> None:
+        """The matrices, or the scores of heads, that a step made."""
+        self._soon(partial(self._log_files, step))
+
+    def results(self, found: ArtifactReference) -> None:
+        """The results of the study, its curves, and all that is not written yet."""
+        if self._finished and self.run.data.tags.get("papa.results") == found.digest:
+            return
+        with self._writing():
+            later, self._later = self._later, []
+        for write in later:
+            with self._writing():
+                write()
+        with self._writing():
+            self._copy(found, RESULTS)
+            self._curves(found)
+            self.client.set_tag(self.run_id, "papa.results", found.digest)
+            self.client.set_terminated(self.run_id)
+        self._finished = True
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One after the other: a SQLite file has one writer, and another run may write the same."""
+        with self._lock, errors_of(self.address), claimed(self.store, "mlflow"):
+            yield
+
+    def _soon(self, write: Callable[[], None]) -> None:
+        if self._finished:
+            return
+        try:
+            with self._writing():
+                write()
+        except PapaError as error:
+            if not self._later:
+                self._told(f"MLflow gets the rest when the study is over: {error}")
+            self._later.append(write)
+
+    def _experiment(self) -> str:
+        name, own = self.study.name, self.address.startswith(SQLITE)
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            place = self.store.mlflow_artifacts.as_uri() if own else None
+            return str(self.client.create_experiment(name, place, {_DESCRIPTION: _NOTE}))
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        # Who may read it may not write to it.
+        self.client.set_experiment_tag(
+            found.experiment_id, "papa.version", version("papa-attention")
+        )
+        return str(found.experiment_id)
+
+    def _found(self, key: str, name: str, about: tuple[dict[str, Any], dict[str, Any]]) -> Run:
+        """The run with a key, made where it is not there."""
+        from mlflow.entities import Param
+
+        if runs := self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'"):
+            return runs[-1]
+        tags, params = about
+        tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", KEY: key, **tags}
+        run = self.client.create_run(
+            self.experiment, tags={tag: str(value) for tag, value in tags.items()}, run_name=name
+        )
+        given = [Param(param, str(value)) for param, value in params.items()]
+        self.client.log_batch(run.info.run_id, params=given)
+        return run
+
+    def _of_study(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The tags, with the data sets, and the parameters of the study's run."""
+        params = self.study.model_dump(mode="json", exclude={"execution", "name"})
+        texts = {part.task.name: part.corpus for part in self._steps.parts}
+        data = {
+            f"papa.data.{name}": f"{text.task.source.model_dump_json()} {text.fingerprint}"
+            for name, text in texts.items()
+        }
+        tags = {ROLE: "study", "papa.version": version("papa-attention"), **data}
+        return tags, {name: json.dumps(value) for name, value in params.items()}
+
+    def _cells(self, step: Step) -> None:
+        document = read_scores(step.reference(self.store))
+        losses = self._losses.pop(step.name, [])
+        for (part, cell), score in (
+            (place, score) for place in self._places[step] for score in document.scores
+        ):
+            point = {"constants": cell.constants, "order": cell.order, "fraction": cell.fraction}
+            tags = {**_of_part(part), **point, "seed": score.seed}
+            name = f"{' · '.join(part.pair)} · {cell.constants} · {cell.order} · {cell.fraction:g}"
+            heads = part.encoder.layers * part.encoder.heads
+            probe = {f"probe.{key}": value for key, value in part.task.probe.model_dump().items()}
+            params = {
+                **tags,
+                "slots": part.task.slots,
+                "constant_heads": constant_count(cell.fraction, heads),
+                "precision": part.encoder.precision,
+                **(probe if isinstance(step, Probe) else {}),
+            }
+            run = self._found(
+                f"{self._aggregate.key[:32]}-{step.key[:32]}-{' · '.join(map(str, point.values()))}"
+                f"-{score.seed}".replace("'", ""),
+                f"{name} · seed {score.seed}",
+                ({**tags, ROLE: "cell", PARENT: self.run_id}, params),
+            )
+            values = {
+                "score": score.score,
+                part.task.metric: score.score,
+                "fraction": cell.fraction,
+                "share_of_heads": 1 - len(document.constant_heads) / document.heads,
+                "unseen_share": document.unseen_share,
+                "seconds": score.seconds,
+            }
+            now, step_of = _now(), _step_of(cell.fraction)
+            points = [(key, value, now, step_of) for key, value in values.items()]
+            points += [
+                ("train_loss", of[score.seed], at, epoch)
+                for epoch, of, at in losses
+                if score.seed in of
+            ]
+            self._log(run.info.run_id, points)
+            self.client.set_terminated(run.info.run_id)
+
+    def _curves(self, found: ArtifactReference) -> None:
+        """Mean scores over the fraction with their intervals, and in the study's own run those at
+        both ends and what they are worth.
+        """
+        from papa.reporting.summary import LINE, read_summary
+
+        now, ends = _now(), []
+        summary = read_summary(found.folder / "summary.csv")
+        for (encoder, task, constants, order), rows in summary.groupby(LINE, sort=False):
+            tags = {"encoder": encoder, "task": task, "constants": constants, "order": order}
+            run = self._found(
+                f"{self._aggregate.key[:32]}-{' · '.join(tags.values())}".replace("'", ""),
+                " · ".join(tags.values()),
+                ({**tags, ROLE: "curve", PARENT: self.run_id}, tags),
+            )
+            points = []
+            for row in rows.to_dict("records"):
+                values = {
+                    "fraction": row["fraction"],
+                    row["metric"]: row["mean"],
+                    **{f"score{end}": row[of] for end, of in _ENDS.items()},
+                    "relative_drop": row["relative_drop"],
+                }
+                points += [
+                    (key, value, now, _step_of(row["fraction"])) for key, value in values.items()
+                ]
+                if row["fraction"] in (0, 1):
+                    where = "original" if row["fraction"] else f"all_heads_constant/{constants}"
+                    name = f"{encoder}/{task}/{row['metric']}/{where}"
+                    ends += [(f"{name}{end}", row[of], now, 0) for end, of in _ENDS.items()]
+            for baseline in ("always_one_answer", "word_embeddings"):
+                name = f"{encoder}/{task}/baseline/{baseline}"
+                ends.append((name, rows[baseline].iloc[0], now, 0))
+            self._log(run.info.run_id, points)
+            self.client.set_terminated(run.info.run_id)
+        self._log(self.run_id, ends)
+
+    def _log(self, run_id: str, points: Iterable[tuple[str, float | None, int, int]]) -> None:
+        """Metrics as (name, value, milliseconds, step), where there is a value."""
+        from mlflow.entities import Metric
+
+        self.client.log_batch(
+            run_id,
+            [
+                Metric(name.replace(":", "."), float(value), at, step)
+                for name, value, at, step in dict.fromkeys(points)
+                if value is not None and value == value
+            ],
+        )
+
+    def _log_files(self, step: Step) -> None:
+        for folder in self._files[step]:
+            if not self.client.list_artifacts(self.run_id, folder):
+                self._copy(step.reference(self.store), folder)
+
+    def _copy(self, found: ArtifactReference, folder: str) -> None:
+        """Copy the files of an artifact that its digests name; through no link."""
+        verify(found.folder)
+        place = self.store.mlflow_artifacts
+        if self.address.startswith(SQLITE):
+            below = place / self.run_id
+            links = [path for path in (place, below, *below.rglob("*")) if path.is_symlink()]
+            if links:
+                raise TrackingError(
+                    f"{links[0]} is a link, and nothing is written through one: remove it"
+                )
+        for name in read_metadata(found.folder)["files"]:
+            inner = str(Path(folder) / Path(name).parent)
+            self.client.log_artifact(self.run_id, str(found.folder / name), inner)
+
+
+_ENDS = {"": "mean", "_low": "low", "_high": "high"}
+
+
+def _of_part(part: StudyPart) -> dict[str, str]:
+    return {"encoder": part.encoder_label, "task": part.task.name, "metric": part.task.metric}
+
+
+def _step_of(fraction: float) -> int:
+    """A fraction as a metric's step, so that charts draw scores over fractions."""
+    return round(fraction * 10_000)
+
+
+def _now() -> int:
+    """In ms, as MLflow counts."""
+    return int(time.time() * 1000)
