@@ -165,8 +165,9 @@ def _context(
                 for (encoder, task), own in extras.lambdas.items()
             ),
             *corpus_warnings(extras.corpora),
+            *own_heads(results),
         ],
-        "warnings": [*marks(summary), *corpus_warnings(extras.corpora), *own_heads(results)],
+        "warnings": [*marks(summary), *corpus_warnings(extras.corpora)],
         "tables": tables,
         "paper_notes": extras.paper.notes if extras.paper else (),
         "figures": figures,
