@@ -64,6 +64,7 @@ class Checked:
     to_run: bool
     workers: int | None
     cluster: str | None
+    notes: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
@@ -103,8 +104,14 @@ def check_study(
     problems += _tokenizers(resolved)
     previews, unchecked = _previews(resolved, store, for_plan)
     problems += _positive_classes(study.tasks, previews)
+    notes = [
+        f"{name}: {said}"
+        for name, said in dict.fromkeys(
+            (text.name, said) for text, seen in previews.items() for said in seen.warnings
+        )
+    ]
     if any(task.head == "own" for task in study.tasks):
-        problems += _own_heads(resolved, previews)
+        problems += _own_heads(resolved, previews, notes)
     resolved.rows = {text: seen.rows for text, seen in previews.items() if seen.rows}
     if not problems:
         resolved.tokens = _tokens(resolved, previews)
@@ -127,7 +134,9 @@ def check_study(
     if problems:
         raise CheckError(problems)
     by_commit = {resolved.at_commit(text): preview for text, preview in previews.items()}
-    return Checked(inputs, steps, by_commit, tuple(unchecked), to_run, workers, cluster)
+    return Checked(
+        inputs, steps, by_commit, tuple(unchecked), to_run, workers, cluster, tuple(notes)
+    )
 
 
 def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
@@ -203,7 +212,12 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
     tokens = RowTokens(
         metadata["tokens"]["train"] / rows["train"], labelled and labelled["train"] / rows["train"]
     )
-    return Preview((rows["train"], rows["validation"]), names and tuple(names), tokens=tokens)
+    return Preview(
+        (rows["train"], rows["validation"]),
+        names and tuple(names),
+        tokens=tokens,
+        warnings=metadata["notes"].get("warnings", ()),
+    )
 
 
 def _laid_out(study: StudySpec, text: TaskSpec) -> list[TaskSpec]:
@@ -288,9 +302,17 @@ def _positive_classes(
             yield from problems_of(where, partial(positive_class, task, names))
 
 
-def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -> Iterator[Problem]:
-    """Models whose own head cannot serve a task, of those that are downloaded."""
+def _own_heads(
+    resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview], notes: list[str]
+) -> Iterator[Problem]:
+    """Models whose own head cannot serve a task, of those that are downloaded; which class is which
+    of the others goes into ``notes``.
+    """
     from papa.probes.own_model import check_own
+
+    def look(task: TaskSpec, encoder: EncoderReference, *of_text: Any) -> None:
+        if told := check_own(task, encoder, *of_text):
+            notes.append(f"{task.name}: the classes of {encoder.display}'s own head: {told}")
 
     for index, task in enumerate(resolved.study.tasks):
         if task.head != "own" or task not in previews:
@@ -298,7 +320,7 @@ def _own_heads(resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]) -
         names, (_, rows) = previews[task].label_names, previews[task].rows or (None, None)
         for encoder in resolved.encoders.values():
             if not encoder.digest.startswith("unknown"):
-                fits = partial(check_own, task, encoder, names, rows)
+                fits = partial(look, task, encoder, names, rows)
                 yield from problems_of(f"tasks.{index} ({task.name})", fits)
 
 

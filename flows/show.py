@@ -116,6 +116,8 @@ def show_checked(checked: Checked, console: Console) -> None:
     print_table(console, tasks, _tasks(checked))
     for note in checked.unchecked:
         say(console, f"not checked: {note}")
+    for note in checked.notes:
+        say(console, note)
     for warning in checked.warnings:
         say(console, f"warning: {warning}")
     say(console, "ready" if checked.to_run else "ready: every step is cached")

@@ -39,7 +39,7 @@ from papa.storage.artifacts import Address, published, reading, verify
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TOKENISE_VERSION = 3
+TOKENISE_VERSION = 4
 """Raised whenever the same rows would give other tokens, slots or labels."""
 STAGE = "tokenise"
 CORPUS = "corpus.json"

@@ -49,8 +49,8 @@ class HubSplit:
         """All rows."""
         paths = [self.repository.fetch(file) for file in self.files]
         tables = [read_file(path, None, header=True) for path in paths]
-        for column in tables[0].class_names:
-            tables = [table.numbered_like(tables[0], column) for table in tables]
+        for column, wanted in tables[0].class_names.items():
+            tables = [table.numbered_like(column, wanted, tables[0].origin) for table in tables]
         try:
             rows = pa.concat_tables([table.rows for table in tables])
         except pa.ArrowInvalid as error:

@@ -15,6 +15,9 @@ from papa.errors import DataError, in_one_line, joined, shortened, shown
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """As one writes it, of 64 bits."""
 _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
+_UNDECIDED = ("-", "-1")
+"""What marks rows on which annotators do not agree, as in SNLI."""
+_NAME_THEM = "name the classes in the task's labels, and these rows are left out"
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,41 @@ class LabelColumn:
         """The row of the label with that index."""
         return index if self.row_of is None else int(self.row_of[index])
 
+    def take(self, rows: np.ndarray) -> LabelColumn:
+        """The labels of some rows, which know their numbers."""
+        return replace(self, values=self.values.take(pa.array(rows)), row_of=rows)
+
     def location(self, index: int) -> str:
         return f"{self.origin}: row {self.row(index) + 1}"
+
+
+def decided(side: LabelColumn, declared: Sequence[str]) -> np.ndarray:
+    """The numbers of the rows on which annotators agree."""
+    if not (is_text(side.values.type) or _is_numeric(side.values.type)):
+        # What is wrong with them is said where labels are numbered.
+        return np.arange(len(side.values))
+    marks = pa.array(sorted({*_UNDECIDED} - {*declared}), pa.large_string())
+    kept = pc.invert(pc.is_in(side.values.cast(pa.large_string()), value_set=marks))
+    if not pc.any(kept).as_py():
+        found = side.values[0]
+        raise DataError(f"{side.origin}: every '{side.column}' is {found}: {_HIDDEN}")
+    return np.flatnonzero(kept)
+
+
+def undecided_warnings(
+    train: np.ndarray, validation: np.ndarray, names: Sequence[str]
+) -> list[str]:
+    """That a class looks like rows without agreement, in a sentence; arguments are those of
+    ``split_warnings``.
+    """
+    marks = [mark for mark in _UNDECIDED if mark in names and len(names) > 2]
+    return [
+        f"{(train == number).sum():,} training and {(validation == number).sum():,} validation "
+        f"rows have the label {mark}, which marks rows without agreement in many data sets and "
+        f"counts as a class here: where it does, {_NAME_THEM}"
+        for mark in marks
+        for number in [names.index(mark)]
+    ]
 
 
 def to_classes(
@@ -172,7 +208,10 @@ def _check_range(side: LabelColumn, values: pa.Array, count: int) -> None:
     found = int(numbers[bad[0]])
     row = f"{side.location(int(bad[0]))} has {found} as '{side.column}'"
     if found == -1:
-        raise DataError(f"{row}: {_HIDDEN}")
+        raise DataError(
+            f"{row}, as {(numbers == -1).sum():,} of {len(numbers):,} rows have, which marks rows "
+            f"without agreement: {_NAME_THEM}"
+        )
     raise DataError(
         f"{row} where the task knows the labels 0 to {count - 1}: correct the row or the task's "
         "labels"
@@ -196,7 +235,9 @@ def _unknown(
             f"{side.location(first)} has a label that the task does not know: {found} (known: "
             f"{names})"
         )
-    hint = _HIDDEN if found == "-1" else "correct the rows, or name all labels in the task's labels"
+    hint = "correct the rows, or name all labels in the task's labels"
+    if found in _UNDECIDED:
+        hint = f"it marks rows without agreement: {_NAME_THEM}"
     raise DataError(f"{side.location(first)} has a label that no training row has: {found}: {hint}")
 
 

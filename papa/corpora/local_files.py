@@ -1,14 +1,16 @@
-"""Local files as tables: JSON Lines, CSV, TSV, Parquet, plain text and CoNLL columns."""
+"""Local files as tables: JSON, CSV, TSV, Parquet, plain text, CoNLL columns and CoNLL-U."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count, islice
+from dataclasses import replace
+from itertools import count, groupby, islice
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.csv
@@ -18,7 +20,7 @@ import pyarrow.parquet
 from papa.corpora.table import SourceTable, class_names_of, memory_mapped
 from papa.errors import DataError, in_one_line
 
-FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"]
+FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll", "conllu"]
 
 _FORMATS: dict[str, FileFormat] = {
     ".jsonl": "jsonl",
@@ -32,7 +34,10 @@ _FORMATS: dict[str, FileFormat] = {
     ".conll": "conll",
     ".bio": "conll",
     ".iob": "conll",
+    ".conllu": "conllu",
 }
+CONLLU = {"tokens": 1, "words": 1, "upos": 3, "xpos": 4, "head": 6, "deprel": 7}
+"""Which columns of CoNLL-U are read; the hub's treebanks call words tokens."""
 ROW_BYTES = 4 * 1024 * 1024
 """Of a row at most, as a damaged file would take the memory, the time or the process."""
 _DEPTH = 32
@@ -49,9 +54,12 @@ _POOL = pa.system_memory_pool()
 def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceTable:
     """The rows of a local file, UTF-8 unless Parquet.
 
+    JSON is an object a line, or one array of objects, alone or under "data".
+
     Plain text gives one row a line in column ``text``, headings such as ``= Robert Boulter =``
     included; blank lines are skipped. CoNLL files give one row a sentence, with columns "0", "1", …
-    of words or tags. Columns of csv and tsv are strings; tsv knows no quotes, as in GLUE.
+    of words or tags, CoNLL-U likewise, with those of ``CONLLU``.
+    Columns of csv and tsv are strings; tsv knows no quotes, as in GLUE.
 
     Args:
         format: how it is written; None takes it from the suffix.
@@ -70,6 +78,8 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: give a file with at least one row")
     with one_sentence(path):
+        if chosen == "jsonl" and (rows := _array(path)) is not None:
+            return _read_array(path, rows)
         if chosen != "parquet":
             check_lines(path, json=chosen == "jsonl")
         if chosen in ("csv", "tsv"):
@@ -132,6 +142,34 @@ def _depth(line: bytes) -> int:
 def format_of(path: PurePath) -> FileFormat | None:
     """The format that a file's suffix names."""
     return _FORMATS.get(path.suffix.lower())
+
+
+def _array(path: Path) -> list[dict[str, Any]] | None:
+    """The rows of a file that is one array, alone or under "data"; None of JSON Lines."""
+    with (
+        suppress(ValueError, RecursionError),
+        path.open("rb") as file,
+    ):  # The line may be a part of the array.
+        head = json.loads(file.readline(ROW_BYTES))
+        if isinstance(head, dict) and not isinstance(head.get("data"), list):
+            return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    rows = found.get("data") if isinstance(found, dict) else found
+    return rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else None
+
+
+def _read_array(path: Path, rows: Iterable[dict[str, Any]]) -> SourceTable:
+    """As the same rows are read from JSON Lines."""
+    with tempfile.TemporaryDirectory(prefix="papa-rows-") as folder:
+        lines = Path(folder) / "rows.jsonl"
+        lines.write_text("".join(json.dumps(row) + "\n" for row in rows) or "\n", encoding="utf-8")
+        try:
+            return replace(read_file(lines, None, header=True), origin=str(path))
+        except DataError as error:
+            raise DataError(str(error).replace(str(lines), str(path))) from None
 
 
 def _jsonl(path: Path) -> pa.Table:
@@ -250,31 +288,64 @@ def _text(path: Path) -> pa.Table:
 
 
 def _conll(path: Path) -> pa.Table:
+    lines = [(number, _fields(line)) for number, line in enumerate(_lines(path), start=1)]
+    words = [fields for _, fields in lines if fields and fields[0].partition(" ")[0] != "#"]
+    width, tags = len(words[0]) if words else 0, {fields[-1] for fields in words}
     sentences: list[list[list[str]]] = [[]]
-    width: int | None = None
-    for number, line in enumerate(_lines(path), start=1):
-        # Spaces alone: a word may hold another white space, such as one that does not break.
-        fields = line.split("\t") if "\t" in line else [field for field in line.split(" ") if field]
-        if not line.strip() or fields[0] == "-DOCSTART-":
+    for number, fields in lines:
+        if not fields:
             if sentences[-1]:
                 sentences.append([])
             continue
-        fields = [field.strip() for field in fields]
-        width = width or len(fields)
-        if len(fields) != width:
+        fits, begins = len(fields) == width, not sentences[-1]
+        # A comment before a sentence; a word "#" has a tag that other words have.
+        if begins and fields[0].partition(" ")[0] == "#" and not (fits and fields[-1] in tags):
+            continue
+        if not fits:
             raise DataError(
                 f"{path}: line {number} has {len(fields)} columns where the lines before have "
                 f"{width}: write each word on a line of its own with the same columns"
             )
         sentences[-1].append(fields)
-    columns = {
-        str(index): pa.array(
-            [[word[index] for word in words] for words in sentences if words],
-            pa.list_(pa.string()),
-        )
-        for index in range(width or 0)
-    }
-    return pa.table(columns)
+    return _sentences(filter(None, sentences), {str(index): index for index in range(width)})
+
+
+def _fields(line: str) -> list[str]:
+    """The columns of a line; none where it ends a sentence or a document."""
+    # Spaces alone: a word may hold another white space, such as one that does not break.
+    fields = line.split("\t") if "\t" in line else [field for field in line.split(" ") if field]
+    return [field.strip() for field in fields] if line.strip() and fields[0] != "-DOCSTART-" else []
+
+
+def _sentences(sentences: Iterable[Sequence[Sequence[str]]], columns: dict[str, int]) -> pa.Table:
+    """A row for each sentence of words, with a list for each column of a name."""
+    kept, strings = list(sentences), pa.list_(pa.string())
+    return pa.table(
+        {
+            name: pa.array([[word[at] for word in words] for words in kept], strings)
+            for name, at in columns.items()
+        }
+    )
+
+
+def _conllu(path: Path) -> pa.Table:
+    sentences = []
+    lines = enumerate(_lines(path), start=1)
+    for blank, group in groupby(lines, lambda line: not line[1].strip()):
+        words = []
+        for number, line in group:
+            fields = line.split("\t")
+            if blank or line.startswith("#"):
+                continue
+            if len(fields) != 10:
+                raise DataError(
+                    f"{path}: line {number} has {len(fields)} columns, expected the 10 of CoNLL-U: "
+                    "mend the line"
+                )
+            # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
+            words += [fields] if fields[0].isdecimal() else []
+        sentences += [words] if words else []
+    return _sentences(sentences, CONLLU)
 
 
 _READERS: dict[str, Callable[[Path], pa.Table]] = {
@@ -282,6 +353,7 @@ _READERS: dict[str, Callable[[Path], pa.Table]] = {
     "parquet": _parquet,
     "text": _text,
     "conll": _conll,
+    "conllu": _conllu,
 }
 
 

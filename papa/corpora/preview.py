@@ -4,6 +4,7 @@ ones on the hub only the ends, which tell columns and classes, not single labels
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from papa.corpora.hub import HubSplit, split_of
 from papa.corpora.rows import labelled, rows_of
 from papa.corpora.sources import SPLITS, Split, read_source
 from papa.corpora.table import SourceTable
-from papa.errors import DataError, joined, nearest_first
+from papa.errors import DataError, nearest_first
 from papa.spec import HubSource, TaskSpec
 
 SMALL_BYTES = 8_000_000
@@ -33,6 +34,7 @@ class Preview:
         unchecked: what was not read; None where all was.
         sample: some training rows, as ``TaskRows`` has them; None where none were read.
         tokens: of a training row; None before the text is tokenised.
+        warnings: what a reader of scores must know of the rows (``TaskRows.notes``).
     """
 
     rows: tuple[int, int] | None
@@ -40,6 +42,7 @@ class Preview:
     unchecked: str | None = None
     sample: pa.Table | None = field(default=None, compare=False, repr=False)
     tokens: RowTokens | None = field(default=None, compare=False)
+    warnings: Sequence[str] = field(default=(), compare=False)
 
 
 def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
@@ -83,7 +86,7 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
         return (None, problems) if problems else (Preview(None, task.labels, unchecked[0]), [])
     try:
         if far:
-            names = _of_columns(task, tables["train"], tables["validation"])
+            names = labelled(task, tables["train"], tables["validation"])[1] or None
             limits = (task.train_rows, task.validation_rows)
             rows = tuple(
                 min(counts[split], most or counts[split])
@@ -95,7 +98,8 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
         return None, [error]
     train, validation = found_rows.train, found_rows.validation
     sample = train.slice(0, SAMPLE_ROWS)
-    return Preview((train.num_rows, validation.num_rows), found_rows.label_names, sample=sample), []
+    counted, said = (train.num_rows, validation.num_rows), found_rows.notes.get("warnings", ())
+    return Preview(counted, found_rows.label_names, sample=sample, warnings=said), []
 
 
 def _far(task: TaskSpec, problems: list[DataError]) -> dict[Split, HubSplit]:
@@ -112,18 +116,3 @@ def _far(task: TaskSpec, problems: list[DataError]) -> dict[Split, HubSplit]:
                 problems.append(error)
     large = sum(split.bytes_to_fetch for split in splits.values()) > SMALL_BYTES
     return splits if large else {}
-
-
-def _of_columns(
-    task: TaskSpec, train: SourceTable, validation: SourceTable
-) -> tuple[str, ...] | None:
-    """The classes, from columns without rows."""
-    given = train.class_names.get(task.columns.label or "", ())
-    if task.labels and len(given) > len(task.labels):
-        raise DataError(
-            f"{train.origin}: column '{task.columns.label}' has {len(given)} classes "
-            f"({joined(given)}) where the task names {len(task.labels)} labels "
-            f"({joined(task.labels)}): name all of them in the task's labels"
-        )
-    names = labelled(task, train, validation)[1]
-    return names or None

@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from papa.corpora.labels import (
     LabelColumn,
+    decided,
     is_text,
     split_warnings,
     to_classes,
     to_iob2,
     to_numbers,
+    undecided_warnings,
 )
 from papa.corpora.local_files import ROW_BYTES
 from papa.corpora.sources import Split, fingerprint, read_source, source_files
@@ -76,7 +78,10 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
     if task.kind == "similarity":
         chosen = [_one_by_one(table) for table in chosen]
     if names:
-        notes["warnings"] = split_warnings(_classes(chosen[0]), _classes(chosen[1]), names)
+        said = split_warnings(_classes(chosen[0]), _classes(chosen[1]), names)
+        if task.kind != "words" and not task.labels:
+            said += undecided_warnings(_classes(chosen[0]), _classes(chosen[1]), names)
+        notes["warnings"] = [*notes.get("warnings", ()), *said]
     return TaskRows(train=chosen[0], validation=chosen[1], label_names=names, notes=notes)
 
 
@@ -101,8 +106,10 @@ Labelled = tuple[Tables, tuple[str, ...] | None, dict[str, Any]]
 
 def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
     """Both splits in the task's own columns, the classes' names, and what was done to the rows."""
-    if task.columns.label is not None:
-        validation = validation.numbered_like(train, task.columns.label)
+    if (label := task.columns.label) is not None:
+        of_train = train.class_names.get(label), train.origin
+        wanted = (task.labels, "the task") if task.labels else of_train
+        train, validation = (side.numbered_like(label, *wanted) for side in (train, validation))
     read = {"mlm": _unlabelled, "causal": _unlabelled, "words": _words}.get(task.kind, _texts)
     tables, names, notes = read(task, train, validation)
     if task.metric == "f1" and names and len(names) != 2:
@@ -129,25 +136,42 @@ def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> 
 def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
     columns, sources = task.columns, (train, validation)
     names: tuple[str, ...] | None = None
+    notes: dict[str, Any] = {}
+    tables = []
+    for source in sources:
+        texts = {"text": text_column(source, columns.text)}
+        if columns.text_pair is not None and task.kind != "text":
+            texts["text_pair"] = text_column(source, columns.text_pair)
+        tables.append(pa.table(texts))
     if (name := columns.label) is None:
         # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(source.rows), np.int64) for source in sources]
     else:
-        first, second = (
-            LabelColumn(_one(source.column(name)), source.origin, name) for source in sources
-        )
+        sides = [LabelColumn(_one(source.column(name)), source.origin, name) for source in sources]
         if task.regression:
-            labels = [to_numbers(first), to_numbers(second)]
+            labels = [to_numbers(side) for side in sides]
         else:
-            given = train.class_names.get(name)
-            *labels, names = to_classes(first, second, task.labels, given)
-    tables = []
-    for source, label in zip(sources, labels, strict=True):
-        texts = {"text": text_column(source, columns.text)}
-        if columns.text_pair is not None and task.kind != "text":
-            texts["text_pair"] = text_column(source, columns.text_pair)
-        tables.append(pa.table({**texts, "label": pa.array(label)}))
-    return (tables[0], tables[1]), names, {}
+            if task.labels and len(train.rows):
+                kept = [decided(side, task.labels) for side in sides]
+                left = [
+                    len(side.values) - len(rows) for side, rows in zip(sides, kept, strict=True)
+                ]
+                if any(left):
+                    notes["warnings"] = [
+                        f"{left[0]:,} training and {left[1]:,} validation rows without agreement "
+                        "(- or -1) are left out, as the task's labels do not name it"
+                    ]
+                    sides = [side.take(rows) for side, rows in zip(sides, kept, strict=True)]
+                    tables = [
+                        take_rows(table, rows) for table, rows in zip(tables, kept, strict=True)
+                    ]
+            first, second = sides
+            *labels, names = to_classes(first, second, task.labels, train.class_names.get(name))
+    tables = [
+        table.append_column("label", pa.array(label))
+        for table, label in zip(tables, labels, strict=True)
+    ]
+    return (tables[0], tables[1]), names, notes
 
 
 def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:

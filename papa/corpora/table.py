@@ -27,7 +27,7 @@ class SourceTable:
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """The column of that name, its dictionaries decoded."""
+        """The column of that name, its dictionaries decoded and its views of text as text."""
         if name not in self.rows.column_names:
             found = nearest_first(name, self.rows.column_names)
             raise DataError(
@@ -43,20 +43,20 @@ class SourceTable:
                 f"{self.origin}: row {row} has no '{name}' (columns: "
                 f"{joined(self.rows.column_names)}): complete the row or remove it"
             )
-        kind = _decoded(column.type)
+        kind = _plain(column.type)
         return column if kind == column.type else column.cast(kind)
 
-    def numbered_like(self, other: SourceTable, name: str) -> SourceTable:
-        """The same rows with the integer classes of a column numbered as those of their names are
-        in ``other``.
+    def numbered_like(self, name: str, wanted: tuple[str, ...] | None, whose: str) -> SourceTable:
+        """The same rows with the integer classes of a column, where the source names them, numbered
+        as those of their names are in ``wanted``, of ``whose`` these names are.
         """
-        own, wanted = self.class_names.get(name), other.class_names.get(name)
+        own = self.class_names.get(name)
         if own is None or wanted is None or own == wanted:
             return self
         if set(own) != set(wanted):
             raise DataError(
-                f"{self.origin} names the classes of '{name}' {joined(own)} where {other.origin} "
-                f"names them {joined(wanted)}: give all files the same names"
+                f"{self.origin} names the classes of '{name}' {joined(own)} where {whose} names "
+                f"them {joined(wanted)}: give the same names everywhere, in any order"
             )
         numbers = pa.array([wanted.index(label) for label in own], pa.int64())
         column = pa.chunked_array(
@@ -66,11 +66,13 @@ class SourceTable:
         return replace(self, rows=rows, class_names={**self.class_names, name: wanted})
 
 
-def _decoded(kind: pa.DataType) -> pa.DataType:
+def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_decoded(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
     if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_decoded(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from jaxtyping import Int
 
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one
-from papa.corpora.local_files import check_lines, format_of, one_sentence, read_file
+from papa.corpora.local_files import format_of, read_file
 from papa.corpora.ragged import PackedTokens, Ragged
 from papa.corpora.table import SourceTable
 from papa.corpora.tokens import SpecialTokens, tokens_of_words
@@ -81,48 +80,21 @@ def read_trees(path: Path) -> list[Tree]:
     """The trees of a file: CoNLL-U where its name ends in ``.conllu``, else a table with the
     columns ``tokens``, ``head`` and ``deprel``.
     """
-    if path.suffix.lower() != ".conllu":
-        if format_of(path) is None:
-            raise DataError(
-                f"{path} has no trees: give a .conllu file, or a table with the columns "
-                f"{', '.join(COLUMNS)}"
-            )
-        return trees_of(read_file(path, None, header=True))
-    if not path.is_file():
-        raise DataError(f"there is no file at {path}: give a CoNLL-U file")
-    with one_sentence(path):
-        check_lines(path, json=False)
-        return trees_of(SourceTable(_conllu(path), str(path)))
-
-
-def _conllu(path: Path) -> pa.Table:
-    lines = enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1)
-    sentences = []
-    for blank, group in groupby(lines, lambda line: not line[1].strip()):
-        words = [(number, line.split("\t")) for number, line in group if not line.startswith("#")]
-        for number, fields in words:
-            if not blank and len(fields) != 10:
+    if format_of(path) is None:
+        raise DataError(
+            f"{path} has no trees: give a .conllu file, or a table with the columns "
+            f"{', '.join(COLUMNS)}"
+        )
+    table = read_file(path, None, header=True)
+    if format_of(path) == "conllu":
+        # Of the hub's tables, these are ranges such as "don't"; here each is a word.
+        for number, heads in enumerate(table.rows["head"].to_pylist(), 1):
+            if _NONE & {*heads}:
                 raise DataError(
-                    f"{path}: line {number} has {len(fields)} columns, expected the 10 of CoNLL-U: "
-                    "mend the line"
-                )
-        # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
-        numbered = [both for both in words if not blank and both[1][0].isdecimal()]
-        for number, fields in numbered:
-            if fields[6] in _NONE:
-                raise DataError(
-                    f"{path}: line {number} ('{fields[1]}') has no head, and heads count every "
+                    f"{path}: sentence {number} has a word without a head, and heads count every "
                     "word: give its head, 0 for the root"
                 )
-        kept = [fields for _, fields in numbered]
-        sentences += [[[fields[at] for fields in kept] for at in (1, 6, 7)]] if kept else []
-    strings = pa.list_(pa.string())
-    return pa.table(
-        {
-            name: pa.array([sentence[at] for sentence in sentences], strings)
-            for at, name in enumerate(COLUMNS)
-        }
-    )
+    return trees_of(table)
 
 
 def trees_of(table: SourceTable) -> list[Tree]:

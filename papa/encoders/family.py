@@ -83,5 +83,7 @@ class Family:
             "position_ids": positions,
         }
         if self.segments:
-            inputs["token_type_ids"] = batch.token_type_ids
+            # A tokenizer may tell apart segments that the model has no embeddings for.
+            last = max(getattr(config, "type_vocab_size", 2) - 1, 0)
+            inputs["token_type_ids"] = batch.token_type_ids.clamp(max=last)
         return {name: numbers[None] for name, numbers in inputs.items()}

@@ -24,8 +24,15 @@ from papa.storage.metadata import sha256_of_file, sha256_of_json
 from papa.storage.remembered import recall, remember
 
 CONFIGURATION = "config.json"
-POOLING = "1_Pooling/config.json"
-"""How sentence-transformers makes one embedding of a text's tokens."""
+MODULES, SETTINGS, READER, _ = _SENTENCES = (
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "*_Pooling/config.json",
+)
+"""How sentence-transformers makes one embedding of a text: the modules in their order, prompts, how
+text is read, how tokens are pooled.
+"""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -69,6 +76,42 @@ def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
             f"{path} is damaged: it holds a {type(document).__name__}, not a mapping"
         )
     return document
+
+
+def embeds_by(folder: Path) -> str | None:
+    """What else than the mean over a text's tokens makes the embeddings of the encoder in
+    ``folder``, by the files of sentence-transformers, in words; None where nothing does.
+    """
+    at = MODULES
+
+    def read(name: str) -> Any:
+        nonlocal at
+        at = name
+        return json.loads((folder / name).read_text(encoding="utf-8"))
+
+    try:
+        for module in read(MODULES) if (folder / MODULES).is_file() else []:
+            kind = module["type"].rpartition(".")[2]
+            if kind == "Pooling":
+                pooling = read(f"{module['path']}/config.json")
+                modes = pooling.get("pooling_mode") or [
+                    name.removeprefix("pooling_mode_").removesuffix("_tokens")
+                    for name, value in pooling.items()
+                    if name.startswith("pooling_mode_") and value is True
+                ]
+                if modes not in ("mean", ["mean"]):
+                    modes = modes if isinstance(modes, str) else ", ".join(modes)
+                    return f"it pools its embeddings by {modes} ({at})"
+            elif kind not in ("Transformer", "Normalize"):
+                return f"its embeddings pass a module {kind} ({MODULES})"
+        if (folder / READER).is_file() and read(READER).get("do_lower_case"):
+            return f"it lowers its texts first (do_lower_case in {READER})"
+        settings = read(SETTINGS) if (folder / SETTINGS).is_file() else {}
+        if prompt := settings.get("prompts", {}).get(settings.get("default_prompt_name")):
+            return f"it puts {prompt!r} before each text (default_prompt_name in {SETTINGS})"
+    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        return f"{folder / at} cannot be read ({type(error).__name__}), so how it embeds is unknown"
+    return None
 
 
 @dataclass(frozen=True)
@@ -167,7 +210,7 @@ def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Pat
     folder with them, and the commit.
     """
     with hub_errors(what, page_of(name), revision, EncoderError):
-        folder = _fetched(name, revision, [CONFIGURATION, POOLING, *TOKENIZER_FILES])
+        folder = _fetched(name, revision, [CONFIGURATION, *_SENTENCES, *TOKENIZER_FILES])
     return folder, folder.name
 
 

@@ -16,6 +16,7 @@ from papa.encoders.files import (
     CONFIGURATION,
     converted_folder,
     digest_of_source,
+    embeds_by,
     encoder_digest,
     fetch_configuration,
     fetch_weights,
@@ -56,6 +57,8 @@ class EncoderReference:
         precision: what it computes in.
         key_heads: heads of keys and values in a layer of a decoder, each shared by as many query
             heads; None in an encoder.
+        embeds_by: what else than the mean over a text's tokens makes its embeddings, in words;
+            None where nothing does.
         tokenizer: of an encoder that is held in memory alone; None reads it from its files.
     """
 
@@ -71,6 +74,7 @@ class EncoderReference:
     positions: int
     precision: Precision = "float32"
     key_heads: int | None = None
+    embeds_by: str | None = field(default=None, compare=False)
     tokenizer: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -181,6 +185,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
         digest=f"unknown, of {spec.name}@{revision}",
         tokenizer_digest=tokenizer_digest(folder),
         precision=precision,
+        embeds_by=embeds_by(folder),
         **shape,
     )
 

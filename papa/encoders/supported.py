@@ -53,7 +53,12 @@ def read_configuration(folder: Path, what: str) -> Any:
     """The configuration of the encoder in ``folder``, as transformers reads it."""
     path = folder / CONFIGURATION
     document = read_configuration_file(folder, what)
-    kind = document.get("model_type", "unknown")
+    if "model_type" not in document:
+        raise EncoderError(
+            f"{path} has no model_type, which says the architecture: add it, such as "
+            '"model_type": "bert"'
+        )
+    kind = document["model_type"]
     if not isinstance(kind, str) or (family_of(kind) is None and kind not in DECODERS):
         raise EncoderError(
             f"{what}: architecture {shown(kind)} is not supported: use one of {supported()}"

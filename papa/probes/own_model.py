@@ -4,9 +4,8 @@ inputs, as its users call it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +20,7 @@ from papa.ablation.interface import attention_modules
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_for
-from papa.encoders.files import POOLING, read_configuration_file
+from papa.encoders.files import read_configuration_file
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.encoders.weights import load_reference
 from papa.errors import DataError, EncoderError, joined
@@ -38,6 +37,11 @@ _CLASSES, _TAGS = "AutoModelForSequenceClassification", "AutoModelForTokenClassi
 def own_class(task: TaskSpec, reference: EncoderReference) -> str:
     """The class of transformers that loads a model with the head that the task asks."""
     if task.of_embeddings:
+        if reference.embeds_by:
+            raise EncoderError(
+                f"'{reference.name}': {reference.embeds_by}, and PAPA measures means over tokens: "
+                "measure it in your own loop, with papa.ablated"
+            )
         return "AutoModel"
     if task.kind == "mlm":
         return "AutoModelForMaskedLM"
@@ -72,23 +76,23 @@ def opened_own(
 ) -> tuple[PreTrainedModel, SpecialTokens]:
     """The model that answers a task, and the special tokens of its texts."""
     tokens = special_tokens_for(task.kind, load_tokenizer(reference))
-    return load_own(reference, own_class(task, reference), device), tokens
+    model = load_own(reference, own_class(task, reference), device)
+    if getattr(model.config, "type_vocab_size", 2) < 2:
+        tokens = replace(tokens, segments=(0, 0, 0))
+    return model, tokens
 
 
 def check_own(
     task: TaskSpec, reference: EncoderReference, names: Sequence[str] | None, rows: int | None
-) -> None:
-    """Refuse a task that a model's own head cannot serve."""
+) -> str:
+    """Refuse a task that a model's own head cannot serve; which of its classes are the task's."""
     if not reference.folder:
         raise EncoderError(
             f"the encoder {reference.name} is held in memory, and its own head is read from its "
             "files: save it and load it by its folder"
         )
-    if task.of_embeddings:
-        _check_pooling(reference)
     model = load_own(reference, own_class(task, reference))
-    if names is not None and task.columns.label is not None:
-        class_ids(names, class_names(model), task)
+    told = classes_told(names, class_names(model), task)
     if rows is not None:
         check_sentences(task, rows)
     classes = getattr(model.config, "num_labels", 2)
@@ -106,27 +110,7 @@ def check_own(
             f"the head of '{reference.name}' gives {gives}, and the metric is {task.metric}: set "
             f"metric: {fits}"
         )
-
-
-def _check_pooling(reference: EncoderReference) -> None:
-    """Refuse an encoder of sentences whose embeddings are no means over tokens."""
-    path = Path(reference.folder) / POOLING
-    if not path.is_file():
-        return
-    try:
-        found = json.loads(path.read_text())
-        modes = found.get("pooling_mode") or [
-            name.removeprefix("pooling_mode_").removesuffix("_tokens")
-            for name, value in found.items()
-            if name.startswith("pooling_mode_") and value is True
-        ]
-    except (OSError, ValueError, AttributeError) as error:
-        raise EncoderError(f"{path} cannot be read ({error}): fetch the encoder again") from None
-    if modes not in ("mean", ["mean"]):
-        raise EncoderError(
-            f"'{reference.name}' pools its embeddings by {modes} ({POOLING}), and PAPA measures "
-            "means over tokens: measure it in your own loop, with papa.ablated"
-        )
+    return told
 
 
 def check_sentences(task: TaskSpec, rows: int) -> None:
@@ -150,11 +134,19 @@ def class_names(model: PreTrainedModel) -> tuple[str, ...]:
 def class_ids(
     names: Sequence[str], own: Sequence[str], task: TaskSpec
 ) -> Int[np.ndarray, " classes"]:
-    """The number that a model's head has for each class of a task: by name, or as it is where it
-    has no names.
+    """The number that a model's head has for each class of a task: by name; where the head has no
+    names, by the task's ``labels``, or by classes that are numbers themselves.
     """
-    if all(name == f"LABEL_{number}" for number, name in enumerate(own)) and len(names) <= len(own):
-        return np.arange(len(names))
+    if all(name == f"LABEL_{number}" for number, name in enumerate(own)):
+        if task.labels and len(names) <= len(own):
+            return np.arange(len(names))
+        own = [str(number) for number in range(len(own))]
+        if not task.labels and not all(map(str.isdecimal, names)):
+            raise DataError(
+                f"task '{task.name}' has the labels {joined(names)}, and the model's head does not "
+                f"name its classes (LABEL_0 to LABEL_{len(own) - 1}): set the task's labels, in "
+                "the head's order"
+            )
     unknown = [name for name in names if name not in own]
     if unknown:
         raise DataError(
@@ -163,6 +155,14 @@ def class_ids(
             "or name the task's labels so"
         )
     return np.array([own.index(name) for name in names])
+
+
+def classes_told(names: Sequence[str] | None, own: Sequence[str], task: TaskSpec) -> str:
+    """Which class of a task is which of a model's head, in words; nothing where it has none."""
+    if names is None or task.columns.label is None:
+        return ""
+    both = zip(names, class_ids(names, own, task), strict=True)
+    return ", ".join(f"{name} = {own[number]}" for name, number in both)
 
 
 def padded_batches(

@@ -38,6 +38,7 @@ RESULT_COLUMNS = {
     "unseen_share": "of the matrix entries that validation rows read, the share never seen before",
     "heads": "how many heads the encoder has, L·H",
     "positive": _METRIC["positive"],
+    "classes": "which class of the task is which of the model's own head; empty for a probe",
     **_ONE_ANSWER,
     "word_embeddings": "what the probe scores on word embeddings alone, with the same seed",
     **INFLUENCE_COLUMNS,

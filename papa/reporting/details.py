@@ -98,6 +98,15 @@ def unseen_table(results: pandas.DataFrame) -> WrittenTable:
     return WrittenTable.of("Unseen share", rows)
 
 
+def own_heads(results: pandas.DataFrame) -> list[str]:
+    """Which class of a task is which of a model's own head, in sentences."""
+    heads = results[results["classes"] != ""].drop_duplicates(["encoder", "task"])
+    return [
+        f"{row['encoder']} on {row['task']}: the classes of its own head: {row['classes']}."
+        for row in heads.to_dict("records")
+    ]
+
+
 def corpus_table(corpora: Mapping[str, Mapping[str, Any]]) -> WrittenTable:
     """Rows and tokens of each corpus and what its layout cut off, training / validation."""
     rows = []

@@ -22,6 +22,7 @@ from papa.reporting.details import (
     Provenance,
     corpus_table,
     corpus_warnings,
+    own_heads,
     plan_sentence,
     task_table,
     unseen_table,
@@ -162,6 +163,7 @@ def _context(
                 for (encoder, task), own in extras.lambdas.items()
             ),
             *corpus_warnings(extras.corpora),
+            *own_heads(results),
         ],
         "warnings": [*marks(summary), *corpus_warnings(extras.corpora)],
         "tables": tables,

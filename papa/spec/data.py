@@ -21,7 +21,7 @@ class FilesSource(Frozen):
     """The file with the training rows, relative to the study's file."""
     validation: Path
     """The file with the validation rows."""
-    format: Literal["jsonl", "csv", "tsv", "parquet", "text", "conll"] | None = None
+    format: Literal["jsonl", "csv", "tsv", "parquet", "text", "conll", "conllu"] | None = None
     """How the files are written; None takes it from the suffix."""
     header: bool = True
     """Whether csv and tsv files start with column names; without them columns are named "0",

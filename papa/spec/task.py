@@ -114,7 +114,8 @@ class TaskSpec(Frozen):
     columns: Columns
     """Which columns of the source are read."""
     labels: tuple[str, ...] | None = None
-    """Names of integer labels 0, 1, …; None takes the names from the source, or the sorted distinct
+    """Names of integer labels 0, 1, …, or those that the source gives, in any order; rows whose
+    label is - or -1 are left out. None takes the names from the source, or the sorted distinct
     training labels.
     """
     metric: Metric

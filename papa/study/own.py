@@ -52,7 +52,7 @@ class Answers(WithConstantHeads):
         from papa.ablation.substitutes import ByPosition, OutputsBySlot
         from papa.probes.cell import unseen_by
         from papa.probes.own import own_answers
-        from papa.probes.own_model import class_names, opened_own
+        from papa.probes.own_model import class_names, classes_told, opened_own
 
         reference = (encoder and encoder.reference) or self.encoder
         device, heads = str(encoder.device) if encoder else "cpu", self.heads(context.found)
@@ -69,7 +69,9 @@ class Answers(WithConstantHeads):
         elif self.constants:
             matrices = self.matrices(context.found[self.constants])
             substitute = ByPosition(matrices.matrices)
-        split = open_corpus(context.found[self.corpus]).split("validation")
+        corpus = open_corpus(context.found[self.corpus])
+        classes_told(corpus.label_names, class_names(model), self.task)  # Refused before it runs.
+        split = corpus.split("validation")
         found = own_answers(
             model,
             split,
@@ -77,7 +79,7 @@ class Answers(WithConstantHeads):
             substitute,
             heads,
             embeddings=self.task.of_embeddings,
-            score=self._score(open_corpus(context.found[self.corpus]), class_names(model)),
+            score=self._score(corpus, class_names(model)),
             progress=context.progress,
         )
         about = About(
@@ -186,6 +188,7 @@ class Own(WorkerStep):
         from safetensors.numpy import save_file
 
         from papa.probes.own import own_score
+        from papa.probes.own_model import classes_told
         from papa.scores.metrics import positive_name
 
         corpus = open_corpus(context.found[self.corpus])
@@ -202,6 +205,7 @@ class Own(WorkerStep):
             heads=self.encoder.layers * self.encoder.heads,
             seconds=context.seconds,
             device=context.device,
+            classes=classes_told(names, about.classes, self.task),
         )
         with context.published() as folder:
             document.save(folder)

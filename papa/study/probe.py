@@ -218,6 +218,7 @@ class ProbeScores:
         unseen_share: of the entries of C that validation rows read, the share that the average
             never saw; None without replacement, and where C was trained.
         constant_heads: as (layer, head), sorted.
+        classes: which class of the task is which of the model's own head; empty for a probe.
     """
 
     scores: tuple[ScoredSeed, ...]
@@ -227,6 +228,7 @@ class ProbeScores:
     heads: int
     seconds: float
     device: str
+    classes: str = ""
 
     def save(self, folder: Path) -> None:
         """Write it into an artifact."""

@@ -158,6 +158,7 @@ def _result_rows(
             "unseen_share": math.nan if found.unseen_share is None else found.unseen_share,
             "heads": found.heads,
             "positive": found.positive or "",
+            "classes": found.classes,
             "always_one_answer": one_answer.score if one_answer else math.nan,
             "one_answer": (one_answer and one_answer.answer) or "",
             "word_embeddings": words.scores[scored.seed],

@@ -183,7 +183,7 @@ def test_damaged_artifacts_are_refused(make_task: Make, bert: Any, corpus_of: Bu
     folder = corpus_of(make_task([{"text": "a", "label": 0}]), bert).folder
     metadata = folder / "metadata.json"
     sound = metadata.read_text()
-    for old, new in (('"version": 3', '"version": 1'), ('"slots": 16', '"slots": 8')):
+    for old, new in (('"version": 4', '"version": 1'), ('"slots": 16', '"slots": 8')):
         assert sound.count(old) == 1
         metadata.write_text(sound.replace(old, new))
         with pytest.raises(ArtifactError, match="'metadata_digest' is not that of what it says"):

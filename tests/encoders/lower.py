@@ -1,5 +1,5 @@
 """The first layers of the embedded encoder: trained weights and its own tokenizer at a part of its
-cost.
+cost; and other models with its tokenizer.
 """
 
 from __future__ import annotations
@@ -9,8 +9,15 @@ import shutil
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
-from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.encoders.files import tokenizer_files
+from papa.encoders.reference import (
+    EMBEDDED,
+    EncoderReference,
+    embedded_folder,
+    resolve_encoder,
+)
 from papa.spec import EncoderSpec
 
 
@@ -25,3 +32,11 @@ def lower_layers(layers: int, folder: Path) -> EncoderReference:
     kept = {name: tensor for name, tensor in weights.items() if not name.startswith(above)}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
     return resolve_encoder(EncoderSpec(name=str(folder)))
+
+
+def with_tokenizer(model: PreTrainedModel, folder: Path) -> Path:
+    """A model's folder, with the tokenizer of the embedded encoder."""
+    model.save_pretrained(folder)
+    for file in tokenizer_files(embedded_folder()):
+        shutil.copy(file, folder)
+    return folder

@@ -16,11 +16,13 @@ from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from tests.encoders.inputs import some_inputs
 from tests.hub.encoders import PUBLISHED, write_encoder
 from tests.hub.formats import SENTENCES
 from tests.hub.server import Hub
+from tests.probes.sentences import SIMILAR, dense, mean, original, pairs, sentence_encoder
 
 
 def hidden_states(reference: EncoderReference) -> list[Tensor]:
@@ -89,3 +91,13 @@ def test_sentencepiece_models_read_alone(
         expected = pieces.encode(sentence.lower() if "albert" in name else sentence, out_type=str)
         assert tokenizer.tokenize(sentence) == expected
     assert any(len(pieces.encode(sentence)) > len(sentence.split()) for sentence in SENTENCES)
+
+
+def test_modules_of_an_encoder_of_the_hub_are_read(on_hub: Hub, tmp_path: Path) -> None:
+    folder, rows = sentence_encoder(tmp_path, mean, dense), pairs(24)
+    on_hub.publish("models", "somebody/dense", folder)
+    with pytest.raises(EncoderError, match=r"'somebody/dense'.*Dense"):
+        original("somebody/dense", rows, **SIMILAR)
+    (folder / "modules.json").unlink()
+    on_hub.publish("models", "somebody/plain", folder)
+    assert abs(original("somebody/plain", rows, **SIMILAR)) <= 1

@@ -154,6 +154,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "*encoder.folder": "where its files lie; their digests are in the key",
         "*encoder.positions": "only checked against the slots",
         "*encoder.key_heads": "only told; the shape is in the encoder's digest",
+        "*encoder.embeds_by": "refused where a task asks for embeddings, else of no meaning",
         "*encoder.tokenizer": "its digest is in the key",
         "task.own_probe": "a step that runs it has it as code",
     },

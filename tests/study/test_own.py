@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
     BertForTokenClassification,
-    BertModel,
-    PreTrainedModel,
 )
 from typer.testing import CliRunner
 
@@ -32,15 +29,14 @@ from flows.cli import app
 from flows.export import ExportRequest, export_cell
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
-from papa.encoders.reference import embedded_folder, resolve_encoder
-from papa.errors import EncoderError, PapaError, SpecError
+from papa.encoders.reference import embedded_folder
+from papa.errors import PapaError, SpecError
 from papa.exporting import measuring
-from papa.probes.own_model import check_own
 from papa.reporting.answers import answers
 from papa.reporting.summary import summarise
-from papa.spec import EncoderSpec, TaskSpec
 from papa.study.own import Own, read_answers
 from papa.study.tokenise import open_corpus
+from tests.encoders.lower import with_tokenizer
 from tests.finished import Scored, score_study
 from tests.plain import plain_model, plainly, with_constants
 
@@ -73,15 +69,6 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
         tags = ["B-X" if word in ("red", "blue") else "O" for word in words]
         found.append({"text": " ".join(words), "words": words, "label": label, "tags": tags})
     return found
-
-
-def saved(model: PreTrainedModel, folder: Path) -> Path:
-    """A model's folder, with the tokenizer of the embedded encoder."""
-    model.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        if (embedded_folder() / name).is_file():
-            shutil.copy(embedded_folder() / name, folder)
-    return folder
 
 
 @cache
@@ -125,7 +112,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return saved(model.eval(), tmp_path_factory.mktemp("classifier"))
+    return with_tokenizer(model.eval(), tmp_path_factory.mktemp("classifier"))
 
 
 def finished(
@@ -312,7 +299,7 @@ def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path
             "columns": {"words": "words", "label": "tags"},
             "metric": "token_f1",
         }
-    folder = saved(model.eval(), tmp_path / "model")
+    folder = with_tokenizer(model.eval(), tmp_path / "model")
     study = finished(
         tmp_path, str(folder), data, [task, {**task, "metric": "agreement"}], fractions=[1, 0]
     )
@@ -358,34 +345,6 @@ def test_what_no_head_can_be_asked_is_one_sentence(
     with pytest.raises(PapaError) as error:
         finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, **task}])
     assert said in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "pooling",
-    [
-        {"pooling_mode": "cls"},
-        {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
-        [],
-        None,
-    ],
-)
-def test_embeddings_that_are_no_means_over_tokens_are_refused(
-    tmp_path: Path, pooling: object
-) -> None:
-    folder = saved(BertModel(BertConfig(**SMALL)), tmp_path / "model")
-    (folder / "1_Pooling").mkdir()
-    text = "{" if pooling is None else json.dumps(pooling)
-    (folder / "1_Pooling" / "config.json").write_text(text)
-    reference = resolve_encoder(EncoderSpec(name=str(folder)))
-    task = TaskSpec.model_validate(
-        {"name": "texts", "slots": 16, "kind": "text", "columns": {"text": "text"}, "head": "own"}
-        | {"metric": "nearest_1", "source": {"kind": "files", "train": "a", "validation": "b"}}
-    )
-    said = "pools its embeddings by .*cls" if pooling else "cannot be read"
-    with pytest.raises(EncoderError, match=said):
-        check_own(task, reference, None, 10)
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
-    check_own(task, reference, None, 10)
 
 
 def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Tiny encoders with heads of their own, as sentence-transformers and transformers save them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import BertConfig, BertModel
+
+import papa
+from tests.encoders.lower import with_tokenizer
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 30522,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+}
+
+
+def original(encoder: Path | str, rows: dict[str, list[Any]], **task: Any) -> float:
+    """What the original scores on rows."""
+    task = {"text": "a", "text_pair": "b", "label": "label", "head": "own", **task}
+    found = papa.measure(
+        papa.load_encoder(encoder, slots=32, device="cpu"),
+        {"train": rows, "validation": rows},
+        papa.Task(**task),
+        fractions=[1],
+        orders=["first_to_last"],
+        seeds=[0],
+        progress=False,
+    )
+    return float(found.to_pandas()["score"].iloc[0])
+
+
+WORDS = ("cat", "dog", "ship", "tree", "film", "town", "river", "stone", "glass", "bread", "road")
+
+
+def pairs(count: int) -> dict[str, list[Any]]:
+    """Texts that share some words."""
+    rows: dict[str, list[Any]] = {"a": [], "b": [], "label": []}
+    for row in range(count):
+        shared = row % 5
+        first = [WORDS[(row * 5 + word * 7) % 11] for word in range(5)]
+        second = first[:shared] + [WORDS[(row * 3 + word * 5) % 11] for word in range(5 - shared)]
+        rows["a"].append(" ".join(first))
+        rows["b"].append(" ".join(second).title())
+        rows["label"].append(float(shared))
+    return rows
+
+
+def sentence_encoder(folder: Path, *modules: Any, **settings: Any) -> Path:
+    """What sentence-transformers saves of a tiny BERT and modules after it."""
+    torch.manual_seed(1)
+    plain = with_tokenizer(BertModel(BertConfig(**SMALL)).eval(), folder / "plain")
+    torch.manual_seed(3)
+    parts = [Transformer(str(plain), max_seq_length=32), *(make() for make in modules)]
+    model = SentenceTransformer(modules=parts, device="cpu", **settings)
+    model.save(str(folder / "model"))
+    return folder / "model"
+
+
+def mean() -> Pooling:
+    return Pooling(32, "mean")
+
+
+def dense() -> Dense:
+    return Dense(32, 4, bias=True, activation_function=torch.nn.Tanh())
+
+
+SIMILAR = {"metric": "cosine_spearman"}
