@@ -6,20 +6,18 @@ use, as reading a specification needs no torch.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from papa.registered import register
 
 if TYPE_CHECKING:
     from papa.ablation.substitutes import Streaming
     from papa.attention.constants import ConstantMatrices
     from papa.errors import PapaError
-    from papa.exporting import (
-        ExportedEncoder,
-        SentenceModule,
-        load_exported,
-        load_sentence_transformer,
-        save_exported,
-    )
+    from papa.export import export
     from papa.library.ablating import ablated
     from papa.library.constants import constants
     from papa.library.describing import describe
@@ -40,13 +38,7 @@ _PLACES = {
     "papa.ablation.substitutes": ("Streaming",),
     "papa.attention.constants": ("ConstantMatrices",),
     "papa.errors": ("PapaError",),
-    "papa.exporting": (
-        "ExportedEncoder",
-        "SentenceModule",
-        "load_exported",
-        "load_sentence_transformer",
-        "save_exported",
-    ),
+    "papa.export": ("export",),
     "papa.library.ablating": ("ablated",),
     "papa.library.constants": ("constants",),
     "papa.library.describing": ("describe",),
@@ -69,12 +61,10 @@ __all__ = [
     "CacheSavings",
     "ConstantMatrices",
     "Decoder",
-    "ExportedEncoder",
     "Fidelity",
     "Measurement",
     "PapaError",
     "SeedScore",
-    "SentenceModule",
     "Streaming",
     "Task",
     "TextEncoder",
@@ -85,18 +75,16 @@ __all__ = [
     "constant_heads",
     "constants",
     "describe",
+    "export",
     "features",
     "fidelity",
     "fit_probe",
     "head_effects",
     "load_decoder",
     "load_encoder",
-    "load_exported",
     "load_scores",
-    "load_sentence_transformer",
     "measure",
     "replaced",
-    "save_exported",
     "score_heads",
     "train_lambda",
     "train_own_lambda",
@@ -111,3 +99,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Library(ModuleType):
+    """The import of ``papa.export`` would put the module in the place of the function in it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Library
+register()
