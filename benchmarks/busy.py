@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks.pipeline import new_store, papa
 from benchmarks.rows import Row
 from benchmarks.setting import TASKS, task_entry
+from benchmarks.timing import Comparison, repeated
 from papa.encoders.reference import EMBEDDED
 from papa.spec.document import write_yaml
 from papa.storage.metadata import METADATA
-from papa.timing import Comparison, repeated
 
 WORKERS, TRAIN_ROWS, VALIDATION_ROWS = 2, 400, 150
 TARGET = 0.9

@@ -16,10 +16,10 @@ from benchmarks.document import put, table
 from benchmarks.setting import TITLES as TEXTS
 from benchmarks.setting import Setting, encoder, setting
 from benchmarks.stages import SEEDS
+from benchmarks.timing import seconds
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import feature_bytes
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision
-from papa.timing import seconds
 
 THREADS, REPEATS = 2, 2
 TITLES = ("task", "metric", "features.dtype", "scores of seeds", "mean", "disk", "time")

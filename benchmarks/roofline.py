@@ -16,7 +16,7 @@ import torch
 from benchmarks.rows import SIZE, Row
 from benchmarks.setting import CORPORA, Setting, encoder, sample
 from benchmarks.stages import average, features
-from papa.timing import Comparison, Part, in_turn
+from benchmarks.timing import Comparison, Part, in_turn
 
 
 def encoder_flops(setting: Setting, *, last_layer: bool) -> float:

@@ -13,13 +13,13 @@ import numpy as np
 from benchmarks.rows import Row
 from benchmarks.setting import TITLES, encoder, sample
 from benchmarks.stages import average
+from benchmarks.timing import Comparison, Part, in_turn
 from papa.probes.evaluate import build_probe
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.streamed import scores_by
 from papa.ranking.value import FrozenLosses, LossValue
 from papa.spec import ExecutionSpec, RankingSpec
 from papa.spec.methods import HEAD_SCORES
-from papa.timing import Comparison, Part, in_turn
 
 ROWS, STEPS = 64, 12
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.rows import Row
 from benchmarks.setting import sample
+from benchmarks.timing import Comparison, Part, in_turn
 from papa.attention.average import average_split
 from papa.corpora import fingerprint
 from papa.corpora.corpus import load_corpus
@@ -29,7 +30,6 @@ from papa.study.score_heads import FrozenProbe, ScoreHeads
 from papa.study.step import WorkerStep, compute_step
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise
-from papa.timing import Comparison, Part, in_turn
 from papa.workers import WorkerPool
 
 SHARDS, URGENCY, ROWS = 8, 1, 32

@@ -14,6 +14,7 @@ from torch.utils.benchmark import Timer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.ablation.substitutes import ByPosition
+from papa.attention.outputs import ConstantOutputs
 from papa.corpora.layout import pair_capacity
 from papa.corpora.tokens import special_tokens_of
 from papa.errors import ArtifactError, EncoderError, SpecError
@@ -43,7 +44,8 @@ def export(
         model: of transformers; its own head comes along.
         tokenizer: its own; texts are cut at its ``model_max_length`` where S slots hold more.
         heads: as of ``papa.ablated``.
-        constants: as of ``papa.average``, or matrices [layers, heads, slots, slots].
+        constants: as of ``papa.average``, matrices [layers, heads, slots, slots], or a study's
+            constant outputs.
         folder: must not exist, or be empty.
         pairs: whether an input has two texts; None does as the texts of ``constants``.
         positions: whether a token's absolute position is its slot or its number; None does as a
@@ -60,10 +62,14 @@ def export(
         raise EncoderError(f"a {type(model).__name__} has no head to export: give its base_model")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ArtifactError(f"{folder} holds something: give a new or an empty folder")
-    found = substitute_for(model, constants)
-    if not isinstance(found, ByPosition):
-        raise SpecError("the constants are no matrices: give them as papa.average does")
-    layers, count, slots = found.matrices.shape[:3]
+    if isinstance(constants, ConstantOutputs):
+        values, places, slots = constants.outputs, constants.index, constants.index.shape[1]
+    else:
+        found, places = substitute_for(model, constants), None
+        if not isinstance(found, ByPosition):
+            raise SpecError("the constants are no matrices: give them as papa.average does")
+        values, slots = found.matrices, found.matrices.shape[-1]
+    layers, count = values.shape[:2]
     by_layer = heads_by_layer(heads, [count] * layers)
     if not by_layer:
         raise SpecError("no head is to be constant: give one or more")
@@ -77,6 +83,7 @@ def export(
     config = ConstantHeadsConfig(
         base=base,
         heads=[by_layer.get(layer, []) for layer in range(layers)],
+        shape=list(values.shape[2:]),
         slots=slots,
         longest=longest,
         separators=between,
@@ -88,10 +95,11 @@ def export(
         **classes,
     )
     exported = kind(config).to(model.device, model.dtype).eval()
-    exported.take(model, found.matrices)
+    exported.take(model, values, places)
     tokenizer.model_max_length = sum(longest) + 2 + between
-    # As in a study, a separator that a text spells is text.
-    tokenizer.split_special_tokens = True
+    # As in a study, a special token that a text spells is text; but masks are given so.
+    tokenizer.split_special_tokens = head != "ForMaskedLM"
+    tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
     original = Path(model.name_or_path)
     card = ModelCard.from_template(
         ModelCardData(

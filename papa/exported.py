@@ -34,15 +34,17 @@ _OF_HUB = ("cache_dir", "local_files_only", "revision", "subfolder", "token")
 
 
 class ConstantHeadsConfig(PreTrainedConfig):
-    """``base`` is the original's configuration, and ``heads`` are the constant ones of each layer.
-    S ``slots`` hold one text or two of up to ``longest`` tokens, with ``separators`` between.
-    Absolute ``positions`` are those of slots, or of tokens in their text. ``digests`` are the
-    SHA-256 of files of weights, and ``study`` is what was measured.
+    """``base`` is the original's configuration, and ``heads`` are the constant ones of each layer;
+    their constants have a ``shape``: slots by slots, or of outputs places by width. S ``slots``
+    hold one text, or two with ``separators`` between, of up to ``longest`` tokens. Absolute
+    ``positions`` are those of slots, or of tokens in their text. ``digests`` are the SHA-256 of
+    files of weights, and ``study`` is what was measured.
     """
 
     model_type = TYPE
     base: dict[str, Any]
     heads: list[list[int]]
+    shape: list[int]
     slots: int
     longest: list[int]
     separators: int
@@ -51,7 +53,14 @@ class ConstantHeadsConfig(PreTrainedConfig):
     study: dict[str, Any]
 
     def __init__(self, **settings: Any) -> None:
-        nothing = {"base": {}, "heads": [], "slots": 0, "longest": [], "separators": 0}
+        nothing = {
+            "base": {},
+            "heads": [],
+            "shape": [0, 0],
+            "slots": 0,
+            "longest": [],
+            "separators": 0,
+        }
         unsaid = {"positions": "slots", "digests": {}, "study": {}, "pad_token_id": 0}
         super().__init__(**{**nothing, **unsaid, **settings})
 
@@ -102,7 +111,10 @@ class ConstantHeadsModel(PreTrainedModel):
                 kept = size - constant
                 for name in self.family.projections:
                     setattr(module, name, nn.Linear(size, kept) if kept else nn.Identity())
-            module.register_buffer("constants", torch.zeros(len(heads), config.slots, config.slots))
+            module.register_buffer("constants", torch.zeros(len(heads), *config.shape))
+        # Of outputs, the place of each slot in an input of so many tokens.
+        places = torch.zeros(config.slots + 1, config.slots, dtype=torch.long)
+        self.register_buffer("places", places if config.shape != 2 * [config.slots] else None)
         self.post_init()
 
     @property
@@ -128,6 +140,7 @@ class ConstantHeadsModel(PreTrainedModel):
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
         real, numbers = mask.bool(), mask.cumsum(dim=1) - 1
         slots = self._slots(input_ids, real, numbers)
+        size = slots.shape[1]
         if not torch.compiler.is_compiling():
             columns = slots[real].unique()
             places = torch.searchsorted(columns, slots)
@@ -135,19 +148,22 @@ class ConstantHeadsModel(PreTrainedModel):
             columns, places = torch.arange(config.slots, device=slots.device), slots
         else:
             # A graph has a column for each token, so the last slot is the last column.
-            columns = torch.arange(slots.shape[1], device=slots.device)
-            places = torch.where(slots == config.slots - 1, len(columns) - 1, slots)
-            columns = torch.where(columns == len(columns) - 1, config.slots - 1, columns)
-        places = torch.where(real, places, len(columns))
+            columns = torch.arange(size, device=slots.device)
+            places = torch.where(slots == config.slots - 1, size - 1, slots)
+            columns = torch.where(columns == size - 1, config.slots - 1, columns)
+        size = columns.shape[0]
+        places = torch.where(real, places, size)
 
         def placed(values: Tensor, fill: int) -> Tensor:
-            full = values.new_full((len(values), len(columns) + 1), fill)
-            return full.scatter(1, places, values)[:, :-1]
+            full = values.new_full((values.shape[0], size + 1), fill)
+            return full.scatter(1, places, values)[:, :-1].contiguous()
 
         def in_order(states: Tensor) -> Tensor:
-            return states.take_along_dim(places.clamp(max=len(columns) - 1)[..., None], dim=1)
+            chosen = places.clamp(max=size - 1)[..., None].expand(-1, -1, states.shape[-1])
+            return states.gather(1, chosen)
 
         held = placed(mask, 0)
+        outputs = None if self.places is None else self.places[mask.sum(1, keepdim=True), columns]
         positions = columns.expand_as(held)
         if family.padding is not None:
             before = family.padding(self.inner.config)
@@ -162,7 +178,7 @@ class ConstantHeadsModel(PreTrainedModel):
             input_ids=placed(input_ids, config.pad_token_id),
             attention_mask=held,
             position_ids=positions,
-            papa=(columns, held.bool(), *self._masks(held.bool(), positions)),
+            papa=(columns, outputs, held.bool(), *self._masks(held.bool(), positions)),
             **others,
         )
         for name in ("last_hidden_state", "hidden_states", "logits"):
@@ -224,9 +240,9 @@ class ConstantHeadsModel(PreTrainedModel):
         self.config.digests = {file.name: _digest(file) for file in files}
         self.config.save_pretrained(save_directory)
 
-    def take(self, original: PreTrainedModel, matrices: Tensor) -> None:
-        """The weights of an original, heads in the order of this one; and constant matrices
-        [layers, heads, slots, slots].
+    def take(self, original: PreTrainedModel, constants: Tensor, places: Tensor | None) -> None:
+        """The weights of an original, heads in the order of this one; its constants [layers, heads,
+        *shape], and the places of those that are outputs.
         """
         weights, family, encoder = original.state_dict(), self.family, original.base_model
         names = {module: name for name, module in original.named_modules()}
@@ -238,7 +254,7 @@ class ConstantHeadsModel(PreTrainedModel):
             kept = [head for head in range(len(by_head)) if head not in own]
             mixed, looking = by_head[own + kept].flatten(), by_head[kept].flatten()
             weights[f"{names[output]}.weight"] = output.weight[:, mixed]
-            weights[f"{name}.constants"] = matrices[layer, own]
+            weights[f"{name}.constants"] = constants[layer, own]
             rows = {one: (one, looking) for one in family.projections} | {
                 family.value: (family.value, mixed),
                 "Wqkv": (
@@ -252,6 +268,8 @@ class ConstantHeadsModel(PreTrainedModel):
                     if whole is not None and len(chosen):
                         weights[f"{name}.{new}.{part}"] = whole[chosen]
         self.inner.load_state_dict(weights)
+        if places is not None:
+            self.places.copy_(places)
 
 
 KINDS = {"AutoModel": ConstantHeadsModel} | {
@@ -269,7 +287,7 @@ def _attention(
     value: Float[Tensor, "batch heads m width"],
     attention_mask: None,
     *,
-    papa: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+    papa: tuple[Tensor, Tensor | None, Tensor, Tensor | None, Tensor | None],
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
@@ -278,9 +296,11 @@ def _attention(
     """An export's entry in transformers' attention interface; the last queries and keys are those
     of heads that are not constant.
     """
-    columns, real, everywhere, near = papa
+    columns, outputs, real, everywhere, near = papa
     constant, found = len(module.constants), []
-    if constant:
+    if constant and outputs is not None:
+        found.append(module.constants[:, outputs].transpose(0, 1))
+    elif constant:
         every = torch.arange(constant, device=columns.device)
         matrices = at_slots(module.constants, every, columns)
         found.append(constant_product(matrices, value[:, :constant], real, dropout))

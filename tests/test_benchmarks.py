@@ -20,9 +20,7 @@ from benchmarks import __main__ as bench
 from benchmarks import document, load
 from benchmarks.busy import busy
 from benchmarks.rows import LeftOut, Measured, Row, selected
-from papa.storage.artifacts import published
-from papa.storage.metadata import METADATA
-from papa.timing import (
+from benchmarks.timing import (
     LEAST,
     MOST,
     PATIENCE,
@@ -35,6 +33,8 @@ from papa.timing import (
     repeated,
     seconds,
 )
+from papa.storage.artifacts import published
+from papa.storage.metadata import METADATA
 
 RATIO = 4.8
 TARGETS = (4.3, 5.3)

@@ -14,14 +14,14 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from papa.exporting import export_encoder
+from papa.exporting.loading import load_exported
 from safetensors.torch import save_file
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
-from papa.exporting import export_encoder
-from papa.exporting.loading import load_exported
 from papa.storage.artifacts import borrowed, inspect, published, read_metadata, reference, verify
 from papa.storage.metadata import METADATA, signed
 from papa.study.probe import ProbeScores, ScoredSeed, read_scores

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from papa.exporting import measuring
 from rich.console import Console
 from transformers import (
     AutoModel,
@@ -34,7 +35,6 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder, resolve_encoder
 from papa.errors import EncoderError, PapaError, SpecError
-from papa.exporting import measuring
 from papa.probes.own_model import check_own
 from papa.reporting.answers import answers
 from papa.reporting.summary import summarise
