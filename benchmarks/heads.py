@@ -14,11 +14,11 @@ from torch.nn.functional import linear, scaled_dot_product_attention
 
 from benchmarks.rows import Row
 from benchmarks.setting import base_sized, full_batch
+from benchmarks.timing import Comparison, Part, in_turn
 from papa.attention.constants import ConstantMatrices
 from papa.attention.product import constant_product
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder
-from papa.timing import Comparison, Part, in_turn
 
 BATCH, SLOTS = 8, 256
 

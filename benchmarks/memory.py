@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.rows import Row
-from papa.timing import Comparison, repeated
+from benchmarks.timing import Comparison, repeated
 
 if TYPE_CHECKING:
     from benchmarks.setting import Setting

@@ -18,11 +18,11 @@ import numpy as np
 import yaml
 
 from benchmarks.rows import Row
+from benchmarks.timing import Comparison, repeated, seconds
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
 from papa.study.store import Store
-from papa.timing import Comparison, repeated, seconds
 
 HELP_SECONDS, TINY_SECONDS, CACHED_SECONDS, CELL_SECONDS = 0.5, 12.0, 6.0, 0.5
 NUMBERS = itertools.count()

@@ -10,7 +10,7 @@ from datetime import date
 
 import torch
 
-from papa.timing import Comparison, seconds
+from benchmarks.timing import Comparison, seconds
 
 BUSY = 0.9
 """Below this share of the highest rate of matrix products seen, the machine was busy all along."""

@@ -15,6 +15,7 @@ import torch
 from benchmarks.plain import plain_average, plain_features, plain_probing, plain_ranking
 from benchmarks.rows import LeftOut, Row
 from benchmarks.setting import CORPORA, TITLES, Setting, encoder, sample
+from benchmarks.timing import Comparison, Part, in_turn
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head, replaced
@@ -25,7 +26,6 @@ from papa.ranking.learned import train_lambda
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec
 from papa.spec.cells import constant_heads
 from papa.spec.orders import head_order
-from papa.timing import Comparison, Part, in_turn
 
 SEEDS = (0, 1, 2)
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)

@@ -1,256 +1,193 @@
-"""What ``papa export`` does: find a finished cell of a study, write it as a folder, say what it
-cost and gained.
-"""
+"""What ``papa export`` does: ``papa.export`` with a finished cell of a study."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows.retrained import FinishedCell, int8_scores, trained_probe
-from flows.terminal import print_table, say
-from papa.errors import SpecError, meant
+from flows.drops import Answer, answers
+from flows.terminal import say
+from papa.errors import SpecError, joined, nearest_first
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
+from papa.spec.task import UNLABELLED_METRICS
 from papa.study.constants import Outputs, ReusedBefore
-from papa.study.here import ThisProcess
 from papa.study.own import Own
 from papa.study.probe import Probe, read_scores
 from papa.study.store import Store
 from papa.study.stored import StoredStudy
 
 if TYPE_CHECKING:
-    from papa.attention.replacement import Constants
-
-By = Literal["slot", "relative"]
-
-
-@dataclass(frozen=True)
-class ExportRequest:
-    """The cell asked for, by names in full or as in the study's tables; None takes the study's only
-    one, and a fraction that is chosen by its drop.
-    """
-
-    encoder: str | None
-    task: str | None
-    constants: str
-    order: str
-    fraction: float | None
+    from transformers import PreTrainedModel
 
 
 def export_cell(
     study: StudySpec,
     store: Store,
-    request: ExportRequest,
+    wanted: Mapping[str, str],
     folder: Path,
     console: Console,
     *,
-    by: By = "slot",
-    onnx: bool = False,
-    int8: bool = False,
+    fraction: float | None = None,
+    max_drop: float | None = None,
 ) -> None:
-    """Write the cell asked for of a finished study to ``folder`` and print the report.
-
-    ``by`` says what its heads' constants go by: the study's, by slot, or new ones by distance.
+    """Write the cell with the ``wanted`` names as a folder, at a fraction, or with the most
+    constant heads whose drop is surely within ``max_drop``, a share.
     """
-    from transformers.utils import logging
-
-    from papa.corpora import load_corpus
-    from papa.corpora.tokens import special_tokens_of
-    from papa.encoders.encoder import load_encoder
-    from papa.encoders.precision import check_device
+    import papa
+    from papa.attention.constants import ConstantMatrices
     from papa.encoders.reference import load_tokenizer
-    from papa.exporting import InputLayout, export_encoder
-    from papa.exporting.distances import average_by_distance
-    from papa.exporting.gains import study_score
-    from papa.exporting.writing import check_free
 
-    check_free(folder)
-    if by == "relative" and int8:
-        raise SpecError(
-            "--int8 scores the study's own constants, by slot, and --by relative makes others: "
-            "leave one of them out, and give int8=True to papa.load_exported"
-        )
     stored = StoredStudy(study, store)
-    cell = _find(stored, request)
-    step, summary = exportable_step(stored, cell), _summary(stored, cell)
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    corpus = load_corpus(step.corpus.reference(store).folder)
-    scores = read_scores(stored.found[step])
-    split, special = corpus.split("validation"), special_tokens_of(load_tokenizer(step.encoder))
-    execution, task = stored.inputs.study.execution, step.task
-    if execution.device != "auto":
-        check_device(execution.device)
-    device = "cuda" if ThisProcess(execution.device).on_gpu else "cpu"
-    told: dict[str, Any] = {}
-    with console.status("writing …") as status:
-        if by == "relative":
-            layout = InputLayout.in_place(task.kind, step.encoder.positions, special)
-            constants: Constants = average_by_distance(
-                load_encoder(step.encoder, device),
-                corpus.split("train"),
-                layout,
-                lambda done, total: status.update(f"averaging by distance, {done} of {total} …"),
-            )
-        else:
-            layout = InputLayout.of(task.kind, task.slots, stored.inputs.study.layout, special)
-            if isinstance(step, Own) and step.encoder.model_type != "modernbert":
-                # As its own head was asked; ModernBERT's windows go by slots.
-                layout = replace(layout, positions="tokens")
-            constants = _constants(stored, step)
-            finished = FinishedCell(stored, cell, step, corpus, constants, scores.constant_heads)
-            classifier = trained_probe(finished, device, status)
-            told = {
-                "score": study_score(
-                    summary,
-                    precision=step.encoder.precision,
-                    unseen_share=scores.unseen_share,
-                    rows=len(split),
-                    cut=corpus.metadata["texts_cut"]["validation"],
-                    own_head=isinstance(step, Own) and not (task.of_embeddings or classifier),
-                ),
-                "int8": int8_scores(finished, status) if int8 else None,
-                "classifier": classifier,
-            }
-        document = export_encoder(
-            step.encoder,
+    line = _line(stored, wanted)
+    if max_drop is not None:
+        fraction = _within(stored, line[0], max_drop)
+    cell = next((cell for cell in line if math.isclose(cell.fraction, fraction or 0)), None)
+    if cell is None or not stored.has(cell):
+        done = joined(f"{cell.fraction:g}" for cell in line if stored.has(cell)) or "none"
+        raise SpecError(f"fraction {fraction:g} is not finished here: give one that is ({done})")
+    step = _one_encoder(stored, cell)
+    assert step.constants is not None
+    layout, made = stored.inputs.study.layout, step.constants.reference(store)
+    pairs, own = step.task.kind == "pair", isinstance(step, Own)
+    if pairs and layout.segment_ids == "stay":
+        raise SpecError("segment_ids: stay has no export: run the study with follow")
+    if isinstance(step.constants, Outputs):
+        constants: Any = step.constants.read(made)
+    else:
+        constants = ConstantMatrices.load(made.folder, encoder=step.encoder, slots=step.task.slots)
+    tokenizer = load_tokenizer(step.encoder)
+    if step.task.kind == "text" and layout.one_text_truncation == "half":
+        tokenizer.model_max_length = step.task.slots // 2 + 1
+    with console.status("writing, and measuring speed …"):
+        papa.export(
+            _model(step),
+            tokenizer,
+            read_scores(stored.found[step]).constant_heads,
             constants,
-            scores.constant_heads,
-            layout,
             folder,
-            examples=split,
-            study={"name": study.name, **asdict(cell)},
-            device=device,
-            onnx=onnx,
-            progress=lambda done, total: status.update(f"measuring speed, {done} of {total} …"),
-            **told,
+            pairs=pairs,
+            positions="tokens" if own else "slots",
+            study={"name": study.name, "cell": asdict(cell), "found": _findings(stored, cell)},
         )
-    _print(document, folder, console)
+    say(console, (folder / "README.md").read_text().partition("---\n\n")[2].strip())
+    say(console, f"Written to {folder}.")
 
 
-def exportable_step(stored: StoredStudy, cell: Cell) -> Probe | Own:
-    """The step of a cell that can be exported, finished or not."""
+def _line(stored: StoredStudy, wanted: Mapping[str, str]) -> list[Cell]:
+    """The cells with these names, in full or as in tables; they differ in their fraction alone."""
+    full = {stored.inputs.labels[one]: one.name for one in stored.inputs.encoders}
+    cells = list(stored.steps.cells)
+    for what, name in wanted.items():
+        names = {getattr(cell, what) for cell in cells}
+        cells = [c for c in cells if name in (found := getattr(c, what), full.get(found))]
+        if not cells:
+            raise SpecError(
+                f"--{what} {name}: study '{stored.inputs.study.name}' has "
+                f"{nearest_first(name, names)}: give one of them"
+            )
+    for what in ("encoder", "task"):
+        if len(names := {getattr(cell, what) for cell in cells}) > 1:
+            raise SpecError(f"the study has more than one {what}: give --{what}: {joined(names)}")
+    if not any(map(stored.has, cells)):
+        raise SpecError(stored.nothing_found())
+    return cells
+
+
+def _within(stored: StoredStudy, asked: Cell, max_drop: float) -> float:
+    """The smallest fraction whose drop is surely within a share."""
+    names = ("encoder", "task", "constants", "order")
+    same: Iterable[Answer] = (
+        answer
+        for answer in answers(stored, max_drop)
+        if all(getattr(answer, name) == getattr(asked, name) for name in names)
+    )
+    answer = next(iter(same))
+    if answer.most:
+        return answer.most.fraction
+    drop = f"no fraction of the study is surely within a drop of {100 * max_drop:g} %"
+    if answer.reason or not answer.counts:
+        raise SpecError(f"{drop}: {answer.reason or 'none below 1 is finished'}")
+    fewer = 1 - answer.counts[0].constant_heads // 2 / answer.heads_in_all
+    raise SpecError(
+        f"{drop}: add {fewer:.3g} to its fractions, more seeds or more validation rows, and run it"
+    )
+
+
+def _one_encoder(stored: StoredStudy, cell: Cell) -> Probe | Own:
+    """The step of a cell whose heads and constants are those of one encoder."""
     step, *others = stored.steps.cells[cell]
-    if isinstance(step.constants, ReusedBefore):
-        raise SpecError(
-            f"'{cell.constants}' heads mix by the attention of the layer before, which is no "
-            "constant: export --constants average or a control"
-        )
-    if others:
-        drawn = isinstance(step.constants, Outputs) and step.constants.seed is not None
-        what = f"'{cell.constants}' draws other inputs"
-        if not drawn:
-            what = f"order '{cell.order}' makes other heads constant"
-        raise SpecError(
-            f"{what} for each of the study's {1 + len(others)} seeds, so this cell is no one "
-            f"encoder: export {'others' if drawn else 'another order'}, or run the study with one "
-            "seed"
-        )
-    if step.trained:
-        raise SpecError(
-            "trained constants differ from seed to seed and are not kept: export --constants "
-            "average or a control"
-        )
-    if step.encoder.causal:
-        raise SpecError(
-            f"'{step.encoder.name}' is a decoder, and exports are encoders: hold its heads "
-            "constant with papa.ablated"
-        )
+    fault = ""
     if step.constants is None:
-        raise SpecError(
-            "no head is constant in this cell, so there is nothing to export: give a fraction "
-            "below 1"
-        )
+        fault = "no head is constant in this cell: give a fraction below 1"
+    elif isinstance(step.constants, ReusedBefore):
+        fault = f"'{cell.constants}' heads mix by the attention of the layer before, no constant"
+    elif step.trained:
+        fault = "trained constants differ from seed to seed and are not kept"
+    elif others and isinstance(step.constants, Outputs) and step.constants.seed is not None:
+        fault = f"'{cell.constants}' draws other inputs for each of the study's seeds"
+    elif others:
+        fault = f"order '{cell.order}' makes other heads constant for each of the study's seeds"
+    elif step.encoder.causal:
+        fault = f"'{step.encoder.name}' is a decoder: hold its heads constant with papa.ablated"
+    if fault:
+        raise SpecError(fault)
     return step
 
 
-def _find(stored: StoredStudy, request: ExportRequest) -> Cell:
-    study, cells, done = stored.inputs.study.name, stored.steps.cells, stored.cells
-    if not done:
-        raise SpecError(stored.nothing_found())
-    names = {stored.inputs.labels[encoder]: encoder.name for encoder in stored.inputs.encoders}
-    asked = {what: name for what, name in asdict(request).items() if name is not None}
-    fraction = asked.pop("fraction", math.nan)
+def _model(step: Probe | Own) -> PreTrainedModel:
+    """The original with the fastest attention that transformers has, its own head where that was
+    asked.
+    """
+    from typing import cast
 
-    def known_as(cell: Cell, what: str) -> set[str]:
-        return {getattr(cell, what)} | ({names[cell.encoder]} if what == "encoder" else set())
+    from papa.encoders.weights import load_model
+    from papa.probes.own_model import own_class
 
-    matching = [
-        cell
-        for cell in cells
-        if all(name in known_as(cell, what) for what, name in asked.items())
-        and abs(cell.fraction - fraction) < 1e-9
-    ]
-    if len(matching) > 1:
-        raise SpecError(
-            f"study '{study}' has {len(matching)} such cells: give --encoder and --task: "
-            f"{_options(matching)}"
+    head = own_class(step.task, step.encoder) if isinstance(step, Own) else "AutoModel"
+    what = f"encoder '{step.encoder.name}'"
+    model = load_model(Path(step.encoder.folder), what, attention="sdpa", head=head)
+    return cast("PreTrainedModel", model.float().eval())
+
+
+def _findings(stored: StoredStudy, cell: Cell) -> dict[str, str]:
+    """What the study found of the cell, and of the model's own use with the same heads."""
+
+    def heads(one: Cell) -> set[tuple[tuple[int, int], ...]]:
+        steps = stored.steps.cells[one]
+        return {read_scores(stored.found[step]).constant_heads for step in steps}
+
+    alike = [one for one in stored.cells if replace(one, task=cell.task) == cell]
+    same = [one for one in alike if heads(one) == heads(cell)]
+    originals = [replace(one, fraction=1.0) for one in same]
+    rows = stored.summary([*same, *(one for one in stored.cells if one in originals)])
+    found: dict[str, str] = {}
+    for row in rows[rows["fraction"] == cell.fraction].to_dict("records"):
+        own = row["metric"] in UNLABELLED_METRICS
+        if row["task"] != cell.task and not own:
+            continue
+        told = [_interval(row["mean"], row["low"], row["high"])]
+        if not own:
+            drop = _interval(row["relative_drop"], row["drop_low"], row["drop_high"])
+            told += [
+                f"the original {row['original']:.3f}, a relative drop of {drop}",
+                f"always one answer {row['always_one_answer']:.3f}",
+                f"word embeddings {row['word_embeddings']:.3f}",
+            ]
+        sure = "lies above 0" if row["drop_low"] > 0 else "reaches 0 or is not known"
+        told.append(row["reason"] and f"inconclusive, as the original {row['reason']}")
+        told.append("" if own or row["reason"] else f"the drop's interval {sure}")
+        kind = "own use kept" if own else "score"
+        found[f"{row['task']}: {kind} ({row['metric']}, {row['seeds']} seeds)"] = "; ".join(
+            filter(None, told)
         )
-    if not matching:
-        unknown = [
-            f", as it has no {what} '{name}'{meant(name, {getattr(cell, what) for cell in cells})}"
-            for what, name in asked.items()
-            if not any(name in known_as(cell, what) for cell in cells)
-        ]
-        raise SpecError(
-            f"study '{study}' has no such cell{''.join(unknown[:1])}: it has {_options(done)}"
-        )
-    if matching[0] not in done:
-        raise SpecError(
-            f"this cell of '{study}' has not been run: run 'papa run' again, or give "
-            f"{_options(done)}"
-        )
-    return matching[0]
+    return found
 
 
-def _options(cells: Sequence[Cell]) -> str:
-    """The options that name some cells, once for each encoder, task, constants and order."""
-    lines: dict[Cell, list[str]] = {}
-    for cell in cells:
-        lines.setdefault(replace(cell, fraction=0.0), []).append(f"{cell.fraction:g}")
-    return "; ".join(
-        f"--encoder {line.encoder} --task {line.task} --constants {line.constants} --order "
-        f"{line.order} --fraction " + " or ".join(fractions)
-        for line, fractions in lines.items()
-    )
-
-
-def _summary(stored: StoredStudy, cell: Cell) -> Any:
-    """The study's summary of the original, where it has that, and of the cell."""
-    original = replace(cell, fraction=1.0)
-    summary = stored.summary(
-        each for each in (original, cell) if each in stored.steps.cells and stored.has(each)
-    )
-    if summary.empty:
-        raise SpecError(
-            f"the baselines of {cell.encoder} on {cell.task} are not finished: run 'papa run' again"
-        )
-    return summary
-
-
-def _constants(stored: StoredStudy, step: Probe | Own) -> Constants:
-    from papa.attention.constants import ConstantMatrices
-
-    assert step.constants is not None, "of a step that can be exported"
-    found = step.constants.reference(stored.store)
-    if isinstance(step.constants, Outputs):
-        return step.constants.read(found)
-    return ConstantMatrices.load(found.folder, encoder=step.encoder, slots=step.task.slots)
-
-
-def _print(document: Any, folder: Path, console: Console) -> None:
-    from papa.exporting.card import cell_label, report_rows
-    from papa.exporting.gains import choices
-
-    label = cell_label(document.study)
-    print_table(console, (), report_rows(document), title=label, show_header=False)
-    for choice in choices(document):
-        title = f"Int8 beside constant heads, in {choice.runtime}"
-        print_table(console, choice.headings, choice.rows, title=title)
-    say(console, f"Written to {folder}; load it with papa.load_exported({str(folder)!r}).")
+def _interval(mean: float, low: float, high: float) -> str:
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -81,52 +81,36 @@ def export(
     task: OnlyOne = None,
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
     order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
-    by: Annotated[
-        Literal["slot", "relative"],
-        typer.Option(help="The study's constants, or new ones by distance, for any length."),
-    ] = "slot",
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="Also write model.onnx, for onnxruntime.")
-    ] = False,
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Also measure 8 bits, alone and with the constant heads.")
-    ] = False,
     overrides: Overrides = None,
     code: Code = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
-    """Write an encoder with constant heads, from a study, as a folder that loads without it.
+    """Write an encoder with constant heads, from a finished study, as a folder that transformers
+    loads.
 
-    Give --fraction, or --max-drop for the most constant heads whose drop stays within it; what the
-    study lacks for that is run first.
+    Give --fraction, or --max-drop for the most constant heads whose drop surely stays within it.
     """
-    with one_sentence(verbose) as interruption:
+    with one_sentence(verbose):
         from flows.drops import parse_share
-        from flows.export import ExportRequest, export_cell
+        from flows.export import export_cell
         from papa.study.store import Store
 
         if (fraction is None) == (max_drop is None):
             raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
-        if by == "relative" and max_drop is not None:
-            raise SpecError(
-                "--max-drop goes by the scores of the study's constants, by slot, and --by "
-                "relative makes others: give --fraction"
-            )
-        share = parse_share(max_drop) if max_drop is not None else None
+        names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
         opened = Store(store)
         spec = load_stored(study, overrides, opened, code)
-        request = ExportRequest(encoder, task, constants, order, fraction)
-        if share is not None:
-            from flows.most_heads import run_and_choose
-            from papa.exporting.writing import check_free
-
-            check_free(to)
-            spec, request = run_and_choose(
-                spec, opened, request, share, interruption, verbose=verbose, code=code or ()
-            )
         opened.check()
-        export_cell(spec, opened, request, to, Console(), by=by, onnx=onnx, int8=int8)
+        export_cell(
+            spec,
+            opened,
+            {what: name for what, name in names.items() if name is not None},
+            to,
+            Console(),
+            fraction=fraction,
+            max_drop=None if max_drop is None else parse_share(max_drop),
+        )
 
 
 def report(

@@ -11,6 +11,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from papa.registered import register
+
 if TYPE_CHECKING:
     from papa.errors import PapaError
     from papa.export import export
@@ -82,3 +84,4 @@ class _Library(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Library
+register()

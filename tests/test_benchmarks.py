@@ -17,7 +17,7 @@ import benchmarks.rows
 from benchmarks import __main__ as bench
 from benchmarks import document
 from benchmarks.rows import LeftOut, Measured, Row, selected
-from papa.timing import (
+from benchmarks.timing import (
     LEAST,
     MOST,
     PATIENCE,

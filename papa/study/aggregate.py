@@ -4,6 +4,7 @@ average matrices (paper, Section 5.1, Figure 4).
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -22,10 +23,23 @@ from papa.storage.artifacts import (
     published,
     read_metadata,
     sha256_of_file,
+    sha256_of_json,
     verify,
 )
 from papa.storage.atomic import scratch_beside
 from papa.storage.metadata import METADATA
+from papa.study.manifest import (
+    HEADS,
+    MANIFEST,
+    SPECIFICATION,
+    AverageEntry,
+    CellEntry,
+    EncoderEntry,
+    Manifest,
+    ProbeEntry,
+    RankingEntry,
+)
+from papa.study.probe import read_scores
 from papa.study.provenance import invocation, provenance
 from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
 from papa.study.score_heads import ScoreHeads, read_head_scores
@@ -36,15 +50,13 @@ if TYPE_CHECKING:
     from papa.ranking.seeds import HeadScores, TrainedLambda
     from papa.reporting.heads import HeadsOfEncoder
 
-SPECIFICATION = "study.yaml"
-
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(WorkerStep):
     """Write the results of a study; corpora are by task."""
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 10
+    version: ClassVar[int] = 11
     urgency: ClassVar[int] = 1
     at_driver: ClassVar[bool] = True
 
@@ -134,6 +146,8 @@ class Aggregate(WorkerStep):
             heads=inspected(parts, found, scores, self.study),
         )
         write_report(folder, self.study, results, summarise(results), extras=extras)
+        heads_table(parts, scores, self.study).to_parquet(folder / HEADS, index=False)
+        (folder / MANIFEST).write_text(manifest(self.study, parts, found).model_dump_json(indent=1))
         (folder / SPECIFICATION).write_text(specification(self.study))
 
 
@@ -181,6 +195,118 @@ def earlier_results(store: Store, study: str) -> Path | None:
 def specification(study: StudySpec) -> str:
     """The resolved specification as YAML."""
     return write_yaml(study.model_dump(mode="json"))
+
+
+def manifest(
+    study: StudySpec, parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]
+) -> Manifest:
+    """Where the numbers of a study come from."""
+    parts = list(parts)
+    encoders = {
+        part.encoder_label: EncoderEntry(
+            label=part.encoder_label,
+            **{
+                name: getattr(part.encoder, name)
+                for name in EncoderEntry.model_fields
+                if name != "label"
+            },
+        )
+        for part in parts
+    }
+    return Manifest(
+        study=study.name,
+        digest=sha256_of_json(study.model_dump(mode="json", exclude={"execution"})),
+        encoders=tuple(encoders.values()),
+        cells=tuple(
+            CellEntry(
+                **cell.columns(),
+                probes=tuple(
+                    ProbeEntry(
+                        artifact=_address(probe),
+                        seeds=probe.seeds,
+                        constant_heads=read_scores(found[probe]).constant_heads,
+                        constants=_address(probe.constants) if probe.constants else None,
+                        trained=probe.trained,
+                    )
+                    for probe in probes
+                ),
+            )
+            for part in parts
+            for cell, probes in part.cells.items()
+        ),
+        averages=tuple(
+            AverageEntry(
+                encoder=part.encoder_label,
+                task=part.task.name,
+                artifact=_address(part.average),
+                slots=part.task.slots,
+                special=_special(part),
+            )
+            for part in parts
+            if part.average
+        ),
+        rankings=tuple(
+            RankingEntry(
+                encoder=part.encoder_label,
+                task=part.task.name,
+                method=method,
+                seed=seed,
+                artifact=_address(step),
+            )
+            for part in parts
+            for method, by_seed in part.rankings.items()
+            for seed, step in by_seed.items()
+        ),
+    )
+
+
+def _address(step: Step) -> str:
+    return f"{step.stage}/{step.key}"
+
+
+def _special(part: StudyPart) -> tuple[int, ...]:
+    """The slots of [CLS] and [SEP]."""
+    from papa.attention.patterns import special_slots
+    from papa.corpora.tokens import special_tokens_of
+
+    kind = part.task.kind
+    double = kind == "pair" and special_tokens_of(load_tokenizer(part.encoder)).between == 2
+    return special_slots(kind, part.task.slots, double_separator=double)
+
+
+def heads_table(
+    parts: Iterable[StudyPart],
+    scores: Mapping[tuple[str, str], Mapping[str, HeadScores | TrainedLambda]],
+    study: StudySpec,
+) -> Any:
+    """The frame of ``heads.parquet``: a row for every head, by encoder, task and method; those that
+    the study names have no interval.
+    """
+    import numpy as np
+    import pandas
+
+    frames = []
+    for part in parts:
+        given = {f"scores:{one.name}": np.array(one.values, float) for one in study.scores}
+        computed = scores.get(part.pair, {})
+        found = {
+            **{
+                name: (values, values + math.nan, values + math.nan)
+                for name, values in given.items()
+            },
+            **{method: (own.mean, *own.interval) for method, own in computed.items()},
+        }
+        layer, head = np.indices((part.encoder.layers, part.encoder.heads))
+        for method, (score, low, high) in found.items():
+            named = {"encoder": part.encoder_label, "task": part.task.name, "method": method}
+            columns = {"layer": layer, "head": head, "score": score, "low": low, "high": high}
+            frames.append(
+                pandas.DataFrame({name: values.ravel() for name, values in columns.items()}).assign(
+                    **named
+                )
+            )
+    order = ["encoder", "task", "method", "layer", "head", "score", "low", "high"]
+    return pandas.concat(frames)[order] if frames else pandas.DataFrame(columns=order)
 
 
 def inspected(

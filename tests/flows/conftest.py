@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,12 +56,8 @@ finally:
     names = "ray mlflow prefect torch transformers datasets sklearn vl_convert".split()
     print("imported:", *[name for name in names if name in sys.modules], file=sys.stderr)
 """
-HURRY = {"PATIENCE": 0.0, "BUDGET": 0.0, "ROWS": 4}
-"""How an export measures its speed on one shape, by the fewest pairs, and the fewest embeddings."""
-HURRIED = f"""
-from papa.exporting import measuring
-vars(measuring).update({HURRY})
-{COMMAND}"""
+HURRY = {"ROUNDS": 1, "SECONDS": 0.0}
+"""How an export measures its speed, once a size."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,11 +70,10 @@ def _heard() -> Iterator[None]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exports in this process measure as those of ``HURRIED``."""
-    from papa.exporting import measuring
-
+    """Exports in this process measure their speed once."""
+    module = import_module("papa.export")
     for name, value in HURRY.items():
-        monkeypatch.setattr(measuring, name, value)
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ import json, sys
 import tests.flows.absent
 from tests.flows.conftest import HURRY, said
 
-from papa.exporting import measuring
-vars(measuring).update(HURRY)
+from importlib import import_module
+vars(import_module("papa.export")).update(HURRY)
 commands, encoder = sys.argv[1:]
 for command in json.loads(commands):
     print(json.dumps(vars(said(*command))))

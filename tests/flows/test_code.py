@@ -4,7 +4,6 @@ they hold, and never from what a store names.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import (
     FEW,
-    HURRIED,
     SMALL,
     artifacts,
     known,
@@ -241,25 +239,3 @@ def test_without_code_the_command_line_says_what_to_type(folder: Path, tmp_path:
         line = refusal(refused)
         assert "names my_code:last, code of your own" in line
         assert "add --code my_code.py" in line
-
-
-@pytest.mark.server
-def test_an_export_by_its_drop_runs_what_the_study_lacks(
-    store: Path, code: Path, prefect: dict[str, str], tmp_path: Path
-) -> None:
-    """With the user's code; once a study is finished it needs none."""
-    place, before = ("--store", str(store)), artifacts(store, "probe")
-    again = papa("run", str(store / "studies" / "small.yaml"), *place, more=prefect)
-    assert again.code == 0, again.err
-    assert artifacts(store, "probe") == before
-    to, own = tmp_path / "within", shutil.copytree(store, tmp_path / "store")
-    cell = ("--task", "share", "--order", "my_code:last", "--set", "fractions=[0.75]")
-    given = ("--code", str(code), "--to", str(to), "--store", str(own))
-    done = papa(
-        "export", "small", *cell, *given, "--max-drop", "99%", more=prefect, program=HURRIED
-    )
-    assert done.code == 0, done.err
-    assert json.loads((to / "papa.json").read_text())["study"]["fraction"] == 0.75
-    after = artifacts(own, "probe")
-    assert after.items() > before.items()
-    assert len(after) == len(before) + 1, "the original's scores were there"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas
 import pytest
+from transformers import AutoModel
 
-import papa as library
 from flows.studies import save_study
 from flows.without_file import study_without_file
 from papa.reporting.summary import read_summary
@@ -21,7 +21,7 @@ from papa.storage.artifacts import published
 from papa.storage.metadata import METADATA
 from papa.study.store import Store
 from tests.finished import finish_study
-from tests.flows.conftest import HURRIED, artifacts, known, papa, refusal, said, words
+from tests.flows.conftest import COMMAND, artifacts, known, papa, refusal, said, words
 
 pytestmark = pytest.mark.server
 
@@ -32,7 +32,7 @@ import sys
 from tests.flows.conftest import said
 for command in ("heads", "report"):
     print("code", said(command, *sys.argv[2:5]).code, "transformers" in sys.modules)
-{HURRIED}"""
+{COMMAND}"""
 SETTINGS = [
     *("orders=[first_to_last]", "fractions=[1, 0.5]"),
     *("tasks.0.slots=32", "execution.workers=1"),
@@ -99,8 +99,9 @@ def test_an_export_by_its_drop(store: Path, drop: Any, tmp_path: Path, hurried: 
     )
     assert done.code == 0, done.err
     assert artifacts(store, *STAGES) == before, "nothing had to be run"
-    assert json.loads((to / "papa.json").read_text())["study"]["fraction"] == 0.5
-    library.load_exported(to)
+    config = AutoModel.from_pretrained(to).config
+    assert config.study["cell"]["fraction"] == 0.5
+    assert sum(map(len, config.heads)) == 12
 
 
 def test_a_report_is_built_again(store: Path) -> None:

@@ -11,8 +11,6 @@ import pytest
 from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification
 
-from flows.export import ExportRequest
-from flows.most_heads import needed_part
 from flows.studies import failure_kept, save_study, saved_study, show_studies, stored_studies
 from flows.without_file import own_study, study_without_file
 from papa.encoders.reference import EMBEDDED
@@ -137,40 +135,6 @@ def test_what_is_no_store_of_this_version_is_one_sentence(tmp_path: Path) -> Non
     (tmp_path / MARKER).write_text('{"format": 99}')
     with pytest.raises(ArtifactError, match="is a store of format 99, this PAPA knows format 1"):
         stored_studies(Store(tmp_path))
-
-
-def test_what_an_export_needs_of_a_study_is_a_study_of_its_own() -> None:
-    study = study_without_file(None, [BERT, EMBEDDED], ["cola", "rte"], 100, ["fractions=[0.5]"])
-    part = needed_part(
-        study, ExportRequest("bert-base-uncased", "rte", "zeros", "first_to_last", None)
-    )
-    assert [one.name for one in part.encoders] == [BERT]
-    assert part.tasks == study.tasks[1:]
-    assert [one.label for one in part.constants] == ["zeros"]
-    assert (part.orders, part.fractions) == (("first_to_last",), (1.0, 0.5))
-    assert part.name not in ("", study.name), "the study's own results stay"
-    whole = study_without_file(None, [BERT], ["cola"], None, [])
-    assert needed_part(whole, ExportRequest(None, None, "average", "lambda", None)) == whole
-
-
-@pytest.mark.parametrize(
-    ("encoder", "task", "sentence"),
-    [
-        (None, "cola", f"--encoder is missing: give one of {BERT}, {EMBEDDED}"),
-        (BERT, None, "--task is missing: give one of cola, rte"),
-        (
-            BERT,
-            "cole",
-            r"--task cole is none of the study's \(did you mean 'cola'\?\): give one of",
-        ),
-    ],
-)
-def test_what_an_export_does_not_say_is_asked_for(
-    encoder: str | None, task: str | None, sentence: str
-) -> None:
-    study = study_without_file(None, [BERT, EMBEDDED], ["cola", "rte"], 100, [])
-    with pytest.raises(SpecError, match=sentence):
-        needed_part(study, ExportRequest(encoder, task, "average", "lambda", None))
 
 
 TEXTS = [f"Text number {number}." for number in range(44)]

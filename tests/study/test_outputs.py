@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from papa.exporting import measuring
 from rich.console import Console
 
 import papa
@@ -14,7 +15,6 @@ from flows.drops import answers
 from flows.export import ExportRequest, export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
-from papa.exporting import measuring
 from papa.spec.file import resolve_study
 from papa.study.constants import Outputs
 from papa.study.stored import StoredStudy

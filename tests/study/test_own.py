@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from papa.exporting import measuring
 from rich.console import Console
 from transformers import (
     AutoModel,
@@ -31,7 +32,6 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder
 from papa.errors import PapaError, SpecError
-from papa.exporting import measuring
 from papa.reporting.answers import answers
 from papa.reporting.summary import summarise
 from papa.study.own import Own, read_answers

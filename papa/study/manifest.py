@@ -1,0 +1,218 @@
+"""What a finished study is, for those who read it: its ``manifest.json`` says where each number
+came from, so that nothing is resolved again: no encoder, no training file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from papa.encoders.reference import EncoderReference
+from papa.errors import ArtifactError, SpecError, nearest_first
+from papa.spec import Precision, StudySpec
+from papa.spec.document import read_yaml
+from papa.spec.orders import Head
+from papa.storage.artifacts import ArtifactReference, is_complete, read_metadata, verify
+from papa.storage.metadata import METADATA
+from papa.study.store import Store
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
+SUMMARY, RESULTS, HEADS, ORDERS = "summary.csv", "results.parquet", "heads.parquet", "orders.csv"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EncoderEntry(_Frozen):
+    """An encoder as it was when it was measured (``EncoderReference``), under its label."""
+
+    label: str
+    name: str
+    revision: str | None
+    folder: str
+    digest: str
+    tokenizer_digest: str
+    model_type: str
+    layers: int
+    heads: int
+    width: int
+    positions: int
+    precision: Precision
+    key_heads: int | None
+
+    def reference(self) -> EncoderReference:
+        """Itself, as what loads it takes it; whether its files are still there is not asked."""
+        return EncoderReference(**self.model_dump(exclude={"label"}))
+
+
+class ProbeEntry(_Frozen):
+    """What scored a cell with some of its seeds; artifacts are ``stage/key``.
+
+    Attributes:
+        constant_heads: as (layer, head), from 0, sorted.
+        constants: what made them; None where no head is constant.
+        trained: whether constants were trained with the probe, from these on.
+    """
+
+    artifact: str
+    seeds: tuple[int, ...]
+    constant_heads: tuple[Head, ...]
+    constants: str | None
+    trained: bool
+
+
+class CellEntry(_Frozen):
+    """A cell: one probe for all seeds, or one for each seed that has its own constant heads."""
+
+    encoder: str
+    task: str
+    constants: str
+    order: str
+    fraction: float
+    probes: tuple[ProbeEntry, ...]
+
+    @property
+    def line(self) -> tuple[str, str, str, str]:
+        """What it has in common with the cells of other fractions."""
+        return self.encoder, self.task, self.constants, self.order
+
+    @property
+    def constant_heads(self) -> tuple[Head, ...] | None:
+        """Its constant heads; None where they differ from seed to seed."""
+        found = {probe.constant_heads for probe in self.probes}
+        return found.pop() if len(found) == 1 else None
+
+
+class AverageEntry(_Frozen):
+    """The average over a task's own text; ``special`` are the slots of [CLS] and [SEP]."""
+
+    encoder: str
+    task: str
+    artifact: str
+    slots: int
+    special: tuple[int, ...]
+
+
+class RankingEntry(_Frozen):
+    """What one seed's scores of heads are in."""
+
+    encoder: str
+    task: str
+    method: str
+    seed: int
+    artifact: str
+
+
+class Manifest(_Frozen):
+    """The file.
+
+    Attributes:
+        digest: of the study's specification, without what changes speed alone.
+        agreement: how alike the head orders of the seeds are, by encoder and task
+            (``papa.ranking.seeds.Agreement``), where λ was trained.
+        texts: rows, tokens, what was cut off and warnings, by task.
+        provenance: when, by which command, where and of which code the results were made.
+    """
+
+    study: str
+    digest: str
+    encoders: tuple[EncoderEntry, ...]
+    cells: tuple[CellEntry, ...]
+    averages: tuple[AverageEntry, ...] = ()
+    rankings: tuple[RankingEntry, ...] = ()
+    agreement: tuple[dict[str, Any], ...] = ()
+    texts: Mapping[str, dict[str, Any]] = {}
+    provenance: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class FinishedStudy:
+    """A finished study, opened: its manifest, its specification as it was run, and its tables."""
+
+    store: Store
+    folder: Path
+    manifest: Manifest
+
+    @cached_property
+    def study(self) -> StudySpec:
+        """The specification; none of the files that it names need be there."""
+        path = self.folder / SPECIFICATION
+        return StudySpec.model_validate(
+            {**read_yaml(path.read_text(), str(path)), "reference": None}
+        )
+
+    @cached_property
+    def summary(self) -> DataFrame:
+        """``summary.csv``, a row a cell."""
+        from papa.reporting.summary import read_summary
+
+        return read_summary(self.folder / SUMMARY)
+
+    @cached_property
+    def results(self) -> DataFrame:
+        """``results.parquet``, a row a cell and seed."""
+        from pandas import read_parquet
+
+        return read_parquet(self.folder / RESULTS)
+
+    @cached_property
+    def heads(self) -> DataFrame:
+        """``heads.parquet``: encoder, task, method, layer, head, score, low, high."""
+        from pandas import read_parquet
+
+        return read_parquet(self.folder / HEADS)
+
+    def encoder(self, label: str) -> EncoderEntry:
+        """The encoder of a label."""
+        return next(entry for entry in self.manifest.encoders if entry.label == label)
+
+    def artifact(self, name: str) -> ArtifactReference:
+        """The artifact ``stage/key`` in the store; an ArtifactError where it is gone."""
+        stage, _, key = name.partition("/")
+        return self.store.reference(stage, key)
+
+
+def open_study(store: Store, study: str) -> FinishedStudy:
+    """Open a finished study by its name in a store, or by the folder of its results; the digests of
+    its files are checked, and neither encoders nor texts are looked for.
+
+    Raises:
+        SpecError: there is no such study, or it is not finished.
+        ArtifactError: its results are damaged, or of another version.
+    """
+    named = store.study(study)
+    folder = next((path for path in (named, Path(study)) if is_complete(path)), None)
+    if folder is None:
+        if named.with_name(f"{study}.yaml").is_file():
+            raise SpecError(
+                f"study '{study}' is not finished in {store.address}: run 'papa run {study}' to go "
+                "on"
+            )
+        finished = {path.parent.name for path in named.parent.glob(f"[!.]*/{METADATA}")}
+        raise SpecError(
+            f"there is no finished study '{study}' in {store.address}: it has "
+            f"{nearest_first(study, finished)}"
+        )
+    if MANIFEST not in read_metadata(folder)["files"]:
+        raise ArtifactError(
+            f"the results in {folder} are of an older version of PAPA, without {MANIFEST}: run the "
+            "study again with 'papa run'"
+        )
+    verify(folder, MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
+    try:
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except ValidationError as error:
+        raise ArtifactError(
+            f"{folder / MANIFEST} is of another version of PAPA ({error.errors()[0]['msg']}): run "
+            "the study again with 'papa run'"
+        ) from None
+    return FinishedStudy(store, folder, manifest)

@@ -1,0 +1,455 @@
+"""An export has its study's hidden states and ``papa.ablated``'s, and is an ordinary model."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+import papa
+from papa.attention.outputs import ConstantOutputs
+from papa.attention.replacement import replaced
+from tests.encoders.models import random_model
+
+FIRST = [
+    "the doll wriggled itself loose and ran",
+    "if you had eaten more you would want less",
+    "facts",
+    "day by day the facts are getting murkier",
+]
+SECOND = ["a doll", "less is more and more is less", "nobody knows the facts", "why"]
+SLOTS = 64
+FAMILIES = ("bert", "roberta", "electra", "distilbert", "modernbert")
+HEADS = [(0, 1), (0, 2), *((1, head) for head in range(4)), (2, 0)]
+TOLERANCE = 1e-5
+
+
+def electra_tokenizer() -> Any:
+    from transformers import ElectraTokenizer
+
+    words = sorted({word for text in (*FIRST, *SECOND) for word in text.split()})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    return ElectraTokenizer(vocab={word: number for number, word in enumerate(vocabulary)})
+
+
+def roberta_tokenizer() -> Any:
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import RobertaTokenizer
+
+    trained = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(FIRST, vocab_size=300, min_frequency=1, special_tokens=special)
+    model = json.loads(trained.to_str())["model"]
+    merges = [
+        tuple(one.split(" ")) if isinstance(one, str) else tuple(one) for one in model["merges"]
+    ]
+    return RobertaTokenizer(vocab=model["vocab"], merges=merges)
+
+
+def tokenizer_of(family: str) -> Any:
+    return roberta_tokenizer() if family == "roberta" else electra_tokenizer()
+
+
+def constants(layers: int = 3, heads: int = 4, seed: int = 1) -> Tensor:
+    """Sharp rows: near-uniform ones would make any two sets of heads alike."""
+    torch.manual_seed(seed)
+    return (4 * torch.randn(layers, heads, SLOTS, SLOTS)).softmax(dim=-1)
+
+
+def states(model: Any, inputs: Any) -> list[Tensor]:
+    """The last hidden states of each text's real tokens."""
+    with torch.no_grad():
+        found = model(**inputs).last_hidden_state
+    return [one[mask.bool()] for one, mask in zip(found, inputs["attention_mask"], strict=True)]
+
+
+def difference(found: Any, expected: Any) -> float:
+    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+
+
+def in_slots(tokenizer: Any, pairs: bool) -> dict[str, Tensor]:
+    """The texts padded to S slots, as DESIGN of the layout has them: [SEP] in the last one."""
+    full = {
+        "input_ids": torch.full((len(FIRST), SLOTS), tokenizer.pad_token_id),
+        "attention_mask": torch.zeros(len(FIRST), SLOTS, dtype=torch.long),
+        "token_type_ids": torch.zeros(len(FIRST), SLOTS, dtype=torch.long),
+    }
+    for row, texts in enumerate(zip(FIRST, SECOND, strict=True)):
+        one = tokenizer(*texts[: 1 + pairs])
+        ids, segments = one["input_ids"], one.get("token_type_ids")
+        first = ids.index(tokenizer.sep_token_id)
+        slots = [*range(first), *(SLOTS // 2 + number for number in range(len(ids) - first))]
+        slots[-1] = SLOTS - 1
+        full["input_ids"][row, slots] = torch.tensor(ids)
+        full["attention_mask"][row, slots] = 1
+        full["token_type_ids"][row, slots] = torch.tensor(segments or [0] * len(ids))
+    return full
+
+
+def padded(tokenizer: Any, pairs: bool = False) -> Any:
+    return tokenizer(FIRST, *([SECOND] if pairs else []), padding=True, return_tensors="pt")
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Speed is measured once a size."""
+    from papa import export as _  # noqa: F401
+
+    monkeypatch.setattr(sys.modules["papa.export"], "ROUNDS", 1)
+    monkeypatch.setattr(sys.modules["papa.export"], "SECONDS", 0.0)
+
+
+@pytest.fixture
+def bert() -> Any:
+    return random_model("bert").float()
+
+
+@pytest.fixture
+def folder(bert: Any, tmp_path: Path) -> Path:
+    papa.export(bert, electra_tokenizer(), HEADS, constants(), tmp_path / "export")
+    return tmp_path / "export"
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hidden_states_are_the_studys_and_those_of_ablated(
+    family: str, pairs: bool, tmp_path: Path
+) -> None:
+    model, tokenizer = random_model(family).float(), tokenizer_of(family)
+    encoder = papa.load_encoder(model, tokenizer, slots=SLOTS, device="cpu")
+    texts: Any = list(zip(FIRST, SECOND, strict=True)) if pairs else FIRST
+
+    def of_study(matrices: Tensor) -> list[Tensor]:
+        with papa.replaced(encoder, matrices, HEADS):
+            return [one[:, -1] for one in papa.features(encoder, texts, progress=False)]
+
+    expected = of_study(banded())
+    papa.export(model, tokenizer, HEADS, banded(), tmp_path / "export", pairs=pairs)
+    exported = AutoModel.from_pretrained(tmp_path / "export")
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "export")
+    for side in ("right", "left"):
+        tokens.padding_side = side
+        assert difference(states(exported, padded(tokens, pairs)), expected) < TOLERANCE
+    inputs = in_slots(tokenizer, pairs)
+    if family in ("distilbert", "modernbert"):
+        inputs.pop("token_type_ids")
+    with papa.ablated(model, HEADS, banded()):
+        assert difference(states(model, inputs), expected) < TOLERANCE
+    assert difference(of_study(constants(seed=2)), expected) > 0.1
+
+
+def test_a_text_may_fill_every_slot(bert: Any, tmp_path: Path) -> None:
+    tokenizer = electra_tokenizer()
+    papa.export(bert, tokenizer, HEADS, constants(), tmp_path / "export")
+    exported = AutoModel.from_pretrained(tmp_path / "export")
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "export")
+    inputs = tokens([" ".join(FIRST * 9)] * 2, truncation=True, return_tensors="pt")
+    assert inputs["input_ids"].shape == (2, SLOTS)
+    with papa.ablated(bert, HEADS, constants()):
+        expected = states(bert, inputs)
+    assert difference(states(exported, inputs), expected) < TOLERANCE
+    assert difference(states(bert, inputs), expected) > 0.1
+    longer = {name: torch.cat([values[:, :2], values[:, 1:]], 1) for name, values in inputs.items()}
+    with pytest.raises(papa.PapaError, match="input 0 does not fit 64 slots: give one text of up "):
+        exported(**longer)
+
+
+def headed(kind: str) -> Any:
+    """A random model with a head of three classes."""
+    family = kind.partition("For")[0].lower()
+    config = random_model(family).config
+    config.id2label = {0: "bad", 1: "good", 2: "neither"}
+    torch.manual_seed(3)
+    return getattr(transformers, kind)(config).eval()
+
+
+def banded() -> Tensor:
+    """Constants as averages are, 0 outside the windows of ModernBERT's local layers."""
+    found, slots = constants(), torch.arange(SLOTS)
+    found[1:, :, (slots[:, None] - slots).abs() > 3] = 0
+    return found
+
+
+HEADED = {
+    "SequenceClassification": ("text-classification", 2),
+    "TokenClassification": ("token-classification", 3),
+    "MaskedLM": ("fill-mask", 3),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        *(("Bert", head) for head in HEADED),
+        ("Roberta", "SequenceClassification"),
+        ("Electra", "TokenClassification"),
+        ("DistilBert", "MaskedLM"),
+        ("ModernBert", "SequenceClassification"),
+    ],
+)
+def test_a_models_own_head_comes_along(family: str, head: str, tmp_path: Path) -> None:
+    model, tokenizer = headed(f"{family}For{head}"), tokenizer_of(family.lower())
+    papa.export(model, tokenizer, HEADS, banded(), tmp_path / "export", positions="slots")
+    exported = getattr(transformers, f"AutoModelFor{head}").from_pretrained(tmp_path / "export")
+    ordinary, moved = padded(tokenizer), in_slots(tokenizer, False)
+    if family in ("DistilBert", "ModernBert"):
+        moved.pop("token_type_ids")
+    with torch.no_grad():
+        with papa.ablated(model, HEADS, banded()):
+            expected = model(**moved).logits
+        found, other = exported(**ordinary).logits, model(**ordinary).logits
+    if HEADED[head][1] == 3:
+        found, other = (one[ordinary["attention_mask"].bool()] for one in (found, other))
+        expected = expected[moved["attention_mask"].bool()]
+    assert difference(found, expected) < TOLERANCE * float(expected.abs().max())
+    assert difference(found, other) > 0.01
+    labels = ordinary["input_ids"] % 3 if HEADED[head][1] == 3 else torch.tensor([0, 1, 2, 0])
+    assert exported(**ordinary, labels=labels).loss > 0
+
+
+def test_a_models_own_head_has_its_ordinary_positions(tmp_path: Path) -> None:
+    """Embeddings of positions that are 0 but for those of a text make the two alike no more."""
+    model, tokenizer = headed("BertForSequenceClassification"), electra_tokenizer()
+    with torch.no_grad():
+        model.bert.embeddings.position_embeddings.weight[9:] = 1e6
+    papa.export(model, tokenizer, HEADS, constants(), tmp_path / "export")
+    exported = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "export")
+    changed = copy.deepcopy(exported)
+    with torch.no_grad():
+        changed.inner.bert.embeddings.position_embeddings.weight[9:] = -1e6
+        inputs = tokenizer(FIRST[:1], return_tensors="pt")
+        assert inputs["input_ids"].shape == (1, 9)
+        assert torch.equal(exported(**inputs).logits, changed(**inputs).logits)
+
+
+@pytest.mark.parametrize("kind", ["text", "pair", "words"])
+def test_pipelines_take_the_folder(kind: str, tmp_path: Path) -> None:
+    head = "TokenClassification" if kind == "words" else "SequenceClassification"
+    model = headed(f"BertFor{head}")
+    tokenizer, to = electra_tokenizer(), tmp_path / "export"
+    papa.export(model, tokenizer, HEADS, constants(), to, pairs=kind == "pair")
+    classify = transformers.pipeline(HEADED[head][0], str(to))
+    if kind == "words":
+        found = classify(FIRST[0])
+        assert [one["word"] for one in found] == FIRST[0].split()
+    else:
+        (found,) = classify(
+            [{"text": FIRST[0], "text_pair": SECOND[0]} if kind == "pair" else FIRST[0]]
+        )
+        assert found["label"] in ("bad", "good", "neither")
+    states = transformers.pipeline("feature-extraction", str(to))
+    if kind != "pair":
+        assert len(states(FIRST[0])[0]) == len(tokenizer(FIRST[0])["input_ids"])
+
+
+def test_a_mask_is_filled(tmp_path: Path) -> None:
+    model, tokenizer = headed("BertForMaskedLM"), electra_tokenizer()
+    model.config.vocab_size = 300
+    papa.export(model, tokenizer, HEADS, constants(), tmp_path / "export")
+    fill = transformers.pipeline("fill-mask", str(tmp_path / "export"), top_k=2)
+    assert len(fill("less [MASK] more")) == 2
+
+
+def test_an_encoder_gets_a_new_head_and_a_classifier_loses_it(folder: Path, tmp_path: Path) -> None:
+    found = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=5)
+    inputs = padded(AutoTokenizer.from_pretrained(folder))
+    assert found(**inputs).logits.shape == (len(FIRST), 5)
+    found.save_pretrained(tmp_path / "classifier")
+    again = AutoModel.from_pretrained(tmp_path / "classifier")
+    assert difference(states(again, inputs), states(AutoModel.from_pretrained(folder), inputs)) == 0
+
+
+def test_constant_outputs_are_the_studys(bert: Any, tmp_path: Path) -> None:
+    """What a head puts out at a slot, by the length of the text."""
+    torch.manual_seed(5)
+    places = torch.arange((SLOTS + 1) * SLOTS).view(SLOTS + 1, SLOTS) % 100
+    outputs = ConstantOutputs(torch.randn(3, 4, 100, 8), places, "mean_output_by_slot")
+    encoder = papa.load_encoder(bert, electra_tokenizer(), slots=SLOTS, device="cpu")
+    with replaced(encoder.encoder, outputs, HEADS):
+        expected = [one[:, -1] for one in papa.features(encoder, FIRST, progress=False)]
+    papa.export(bert, electra_tokenizer(), HEADS, outputs, tmp_path / "export")
+    exported = AutoModel.from_pretrained(tmp_path / "export")
+    found = states(exported, padded(electra_tokenizer()))
+    assert difference(found, expected) < TOLERANCE
+    exported.places.zero_()
+    assert difference(states(exported, padded(electra_tokenizer())), expected) > 0.1
+
+
+def test_sentence_transformers_takes_it_and_saves_it(folder: Path, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    assert model.get_embedding_dimension() == 32
+    assert model.max_seq_length == SLOTS
+    found = model.encode(FIRST, convert_to_tensor=True)
+    tokens = padded(AutoTokenizer.from_pretrained(folder))
+    means = [one.mean(0) for one in states(AutoModel.from_pretrained(folder), tokens)]
+    assert difference(found, means) < TOLERANCE
+    model.save_pretrained(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert torch.equal(again.encode(FIRST, convert_to_tensor=True), found)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's and onnxscript's own
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_torch_writes_its_graph(
+    family: str, pairs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Sizes are symbols while a graph is traced.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    model, tokenizer = random_model(family).float(), electra_tokenizer()
+    papa.export(model, tokenizer, HEADS, constants(), tmp_path / "export", pairs=pairs)
+    exported = AutoModel.from_pretrained(tmp_path / "export")
+    names = ("input_ids", "attention_mask")
+    inputs = {name: padded(tokenizer, pairs)[name] for name in names}
+    sizes = {0: torch.export.Dim("texts", min=2), 1: torch.export.Dim("tokens", min=4, max=SLOTS)}
+    graph = torch.onnx.export(
+        exported, (), kwargs=inputs, dynamic_shapes={**dict.fromkeys(names, sizes)}, dynamo=True
+    )
+    graph.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for texts in (slice(0, 4), slice(1, 3)):
+        some = {name: values[texts] for name, values in inputs.items()}
+        found, *_ = session.run(None, {name: values.numpy() for name, values in some.items()})
+        real = some["attention_mask"].bool()
+        expected = exported(**some).last_hidden_state[real]
+        assert difference(torch.from_numpy(found)[real], expected) < TOLERANCE
+
+
+def test_torch_quantises_it(folder: Path) -> None:
+    exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        int8 = torch.ao.quantization.quantize_dynamic(exported, {torch.nn.Linear})
+    found, expected = (states(model, padded(tokens)) for model in (int8, exported))
+    assert 0 < difference(found, expected) < 0.5
+
+
+def test_training_drops_as_the_original_and_gradients_flow(folder: Path) -> None:
+    exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    inputs = padded(tokens)
+    assert difference(states(exported, inputs), states(exported, inputs)) == 0
+    exported.train()
+    assert difference(states(exported, inputs), states(exported, inputs)) > 0.01
+    exported(**inputs).last_hidden_state.pow(2).sum().backward()
+    without = {n for n, one in exported.named_parameters() if one.grad is None}
+    assert without == {n for n, _ in exported.named_parameters() if "pooler" in n}
+    assert not any("constants" in name for name, _ in exported.named_parameters())
+    # Only entries of rows are dropped where nothing else is.
+    for module in exported.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    assert difference(states(exported, inputs), states(exported, inputs)) == 0
+    for layer in exported.inner.encoder.layer:
+        layer.attention.self.dropout.p = 0.5
+    assert difference(states(exported, inputs), states(exported, inputs)) > 0.01
+
+
+def test_a_trained_one_is_saved_and_loaded_as_it_is(folder: Path, tmp_path: Path) -> None:
+    exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        exported.inner.embeddings.word_embeddings.weight.mul_(2)
+    exported.save_pretrained(tmp_path / "trained")
+    inputs = padded(tokens)
+    again = states(AutoModel.from_pretrained(tmp_path / "trained"), inputs)
+    assert difference(again, states(exported, inputs)) == 0
+    assert difference(again, states(AutoModel.from_pretrained(folder), inputs)) > 0.1
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.95])
+def test_a_changed_byte_is_seen(folder: Path, place: float) -> None:
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(papa.PapaError, match=r"model\.safetensors is not as it was saved"):
+        AutoModel.from_pretrained(folder)
+
+
+def test_no_code_and_no_pickle_of_a_folder_is_read(folder: Path) -> None:
+    (folder / "evil.py").write_text("raise SystemExit('code of the folder was run')\n")
+    document = json.loads((folder / "config.json").read_text())
+    document["auto_map"] = dict.fromkeys(("AutoConfig", "AutoModel"), "evil.ConstantHeadsModel")
+    (folder / "config.json").write_text(json.dumps(document))
+    found = AutoModel.from_pretrained(folder)
+    assert type(found).__name__ == "ConstantHeadsModel"
+    torch.save(found.state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AutoModel.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("family", ["albert", "mpnet", "deberta", "deberta_v3"])
+def test_other_families_are_refused(family: str, tmp_path: Path) -> None:
+    with pytest.raises(papa.PapaError, match="cannot be exported, as its layers share their maps"):
+        papa.export(
+            random_model(family).float(), electra_tokenizer(), HEADS, constants(), tmp_path / "to"
+        )
+    assert not (tmp_path / "to").exists()
+
+
+def test_wrong_calls_end_in_a_sentence(bert: Any, folder: Path, tmp_path: Path) -> None:
+    tokenizer, to = electra_tokenizer(), tmp_path / "to"
+    asks = transformers.BertForQuestionAnswering(bert.config)
+    calls: list[tuple[str, Any]] = [
+        ("holds something", lambda: papa.export(bert, tokenizer, HEADS, constants(), folder)),
+        ("no head is to be constant", lambda: papa.export(bert, tokenizer, [], constants(), to)),
+        ("there is no head", lambda: papa.export(bert, tokenizer, [(9, 0)], constants(), to)),
+        ("no matrices", lambda: papa.export(bert, tokenizer, HEADS, "zeros", to)),
+        ("the constant matrices", lambda: papa.export(bert, tokenizer, HEADS, constants(2), to)),
+        ("give its base_model", lambda: papa.export(asks, tokenizer, HEADS, constants(), to)),
+    ]
+    for sentence, call in calls:
+        with pytest.raises(papa.PapaError, match=sentence):
+            call()
+    exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    for wrong in (
+        tokens(FIRST[:1], add_special_tokens=False, return_tensors="pt"),
+        tokens(FIRST[:1], SECOND[:1], return_tensors="pt"),
+    ):
+        with pytest.raises(papa.PapaError, match="input 0 does not fit 64 slots"):
+            exported(**wrong)
+    spelled = tokens(["less [SEP] more"], return_tensors="pt")
+    assert exported(**spelled).last_hidden_state.isfinite().all()
+
+
+def test_the_card_tells_speed_and_use(folder: Path) -> None:
+    card = (folder / "README.md").read_text()
+    assert "7 of 12 heads constant" in card
+    assert len(re.findall(r"^\| \d+ × \d+ \| .* ms \| .*× \(.* to .*\) \|$", card, re.M)) == 3
+    assert "base_model" not in card
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import papa; from transformers import AutoModel",
+        "from transformers import AutoModel; import papa",
+    ],
+)
+def test_papa_makes_transformers_know_it_and_imports_neither(imports: str, folder: Path) -> None:
+    code = (
+        f"{imports}; import sys; assert 'papa.exported' not in sys.modules; "
+        f"print(type(AutoModel.from_pretrained({str(folder)!r})).__name__)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "ConstantHeadsModel", run.stderr
+    code = "import papa, sys; print({'torch', 'transformers'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "set()", run.stderr
