@@ -65,15 +65,13 @@ def studies(folder: Path) -> dict[str, Any]:
     """One study by itself, then eight at once: six of its seed, whose cells are there, and two of
     the same new seed.
     """
-    from flows.environment import prepare_environment
-    from flows.server import OwnServer
+    from flows.environment import prepare_engines, start_server
     from papa.study.store import Store
 
     store = Store(folder / "store")
     store.make()
-    prepare_environment(store)
-    server = OwnServer(store)
-    server.wait()
+    prepare_engines(store.root, verbose=False)
+    start_server()()
     task = {"name": "reviews", "slots": 32, "train_rows": 64, "validation_rows": 48}
     study = {"encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [task], "fractions": [1, 0.5, 0]}
     study |= {"ranking": {"epochs": 1}, "execution": {"shard_rows": 16, "workers": 1}}
@@ -116,7 +114,6 @@ def studies(folder: Path) -> dict[str, Any]:
             }
         flows = asked(f"{os.environ['PREFECT_API_URL']}/flow_runs/filter", {"limit": 100})
         found = asked(f"{tracking}/api/2.0/mlflow/experiments/search", {"max_results": 100})
-    server.end()
     made = {stage.name: len(list(stage.iterdir())) for stage in Path(store.artifacts).iterdir()}
     return {
         "one study s": seconds[0],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.check import check_study
-from flows.progress import Remaining, StudyProgress
+from flows.progress import StudyProgress
 from papa.corpora.corpus import tokenise_corpus
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.progress import ignore_progress
@@ -109,13 +109,3 @@ def test_rates_are_the_workers_own_on_one_kind_of_device(tmp_path: Path) -> None
         pass
     assert measured_rates(store) == {"average": 2e12 / 40}
     assert measured_rates(store, "cuda") == {"average": 1e12}
-
-
-def test_a_study_is_done_as_far_as_its_steps_are() -> None:
-    study = Remaining({"long": 6.0, "short": 2.0})
-    study.partial("long", 0.25)
-    study.partial("long", 0.5)
-    assert study.share() == pytest.approx(3 / 8)
-    study.finish("short", cached=False)
-    study.finish("long", cached=True)
-    assert study.share() == pytest.approx(1)
