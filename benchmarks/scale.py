@@ -12,7 +12,8 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from flows.check import check_study
 from papa.encoders.reference import EMBEDDED
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
-from papa.study.step import Step
 from papa.study.store import Store
 
 CELLS_OF_A_TASK = 100
@@ -66,13 +66,12 @@ def run(
     """Run studies of so many tasks, of 100 cells each, one after the other; what each took. A
     stand-in waits ``seconds`` for a cell and a tenth of it for a shard.
     """
-    from flows.environment import prepare_environment
-    from flows.server import OwnServer
+    from flows.environment import prepare_engines, start_server
 
     store = Store(folder / "store")
     store.make()
-    prepare_environment(store)
-    server = OwnServer(store)
+    prepare_engines(store.root, verbose=False)
+    wait_for_server = start_server()
     waits = {"probe": seconds, "baseline": seconds, "rank": seconds, "shard": seconds / 10}
     with (
         StandInPool(workers, waits, folder) as pool,
@@ -81,27 +80,26 @@ def run(
         pool.begin()
         # Says what went wrong where Ray did not start.
         assert pool.on_gpu is False
-        server.wait()
+        wait_for_server()
+        from flows import study as of_study
         from flows.progress import StudyProgress
-        from flows.startup import ReadyStudy, live_runs
-        from flows.study import study_flow
 
+        # The flow takes these workers for its own.
+        of_study.WorkerPool = lambda *_, **__: nullcontext(pool)  # type: ignore[assignment,misc]
         first = 0
         for count in counts:
             spec = study(range(first, first + count), shards, folder)
             first += count
-            steps = check_study(spec, store).steps
+            checked = check_study(spec, store)
+            steps = checked.steps
             progress = StudyProgress(lambda line: print(line, file=log))
-            live = live_runs(steps, store, progress)
-            live.begin()
-            ready = ReadyStudy(spec, steps, store, pool, progress, live)
-            processes = {"driver": psutil.Process(), "Prefect": psutil.Process(server.process.pid)}
+            of_study.ready.set(of_study.Ready(checked, store, progress))
+            processes = {"driver": psutil.Process(), "Prefect": server_below()}
             before, started = (
                 {name: cpu(process) for name, process in processes.items()},
                 time.monotonic(),
             )
-            with live:
-                study_flow(ready)(study="none.yaml")
+            of_study.run_study(study="none.yaml", return_state=True)
             cells, clock = len(steps.cells), time.monotonic() - started
             yield {
                 "cells": cells,
@@ -113,21 +111,20 @@ def run(
                     for name, process in processes.items()
                 },
                 "driver MB": processes["driver"].memory_info().rss / 1e6,
-                "least s": least(steps.steps, waits, workers, shards),
                 **stages(store),
             }
 
 
-def least(steps: Sequence[Step], waits: Mapping[str, float], workers: int, shards: int) -> float:
-    """The seconds that so many workers need at least for what they wait."""
-    seconds = {**waits, "average": shards * waits["shard"]}
-    return sum(seconds.get(step.stage, 0.0) for step in steps) / workers
+def server_below() -> psutil.Process:
+    """Prefect's server."""
+    below = psutil.Process().children()
+    return next(one for one in below if "prefect.server" in " ".join(one.cmdline()))
 
 
 def stages(store: Store) -> dict[str, float]:
     """When its stages ended, in seconds after its first artifact."""
     ends = {}
-    for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track"):
+    for stage in ("tokenise", "average", "rank", "probe", "aggregate"):
         files = (Path(store.artifacts) / stage).glob("*/metadata.json")
         ends[stage] = max(file.stat().st_mtime for file in files)
     return {f"{stage} ended": end - ends["tokenise"] for stage, end in ends.items()}

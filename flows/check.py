@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from flows.capacity import check_capacity
-from flows.environment import check_file_size
+from flows.environment import check_file_size, missing_engines
 from papa.corpora.corpus import RowTokens, tokens_per_row
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_for
@@ -69,9 +69,12 @@ class Checked:
     @property
     def warnings(self) -> list[str]:
         """What the study can run without and a reader would miss, a sentence each."""
-        if 1 in self.inputs.study.fractions:
-            return []
-        return ["fractions have no 1: without the original there is no drop to report: add 1"]
+        found = [missing_engines()]
+        if 1 not in self.inputs.study.fractions:
+            found.append(
+                "fractions have no 1: without the original there is no drop to report: add 1"
+            )
+        return [*filter(None, found)]
 
 
 def check_study(

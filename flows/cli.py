@@ -10,6 +10,7 @@ from rich.console import Console
 
 from flows import stored_commands
 from flows.describe import describe
+from flows.environment import settle_environment
 from flows.options import (
     DEFAULT_STORE,
     Code,
@@ -25,6 +26,7 @@ from flows.options import (
     open_store,
     option,
 )
+from flows.terminal import settle_streams
 
 ALONE, REPEATED = "Without a file:", "may be repeated"
 app = typer.Typer(
@@ -41,6 +43,8 @@ def main(
         bool, typer.Option("--version", help="Print the version.", is_eager=True)
     ] = False,
 ) -> None:
+    settle_streams()
+    settle_environment()
     if show_version:
         from importlib.metadata import version
 

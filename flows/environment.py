@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -29,7 +30,7 @@ _ENVIRONMENT = {
 }
 _LOOPBACK = "127.0.0.1,localhost,::1"
 _FILE_BYTES = 10**9
-_START_SECONDS = 90
+_START_SECONDS = 300.0
 
 
 def settle_environment() -> None:
@@ -116,9 +117,10 @@ def own_server(home: Path, port: int) -> dict[str, str]:
     }
 
 
-def start_server() -> Callable[[], None]:
+def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     """Start Prefect's ephemeral server, unless the environment or the user's profile names one;
-    returns what waits until the server answers.
+    returns what waits until the server answers. ``lost`` is called with a sentence, from another
+    thread, where it ends before this process: its clients would wait for it for minutes.
 
     It listens on loopback, answers this process alone, and ends with it, also where that is killed.
     Prefect itself would import all of its server into this process to start one.
@@ -140,10 +142,12 @@ def start_server() -> Callable[[], None]:
         env={**os.environ, **ephemeral, "PREFECT_UI_ENABLED": "0"},
         stdin=subprocess.DEVNULL,
     )
+    ending = threading.Event()
     atexit.register(server.terminate)
+    atexit.register(ending.set)
     # It reads until this process is gone, however that ended.
-    watch = ["sh", "-c", 'read _; kill -9 "$0"', str(server.pid)]
-    subprocess.Popen(watch, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    reader = ["sh", "-c", 'read _; kill -9 "$0"', str(server.pid)]
+    subprocess.Popen(reader, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def wait() -> None:
         end = time.monotonic() + _START_SECONDS
@@ -155,6 +159,12 @@ def start_server() -> Callable[[], None]:
                     "or set PREFECT_HOME to another folder"
                 )
             time.sleep(0.05)
+        threading.Thread(target=watch, name="server", daemon=True).start()
+
+    def watch() -> None:
+        server.wait()
+        if not ending.is_set():
+            lost("Prefect's server on this machine was killed, or ended: run again to go on")
 
     return wait
 

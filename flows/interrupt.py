@@ -63,22 +63,29 @@ class Interruption:
             signal.signal(number, handler)
         os.close(self._writer)
 
+    def fail(self, why: str) -> None:
+        """End everything, from any thread, with exit code 1."""
+        if not self._ending:
+            self._ending = True
+            self._end(f"error: {why} ({self.kept()})", 1)
+
     def _watch(self, reader: int) -> None:
         with open(reader, "rb", buffering=0) as pipe:
             while number := pipe.read(1):
                 if number[0] not in self._before:
                     continue
                 if self._ending:
-                    self._kill(number[0])
+                    self._kill(128 + number[0])
                 self._ending = True
-                threading.Thread(target=self._end, args=(number[0],), daemon=True).start()
+                command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
+                kept = f"{text}; " if (text := self.kept()) else ""
+                why = f"interrupted, ending (once more: at once): {kept}to go on run: {command}"
+                given = why, 128 + number[0]
+                threading.Thread(target=self._end, args=given, daemon=True).start()
 
-    def _end(self, number: int) -> None:
+    def _end(self, sentence: str, code: int) -> None:
         # A bar that was cut off leaves its line, and the cursor hidden.
         clear = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
-        command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
-        kept = f"{text}; " if (text := self.kept()) else ""
-        sentence = f"interrupted, ending (once more: at once): {kept}to go on run: {command}"
         with suppress(OSError):
             os.write(2, f"{clear}{sentence}\n".encode())
             # Bars go on, and engines complain of processes that are gone.
@@ -86,17 +93,17 @@ class Interruption:
         calls = threading.Thread(target=self._call, daemon=True)
         calls.start()
         calls.join(_ENDING_SECONDS)
-        self._kill(number)
+        self._kill(code)
 
     def _call(self) -> None:
         for ending in self.endings:
             with suppress(Exception):
                 ending()
 
-    def _kill(self, number: int) -> None:
+    def _kill(self, code: int) -> None:
         with suppress(psutil.Error):
             end_descendants()
-        os._exit(128 + number)
+        os._exit(code)
 
 
 def end_descendants() -> None:

@@ -47,7 +47,7 @@ def run_study(
     errors = Console(stderr=True)
     with uncollected(), errors.status("starting Prefect …"):
         # It comes up while the study is looked at, and what looks is imported.
-        wait_for_server = start_server()
+        wait_for_server = start_server(interruption.fail)
         from flows.check import check_study
         from flows.studies import save_study
         from papa.study.aggregate import earlier_results

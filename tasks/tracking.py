@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sqlite3
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,9 @@ from urllib.parse import urlsplit, urlunsplit
 from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
 from papa.spec import StudySpec
-from papa.spec.cells import Cell, constant_count
-from papa.storage.artifacts import ArtifactReference, read_metadata, verify
-from papa.study.probe import Probe, read_scores
+from papa.spec.cells import Cell
+from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json, verify
+from papa.study.probe import read_scores
 from papa.study.results import StudyPart
 from papa.study.step import Step
 from papa.study.steps import StudySteps
@@ -42,20 +42,19 @@ SQLITE = "sqlite:///"
 RESULTS = "results"
 """Where a study's run keeps its results."""
 KEY, ROLE, PARENT = "papa.key", "papa.role", "mlflow.parentRunId"
-_DESCRIPTION = "mlflow.note.content"
-_NOTE = (
-    "A run with the tag `papa.role = study` is a study; `results/report.html` among its files is "
-    "its report. Below it are its cells, a run a seed (`papa.role = cell`), and its curves "
-    "(`papa.role = curve`): `score`, `score_low` and `score_high` over the input-dependent "
-    "fraction of heads, which is the step in 1/10,000."
-)
+_NOTE = {
+    "mlflow.note.content": "A run with the tag `papa.role = study` is a study; "
+    "`results/report.html` among its files is its report. Below it are its cells, a run a seed "
+    "(`papa.role = cell`), and its curves (`papa.role = curve`): `score`, `score_low` and "
+    "`score_high` over the input-dependent fraction of heads, which is the step in 1/10,000."
+}
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    # Requests are repeated for minutes otherwise.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""MLflow's requests repeat for minutes otherwise; tasks are repeated anyway."""
 
 
 class TrackingError(PapaError):
@@ -78,8 +77,7 @@ def without_password(address: str) -> str:
 
 def connect(address: str) -> MlflowClient:
     """A client of the MLflow at ``address``. A SQLite file that is missing is created, whole."""
-    os.environ.update(_ENVIRONMENT)
-    for name, value in _PATIENCE.items():
+    for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     database = Path(address.removeprefix(SQLITE)) if address.startswith(SQLITE) else None
     if address == SQLITE or not (database or urlsplit(address).scheme in ("http", "https")):
@@ -183,106 +181,98 @@ class Tracking:
     """
 
     def __init__(
-        self,
-        store: Store,
-        study: StudySpec,
-        steps: StudySteps,
-        told: Callable[[str], None],
+        self, store: Store, study: StudySpec, steps: StudySteps, told: Callable[[str], None]
     ) -> None:
-        self.address, self.store, self.study, self._told = (
-            tracking_address(store),
-            store,
-            study,
-            told,
-        )
-        self._steps, self._aggregate = steps, steps.steps[-1]
-        self._places: dict[Step, list[tuple[StudyPart, Cell]]] = defaultdict(list)
-        self._files: dict[Step, list[str]] = defaultdict(list)
-        for part in steps.parts:
-            place = f"{part.encoder_label}/{part.task.name}"
-            for cell, probes in part.cells.items():
-                for scoring in probes:
-                    self._places[scoring].append((part, cell))
-            for label, step in part.constants.items():
-                self._files[step].append(f"{place}/constants/{label}".replace(":", "."))
-            for method, by_seed in part.rankings.items():
-                for seed, scored in by_seed.items():
-                    self._files[scored].append(f"{place}/{method}/seed-{seed}")
+        self.address, self.store, self.study = tracking_address(store), store, study
+        self._steps, self._key, self._told = steps, steps.steps[-1].key, told
+        self._local = self.address.startswith(SQLITE)
         self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
         self._lock = threading.Lock()
         self._later: list[Callable[[], None]] = []
-        self._finished = False
+        self._finished, self._monitor = False, ExitStack()
 
     def __enter__(self) -> Tracking:
         with self._writing():
             self.client = connect(self.address)
             self.experiment = self._experiment()
-            self.run = self._found(self._aggregate.key, self.study.name, self._of_study())
-            self.run_id = self.run.info.run_id
-            self._finished = self.run.info.status == "FINISHED"
+            spec = self.study.model_dump(mode="json", exclude={"execution", "name"})
+            texts = {part.task.name: part.corpus for part in self._steps.parts}
+            data = {
+                f"papa.data.{name}": f"{text.task.source.model_dump_json()} {text.fingerprint}"
+                for name, text in texts.items()
+            }
+            params = {name: json.dumps(value) for name, value in spec.items()}
+            run = self._found(self._key, self.study.name, {ROLE: "study", **data}, params)
+            self.run_id, self._results = run.info.run_id, run.data.tags.get("papa.results")
+            self._finished = run.info.status == "FINISHED"
             if not self._finished:
                 self.client.update_run(self.run_id, "RUNNING")
-        self._monitor = None
         if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() in ("1", "true"):
-            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor as Monitor
 
-            self._monitor = SystemMetricsMonitor(
-                self.run_id, resume_logging=True, tracking_uri=self.address
-            )
-            self._monitor.start()
+            monitor = Monitor(self.run_id, resume_logging=True, tracking_uri=self.address)
+            monitor.start()
+            self._monitor.callback(monitor.finish)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._monitor is not None:
-            self._monitor.finish()
+        self._monitor.close()
         if kind is not None:
             with suppress(Exception):
                 self.end("FAILED" if issubclass(kind, Exception) else "KILLED")
 
     def end(self, status: str) -> None:
-        """The run has ended so."""
+        """The study ends so, unless it is finished."""
         if not self._finished:
             self.client.set_terminated(self.run_id, status)
 
     @property
     def link(self) -> str:
-        """Where a server's pages show the run; "" for a SQLite file."""
-        if self.address.startswith(SQLITE):
-            return ""
-        parts = urlsplit(self.address)
-        server = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
-        return f"{server}/#/experiments/{self.experiment}/runs/{self.run_id}"
+        """Where a server's pages show the study; "" for a SQLite file."""
+        server = urlsplit(self.address)
+        server = server._replace(netloc=server.netloc.rpartition("@")[2])
+        page = (
+            f"{urlunsplit(server).rstrip('/')}/#/experiments/{self.experiment}/runs/{self.run_id}"
+        )
+        return "" if self._local else page
 
     def epoch(self, step: str, epoch: int, losses: Mapping[int, float]) -> None:
         """A step has trained for one more epoch, with these losses of each seed."""
         self._losses[step].append((epoch, losses, _now()))
 
     def cells(self, step: Step) -> None:
-        """The scores of a step that scores cells, and what its probes lost by epoch."""
-        self._soon(partial(self._cells, step))
+        """The scores that a step gives to cells, and what its probes lost by epoch."""
+        cells = [(part, *one) for part in self._steps.parts for one in part.cells.items()]
+        for part, cell in ((part, cell) for part, cell, probes in cells if step in probes):
+            self._soon(partial(self._cell, part, cell, step))
 
     def losses(self, step: Step) -> None:
-        """What a step lost by epoch that scores no cell: means over seeds, in the study's run."""
+        """What a step that scores no cell lost by epoch: means over seeds, in the study's run."""
+        name = f"{step.name.replace(' · ', '/')}/train_loss"
         points = [
-            (f"{step.name.replace(' · ', '/')}/train_loss", sum(of.values()) / len(of), at, epoch)
+            (name, sum(of.values()) / len(of), at, epoch)
             for epoch, of, at in self._losses.pop(step.name, [])
         ]
-        if points:
-            self._soon(partial(self._log, self.run_id, points))
+        self._soon(partial(self._log, self.run_id, points))
 
     def files(self, step: Step) -> None:
         """The matrices, or the scores of heads, that a step made."""
-        self._soon(partial(self._log_files, step))
+        for part in self._steps.parts:
+            made = {f"constants/{name}": of for name, of in part.constants.items()}
+            for method, by_seed in part.rankings.items():
+                made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
+            for name in (name for name, of in made.items() if of == step):
+                folder = "/".join((*part.pair, name)).replace(":", ".")
+                self._soon(partial(self._copy, step.reference(self.store), folder))
 
     def results(self, found: ArtifactReference) -> None:
         """The results of the study, its curves, and all that is not written yet."""
-        if self._finished and self.run.data.tags.get("papa.results") == found.digest:
+        if self._finished and self._results == found.digest:
             return
-        with self._writing():
-            later, self._later = self._later, []
-        for write in later:
+        while self._later:
             with self._writing():
-                write()
+                self._later[0]()
+            del self._later[0]
         with self._writing():
             self._copy(found, RESULTS)
             self._curves(found)
@@ -308,26 +298,24 @@ class Tracking:
             self._later.append(write)
 
     def _experiment(self) -> str:
-        name, own = self.study.name, self.address.startswith(SQLITE)
-        found = self.client.get_experiment_by_name(name)
+        found = self.client.get_experiment_by_name(self.study.name)
         if found is None:
-            place = self.store.mlflow_artifacts.as_uri() if own else None
-            return str(self.client.create_experiment(name, place, {_DESCRIPTION: _NOTE}))
+            place = self.store.mlflow_artifacts.as_uri() if self._local else None
+            return str(self.client.create_experiment(self.study.name, place, _NOTE))
         if found.lifecycle_stage == "deleted":
             self.client.restore_experiment(found.experiment_id)
         # Who may read it may not write to it.
-        self.client.set_experiment_tag(
-            found.experiment_id, "papa.version", version("papa-attention")
-        )
+        self.client.set_experiment_tag(found.experiment_id, *next(iter(_NOTE.items())))
         return str(found.experiment_id)
 
-    def _found(self, key: str, name: str, about: tuple[dict[str, Any], dict[str, Any]]) -> Run:
+    def _found(
+        self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Run:
         """The run with a key, made where it is not there."""
         from mlflow.entities import Param
 
         if runs := self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'"):
             return runs[-1]
-        tags, params = about
         tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", KEY: key, **tags}
         run = self.client.create_run(
             self.experiment, tags={tag: str(value) for tag, value in tags.items()}, run_name=name
@@ -336,41 +324,27 @@ class Tracking:
         self.client.log_batch(run.info.run_id, params=given)
         return run
 
-    def _of_study(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The tags, with the data sets, and the parameters of the study's run."""
-        params = self.study.model_dump(mode="json", exclude={"execution", "name"})
-        texts = {part.task.name: part.corpus for part in self._steps.parts}
-        data = {
-            f"papa.data.{name}": f"{text.task.source.model_dump_json()} {text.fingerprint}"
-            for name, text in texts.items()
-        }
-        tags = {ROLE: "study", "papa.version": version("papa-attention"), **data}
-        return tags, {name: json.dumps(value) for name, value in params.items()}
+    def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
+        """The run of a cell and a seed, or of a curve, which its tags tell apart."""
+        key = sha256_of_json([self._key, role, tags])
+        name = " · ".join(map(str, tags.values()))
+        return self._found(key, name, {**tags, ROLE: role, PARENT: self.run_id}, params)
 
-    def _cells(self, step: Step) -> None:
+    def _cell(self, part: StudyPart, cell: Cell, step: Step) -> None:
         document = read_scores(step.reference(self.store))
-        losses = self._losses.pop(step.name, [])
-        for (part, cell), score in (
-            (place, score) for place in self._places[step] for score in document.scores
-        ):
-            point = {"constants": cell.constants, "order": cell.order, "fraction": cell.fraction}
-            tags = {**_of_part(part), **point, "seed": score.seed}
-            name = f"{' · '.join(part.pair)} · {cell.constants} · {cell.order} · {cell.fraction:g}"
-            heads = part.encoder.layers * part.encoder.heads
-            probe = {f"probe.{key}": value for key, value in part.task.probe.model_dump().items()}
+        for score in document.scores:
+            tags = {**cell.columns(), "seed": score.seed}
             params = {
                 **tags,
+                "metric": part.task.metric,
                 "slots": part.task.slots,
-                "constant_heads": constant_count(cell.fraction, heads),
                 "precision": part.encoder.precision,
-                **(probe if isinstance(step, Probe) else {}),
+                "constant_heads": len(document.constant_heads),
+                **{f"probe.{name}": of for name, of in part.task.probe.model_dump().items()},
             }
-            run = self._found(
-                f"{self._aggregate.key[:32]}-{step.key[:32]}-{' · '.join(map(str, point.values()))}"
-                f"-{score.seed}".replace("'", ""),
-                f"{name} · seed {score.seed}",
-                ({**tags, ROLE: "cell", PARENT: self.run_id}, params),
-            )
+            run = self._below("cell", tags, params)
+            if run.info.status == "FINISHED":
+                continue
             values = {
                 "score": score.score,
                 part.task.metric: score.score,
@@ -379,49 +353,34 @@ class Tracking:
                 "unseen_share": document.unseen_share,
                 "seconds": score.seconds,
             }
-            now, step_of = _now(), _step_of(cell.fraction)
-            points = [(key, value, now, step_of) for key, value in values.items()]
-            points += [
-                ("train_loss", of[score.seed], at, epoch)
-                for epoch, of, at in losses
-                if score.seed in of
-            ]
+            points = [(name, of, _now(), _step_of(cell.fraction)) for name, of in values.items()]
+            for epoch, of_seeds, at in self._losses.get(step.name, ()):
+                points.append(("train_loss", of_seeds.get(score.seed), at, epoch))
             self._log(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
 
     def _curves(self, found: ArtifactReference) -> None:
-        """Mean scores over the fraction with their intervals, and in the study's own run those at
-        both ends and what they are worth.
+        """Mean scores over the fraction with their intervals; and in the study's own run those at
+        both ends, and what they are worth.
         """
         from papa.reporting.summary import LINE, read_summary
 
-        now, ends = _now(), []
-        summary = read_summary(found.folder / "summary.csv")
-        for (encoder, task, constants, order), rows in summary.groupby(LINE, sort=False):
-            tags = {"encoder": encoder, "task": task, "constants": constants, "order": order}
-            run = self._found(
-                f"{self._aggregate.key[:32]}-{' · '.join(tags.values())}".replace("'", ""),
-                " · ".join(tags.values()),
-                ({**tags, ROLE: "curve", PARENT: self.run_id}, tags),
-            )
-            points = []
+        ends = []
+        for line, rows in read_summary(found.folder / "summary.csv").groupby(LINE, sort=False):
+            tags, points = dict(zip(LINE, line, strict=True)), []
+            run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
             for row in rows.to_dict("records"):
-                values = {
-                    "fraction": row["fraction"],
-                    row["metric"]: row["mean"],
-                    **{f"score{end}": row[of] for end, of in _ENDS.items()},
-                    "relative_drop": row["relative_drop"],
-                }
+                values = {f"score{end}": row[of] for end, of in _ENDS.items()}
+                values |= {name: row[name] for name in ("fraction", "relative_drop")}
                 points += [
-                    (key, value, now, _step_of(row["fraction"])) for key, value in values.items()
+                    (name, of, _now(), _step_of(row["fraction"])) for name, of in values.items()
                 ]
                 if row["fraction"] in (0, 1):
-                    where = "original" if row["fraction"] else f"all_heads_constant/{constants}"
-                    name = f"{encoder}/{task}/{row['metric']}/{where}"
-                    ends += [(f"{name}{end}", row[of], now, 0) for end, of in _ENDS.items()]
-            for baseline in ("always_one_answer", "word_embeddings"):
-                name = f"{encoder}/{task}/baseline/{baseline}"
-                ends.append((name, rows[baseline].iloc[0], now, 0))
+                    constant = f"all_heads_constant/{tags['constants']}"
+                    name = f"{where}/{row['metric']}/{'original' if row['fraction'] else constant}"
+                    ends += [(f"{name}{end}", row[of], _now(), 0) for end, of in _ENDS.items()]
+            for name in ("always_one_answer", "word_embeddings"):
+                ends.append((f"{where}/baseline/{name}", rows[name].iloc[0], _now(), 0))
             self._log(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
         self._log(self.run_id, ends)
@@ -430,41 +389,29 @@ class Tracking:
         """Metrics as (name, value, milliseconds, step), where there is a value."""
         from mlflow.entities import Metric
 
-        self.client.log_batch(
-            run_id,
-            [
-                Metric(name.replace(":", "."), float(value), at, step)
-                for name, value, at, step in dict.fromkeys(points)
-                if value is not None and value == value
-            ],
-        )
-
-    def _log_files(self, step: Step) -> None:
-        for folder in self._files[step]:
-            if not self.client.list_artifacts(self.run_id, folder):
-                self._copy(step.reference(self.store), folder)
+        known = [(name, of, at, step) for name, of, at, step in points if of is not None]
+        metrics = [
+            Metric(name.replace(":", "."), float(of), at, step)
+            for name, of, at, step in known
+            if not math.isnan(of)
+        ]
+        self.client.log_batch(run_id, metrics)
 
     def _copy(self, found: ArtifactReference, folder: str) -> None:
         """Copy the files of an artifact that its digests name; through no link."""
         verify(found.folder)
         place = self.store.mlflow_artifacts
-        if self.address.startswith(SQLITE):
-            below = place / self.run_id
-            links = [path for path in (place, below, *below.rglob("*")) if path.is_symlink()]
-            if links:
-                raise TrackingError(
-                    f"{links[0]} is a link, and nothing is written through one: remove it"
-                )
+        there = (place, place / self.run_id, *(place / self.run_id).rglob("*"))
+        if links := [path for path in there if self._local and path.is_symlink()]:
+            raise TrackingError(
+                f"{links[0]} is a link, and nothing is written through it: remove it"
+            )
         for name in read_metadata(found.folder)["files"]:
             inner = str(Path(folder) / Path(name).parent)
             self.client.log_artifact(self.run_id, str(found.folder / name), inner)
 
 
 _ENDS = {"": "mean", "_low": "low", "_high": "high"}
-
-
-def _of_part(part: StudyPart) -> dict[str, str]:
-    return {"encoder": part.encoder_label, "task": part.task.name, "metric": part.task.metric}
 
 
 def _step_of(fraction: float) -> int:

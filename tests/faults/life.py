@@ -25,7 +25,7 @@ from flows.prune import prune
 from papa.storage.atomic import MARK
 from papa.study.store import Store
 from papa.study.unused import Findings, survey
-from tests.faults.points import FOR_GOOD, NAMED, NODE, SERVER, WORKER, Fault, Seen
+from tests.faults.points import NAMED, NODE, SERVER, WORKER, Fault, Seen
 from tests.faults.services import Revived, environment_of
 from tests.flows.conftest import artifacts, start
 from tests.flows.processes import PATIENCE_SECONDS
@@ -34,7 +34,7 @@ LIFE = "PAPA_TESTS_LIFE"
 """In the environment of a study and all that it starts: whose life a process belongs to."""
 KEPT = ("tokenise", "average", "rank", "baseline", "probe")
 _LOOK_SECONDS = 0.005
-_PARTS = {"worker": WORKER, "node": NODE, "GCS": "gcs_server", "Prefect": SERVER, FOR_GOOD: SERVER}
+_PARTS = {"worker": WORKER, "node": NODE, "GCS": "gcs_server", "Prefect": SERVER}
 MISSED = "not reached, nothing was killed"
 _ENDED = re.compile(r"(error|interrupted)")
 
@@ -71,7 +71,6 @@ class Life:
     def __post_init__(self) -> None:
         self.name = uuid.uuid4().hex
         self.store = Store(self.address)
-        self.server_log = self.store.prefect / "server.log"
         self._made: dict[str, int] = {}
 
     def live(self, faults: Iterable[Fault], runs: int = 12) -> None:
@@ -136,8 +135,6 @@ class Life:
                 hurt.append(left.popleft())
 
         code = self.once(strike)
-        if self.server_log.is_dir():
-            self.server_log.rmdir()
         # The command went on to where the next one struck.
         outcomes = ["the study went on"] * len(hurt)
         if hurt and code:
@@ -157,10 +154,6 @@ class Life:
         if victim in self.servers:
             self.servers[victim].kill()
             return True
-        if victim == FOR_GOOD:
-            # A log that cannot be opened: it is not started again.
-            self.server_log.unlink(missing_ok=True)
-            self.server_log.mkdir()
         pids = [process.pid] if victim == "driver" else seen.below(_PARTS[victim])
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
@@ -201,7 +194,6 @@ class Life:
             path for path in self.store.root.rglob("*") if re.search(rf"\.{MARK}(\.|$)", path.name)
         ]
         assert not left, left
-        assert not list(self.store.scratch.iterdir())
         assert not list(self.store.backend.files("runs"))
 
     def processes(self) -> list[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.flows.processes import descendants
 
-STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate", "track")
+STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _process(name: str, part: str) -> Point:
     return Point(name, lambda seen: seen.below(part))
 
 
-SERVER, NODE, WORKER = "flows.served", "raylet/raylet", "ray::Worker"
+SERVER, NODE, WORKER = "create_app", "raylet/raylet", "ray::Worker"
 POINTS = (
     _process("Prefect's server starts", SERVER),
     _process("Ray starts", "gcs_server"),
@@ -73,11 +73,9 @@ POINTS = (
     _line("probe", "done"),
     _line("aggregate", "started"),
     _line("aggregate", "done"),
-    _line("track", "started"),
 )
 NAMED = {point.name: point for point in POINTS}
 ORDER = list(NAMED)
-FOR_GOOD = "Prefect, for good"
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,7 @@ def draw(seed: int, victims: Sequence[str], points: Sequence[str] = ORDER) -> li
     A process is hurt where it can be there: no worker before Ray starts.
     """
     source = random.Random(seed)
-    first = dict.fromkeys(("worker", "node", "GCS"), "a worker is up") | {
-        FOR_GOOD: "tokenise started"
-    }
+    first = dict.fromkeys(("worker", "node", "GCS"), "a worker is up")
     faults = [
         Fault(
             victim,

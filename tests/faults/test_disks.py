@@ -40,17 +40,6 @@ class Trouble:
             self.end()
 
 
-def test_prefects_disk_is_full(undisturbed: pandas.DataFrame, live: Live, tmp_path: Path) -> None:
-    with small_disk(tmp_path / "store" / "prefect", 8) as disk:
-        life = live(tmp_path / "store")
-        trouble = Trouble("average started", lambda: fill(disk), "never", lambda: None)
-        assert life.once(trouble) == 0
-        assert trouble.begun
-        (line,) = [line for line in life.log if "Prefect's" in line]
-        assert "its record is not whole, what is finished is kept" in line
-        life.check(undisturbed)
-
-
 def test_the_stores_disk_is_full_until_there_is_room(
     undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from tests.faults.life import Live
-from tests.faults.points import FOR_GOOD, draw
+from tests.faults.points import draw
 from tests.faults.services import revived
 from tests.integration.s3 import s3_server
 from tests.integration.services import mlflow_server
@@ -24,7 +24,7 @@ if not Path("/proc/self/stat").exists():
     ("seed", "victims"),
     [
         *(
-            (seed, ["driver", "driver", "worker", "worker", "Prefect", FOR_GOOD])
+            (seed, ["driver", "driver", "worker", "worker", "Prefect", "Prefect"])
             for seed in range(4)
         ),
         *(
@@ -61,10 +61,7 @@ def test_with_servers(
     """A store and MLflow behind servers, which are killed and come back."""
     # Filesystems of another server, at the same address of the store.
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    points = [
-        f"{stage} started"
-        for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")
-    ]
+    points = [f"{stage} started" for stage in ("tokenise", "average", "rank", "probe", "aggregate")]
     faults = draw(seed, ["store", "store", "store", "worker", "driver", "MLflow"], points)
     database = f"sqlite:///{tmp_path}/mlflow.db"
     with (

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tasks.tracking import connect
@@ -64,14 +65,14 @@ sys.stdin.read()
 
 
 @contextmanager
-def own_server() -> Iterator[dict[str, str]]:
-    """A server as a study starts it, on the tests' own database."""
+def own_server(more: Server = MappingProxyType({})) -> Iterator[dict[str, str]]:
+    """A server as a study starts it, on the tests' own database, with ``more`` environment."""
     with subprocess.Popen(
         [sys.executable, "-c", _SERVE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=without_engines(),
+        env={**without_engines(), **more},
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-import time
-from unittest.mock import patch
 
 from rich.console import Console
 
-from flows.progress import Remaining, StudyProgress, shortened
+from flows.progress import StudyProgress, shortened
 
 LONG = "probe · all-MiniLM-L6-v2 · reviews · average · lambda · 36 of 72 heads constant"
 OTHER = "probe · all-MiniLM-L6-v2 · reviews · average · lambda · 68 of 72 heads constant"
@@ -25,8 +23,8 @@ def screen(width: int) -> list[str]:
         legacy_windows=False,
     )
     progress = StudyProgress(console)
-    progress.plan({LONG: 60.0, OTHER: 60.0})
-    with progress.running(LONG) as report, progress.running(OTHER) as other:
+    progress.steps = 2
+    with progress, progress.running(LONG) as report, progress.running(OTHER) as other:
         report(1, 2)
         other(1, 4)
         assert progress._bars is not None
@@ -62,36 +60,16 @@ def test_shortened_names_keep_their_ends() -> None:
     assert shortened(LONG, 4) == "prob"
 
 
-def test_a_study_is_not_done_while_steps_remain() -> None:
-    with patch.object(time, "monotonic", side_effect=[0.0, 100.0, 100.0]):
-        remaining = Remaining({"probe": 60.0, "aggregate": 0.0, "track": 0.0})
-        remaining.finish("probe", cached=False)
-        assert remaining.share() == 0.99
-        assert remaining.seconds() is None, "not about 0.0 s"
-        remaining.finish("aggregate", cached=False)
-        assert remaining.share() == 0.99
-        remaining.finish("track", cached=False)
-        assert remaining.share() == 1.0
-
-
-def test_lines_say_no_empty_time() -> None:
+def test_lines_say_how_much_is_done() -> None:
     said: list[str] = []
-    with StudyProgress(said.append) as progress:
-        progress.plan({"probe": 60.0, "track": 0.0})
+    progress = StudyProgress(said.append)
+    progress.steps = 2
+    with progress:
         with progress.running("probe") as report:
             report(1, 1)
         progress.finished("probe", cached=False)
         assert progress.kept == "1 of 2 steps are kept"
-        progress.finished("track", cached=False)
-    assert said[-2].endswith("| study 99%")
-    assert said[-1].endswith("| study 100%")
-    assert not any("0.0 s left" in line for line in said)
-
-
-def test_hushed_it_says_nothing_more() -> None:
-    said: list[str] = []
-    with StudyProgress(said.append) as progress:
-        progress.told("a", "waits")
-        progress.hush()
-        progress.told("b", "waits")
-    assert len(said) == 1
+        progress.finished("aggregate", cached=True)
+    assert said[0] == "probe: started | study 0%"
+    assert re.fullmatch(r"probe: done in 0\.\d s \| study 50%", said[1])
+    assert said[2] == "aggregate: already there | study 100%"

@@ -131,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = [unquote(part) for part in address.path.strip("/").split("/")]
         if self.to_storage:
             return self._file(self._stored(parts))
-        if parts == ["api", "whoami-v2"]:  # ``papa doctor`` asks.
+        if parts == ["api", "whoami-v2"]:
             if self._token() == TOKEN:
                 return self._json({"type": "user", "name": "reader"})
             return self._error(401, "", "Invalid username or password.")

@@ -93,5 +93,5 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     assert found.items() >= undisturbed.items()
     assert sorted(stage for stage, _ in found) == ["average", *["probe"] * 6, "rank", "tokenise"]
     assert [logged_runs(tracking, name) for name in names] == [
-        {"parent": 1, "curve": 1, "cell": 3}
+        {"study": 1, "curve": 1, "cell": 3}
     ] * 2

@@ -78,7 +78,7 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
 
     # A study this small may end before the other host's worker is up; test_cluster.py shows that
     # host at work.
-    assert logged_runs(tracking, "scheduled") == {"parent": 1, "curve": 1, "cell": 2}
+    assert logged_runs(tracking, "scheduled") == {"study": 1, "curve": 1, "cell": 2}
     keys = stored(storage)
     assert any(key.startswith("store/artifacts/") and key.endswith("metadata.json") for key in keys)
     assert any(key.startswith("mlflow/") and key.endswith("report.html") for key in keys)

@@ -1,19 +1,17 @@
-"""MLflow's server on PostgreSQL: nothing is logged or read in any other way."""
+"""MLflow's server on PostgreSQL, with users: nothing is logged or read in any other way."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from papa.study.store import Store
-from tasks.tracking import check_tracking
+from tasks.tracking import TrackingError
 from tests.integration.services import Postgres, create_databases, mlflow_server
-from tests.reporting.studies import results
-from tests.tasks.tracked import MODELS, RESULTS, log_at_once, log_study, logged
-
-FEW = results(encoders=MODELS, fractions=(1.0, 0.0), seeds=(0,))
+from tests.tasks.tracked import MODELS, RESULTS, log_study, logged
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +28,27 @@ def address(place: Path, database: Postgres) -> Iterator[str]:
         yield service.environment["MLFLOW_TRACKING_URI"]
 
 
-def test_two_first_studies_at_once(address: str, tmp_path: Path) -> None:
-    log_at_once(*((name, tmp_path / name, address) for name in ("one", "two", "two")))
+def test_two_first_studies_at_once_and_results_bit_by_bit(address: str, tmp_path: Path) -> None:
+    studies = [
+        threading.Thread(target=log_study, args=(name, Store(tmp_path / name)))
+        for name in ("one", "two")
+    ]
+    for study in studies:
+        study.start()
+    for study in studies:
+        study.join()
     for name in ("one", "two"):
         runs = logged(address, name)
         assert set(runs["status"]) == {"FINISHED"}
-        assert runs["key"].is_unique
-        assert runs["role"].value_counts().to_dict() == {
-            "parent": len(MODELS),
-            "cell": len(RESULTS),
-            "curve": len(MODELS),
-        }
+        counts = {"study": 1, "cell": len(RESULTS), "curve": len(MODELS)}
+        assert runs["role"].value_counts().to_dict() == counts
+        scores = [metrics["score"] for metrics in runs.query("role == 'cell'")["metrics"]]
+        assert sorted(scores) == sorted(RESULTS["score"])
 
 
-def test_results_come_back_bit_by_bit(address: str, tmp_path: Path) -> None:
-    check_tracking(address, "back")
-    log_study("back", Store(tmp_path), address, FEW)
-    check_tracking(address, "back")
-    scores = [run["score"] for run in logged(address, "back").query("role == 'cell'")["metrics"]]
-    assert sorted(scores) == sorted(FEW["score"])
+def test_a_wrong_password_is_one_sentence(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+    with pytest.raises(TrackingError, match=r"refused the user or its password \(HTTP 401\)"):
+        log_study("refused", Store(tmp_path))

@@ -182,7 +182,7 @@ def test_nothing_damaged_is_logged(store: Store, what: str) -> None:
 
 def test_no_link_is_followed(store: Store, tmp_path: Path) -> None:
     """Somebody who may write to the store has put links where files of runs go."""
-    outside = tmp_path / "outside"
+    outside = tmp_path.with_name(f"{tmp_path.name}-outside")
     outside.mkdir()
     (outside / "summary.csv").write_text("a person's own")
     inputs, steps = steps_of("links")

@@ -1,0 +1,115 @@
+"""Prefect's server: where its database is, who may ask it, and that nothing it says is run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import TINY, environment, known, papa, refusal, start, until, write_study
+from tests.flows.history import own_server
+from tests.flows.processes import descendants, is_loopback, listening, wait_until
+
+pytestmark = pytest.mark.server
+
+STUDY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "fractions": [1, 0]}
+LOADS_IT = """
+import sys
+from prefect.client.schemas.objects import State, StateType
+from prefect.results import ResultRecordMetadata
+metadata = ResultRecordMetadata(storage_key=sys.argv[1], serializer={"type": "pickle"})
+State(type=StateType.COMPLETED, data=metadata).result()
+"""
+
+
+class Fires:
+    """Its pickle creates a file where it is read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.file,)
+
+
+@pytest.fixture
+def study(shallow: str, tmp_path: Path) -> str:
+    return known(write_study(tmp_path, STUDY | {"encoders": [shallow]}))
+
+
+def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Path) -> None:
+    """A trigger in its database completes the flow run, with a result that is a pickle."""
+    home, fired, record = tmp_path / "home", tmp_path / "fired", tmp_path / "record"
+    more = {"PREFECT_HOME": str(home)}
+    with own_server(more):
+        pass
+    pickled = base64.encodebytes(pickle.dumps(Fires(fired))).decode()
+    metadata = {
+        "storage_key": str(record),
+        "serializer": {"type": "pickle"},
+        "prefect_version": "3.8.8",
+    }
+    record.write_text(json.dumps({"metadata": metadata, "result": pickled}))
+    with closing(sqlite3.connect(home / "prefect.db")) as database:
+        claimed = json.dumps({**metadata, "expiration": None, "storage_block_id": None})
+        database.execute(
+            "CREATE TRIGGER planted AFTER INSERT ON flow_run_state BEGIN UPDATE flow_run_state SET "
+            f"type = 'COMPLETED', name = 'Completed', data = '{claimed}' WHERE id = NEW.id; END"
+        )
+        database.commit()
+    run = papa("run", study, "--store", str(tmp_path / "store"), more=more)
+    assert not fired.exists()
+    assert refusal(run).startswith("error: Prefect's server does not record the study")
+    subprocess.run([sys.executable, "-c", LOADS_IT, str(record)], env=environment(), check=False)
+    assert fired.exists(), "the control: Prefect does what its records say"
+
+
+def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
+    """It listens on loopback, asks for a password, keeps its database in the user's home and no
+    other, and ends with a study that is killed.
+    """
+    store, home, other = tmp_path / "store", tmp_path / "home", tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as there:
+        there.execute("CREATE TABLE theirs (x)")
+    before = other.read_bytes()
+    more = {
+        "PREFECT_HOME": str(home),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{other}",
+        "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{other}",
+    }
+    (store / "prefect").mkdir(parents=True)
+    (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 1}')
+    (store / "prefect" / "server.json").write_text('{"process": "x:1:1", "port": 9}')
+    with start("run", study, "--store", str(store), more=more) as process:
+        until(process.stderr, "probe")
+        below = descendants(process.pid)
+        (server,) = [pid for pid, command in below.items() if "create_app" in command]
+        found = listening({process.pid, *below})
+        assert all(map(is_loopback, found)), found
+        (port,) = listening({server})["127.0.0.1"]
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/api/flow_runs/filter",
+            b"{}",
+            {"Content-Type": "application/json"},
+        )
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(request)
+        assert error.value.code == 401
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    wait_until(lambda: not Path(f"/proc/{server}").exists(), 60, "the server ended")
+    assert other.read_bytes() == before
+    assert (home / "prefect.db").is_file()
+    assert [path.name for path in (store / "prefect").iterdir()] == ["server.json"]
+    assert papa("run", study, "--store", str(store), more=more).code == 0
