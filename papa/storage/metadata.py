@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import re
 import stat
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,36 @@ from papa.errors import ArtifactError, DamagedError, shown
 METADATA = "metadata.json"
 DIGEST = r"[0-9a-f]{64}"
 _OWN = "metadata_digest"
+_NUMBER = (0.0, math.inf)
+_MOMENT = (0.0, 253_402_214_400.0)
+"""Seconds since 1970, before the year 9999 ends."""
+_FORMS: dict[str, Any] = {
+    **dict.fromkeys(("stage", "key", "name", "corpus_fingerprint", "digest_of_source"), str),
+    **dict.fromkeys(("flops", "seconds", "worker_seconds"), _NUMBER),
+    "finished": _MOMENT,
+    **dict.fromkeys(("stage_version", "epochs"), int),
+    **{name: {str: int} for name in ("rows", "tokens", "texts_cut", "words_cut", "evaluations")},
+    "device": str | None,
+    "inputs": [str],
+    "upstream": {str: str},
+    "shards": {str: [{"file": str, "rows": int}]},
+    "notes": dict,
+    "spec": dict,
+}
+"""What readers ask metadata for, and the form that it has: a type, bounds of a number, a list or
+mapping of one form, or a mapping with these keys.
+"""
+
+
+class Metadata(dict[str, Any]):
+    """What an artifact says of itself; to ask for what it does not say finds it damaged."""
+
+    def __init__(self, document: Mapping[str, Any], address: object) -> None:
+        super().__init__(document)
+        self._address = address
+
+    def __missing__(self, name: str) -> Any:
+        raise _damaged(f"{METADATA} is damaged (it names no {name!r})", self._address)
 
 
 def sha256_of_file(path: Path) -> str:
@@ -71,7 +102,7 @@ def metadata_bytes(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
+def parse_metadata(data: bytes | None, address: object) -> Metadata:
     """The document that an artifact's metadata is: a mapping with ``files``, plain relative paths
     inside the artifact → SHA-256, and ``digest``, theirs.
     """
@@ -90,7 +121,7 @@ def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
         fault = "not JSON"
     if fault:
         raise _damaged(f"{METADATA} is damaged ({fault})", address)
-    return document
+    return Metadata(document, address)
 
 
 def may_be_metadata(data: bytes) -> bool:
@@ -158,7 +189,28 @@ def _fault(document: object) -> str | None:
             return f"{shown(digest)} is no SHA-256 of {shown(name)}"
     if document.get("digest") != sha256_of_json(files):
         return "'digest' is not that of 'files'"
-    return None
+    return next(
+        (
+            f"{name!r} is {shown(document[name])}"
+            for name, form in _FORMS.items()
+            if name in document and not _has_form(document[name], form)
+        ),
+        None,
+    )
+
+
+def _has_form(value: object, form: Any) -> bool:
+    if isinstance(form, tuple):
+        return type(value) in (int, float) and form[0] <= value < form[1]
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_has_form(one, form[0]) for one in value)
+    if isinstance(form, dict) and str in form:
+        return isinstance(value, dict) and all(_has_form(one, form[str]) for one in value.values())
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(
+            name in value and _has_form(value[name], part) for name, part in form.items()
+        )
+    return isinstance(value, form) and not isinstance(value, bool)
 
 
 def is_plain(name: str) -> bool:

@@ -148,9 +148,9 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
     with claimed(store, f"study-{study}"):
         if is_sound(folder) and read_metadata(folder)["digest"] == found.digest:
             return
-        verify(found.path)
+        files = verify(found.path)["files"]
         try:
-            _replace_folder(folder, found.folder)
+            _replace_folder(folder, found.folder, [*files, METADATA])
         except OSError as error:
             raise ArtifactError(
                 f"the results cannot be copied to {folder} ({error.strerror or error}): make room "
@@ -158,15 +158,16 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
             ) from error
 
 
-def _replace_folder(target: Path, source: Path) -> None:
-    """Replace ``target`` by a copy of the artifact ``source``, in one rename each; descriptions
-    that ``target`` keeps stay.
+def _replace_folder(target: Path, source: Path, names: Iterable[str]) -> None:
+    """Replace ``target`` by a copy of the artifact ``source``, of the files with these names, in
+    one rename each; descriptions that ``target`` keeps stay.
     """
     with scratch_beside(target) as fresh:
         old = fresh.with_name(f"{fresh.name}.old")
-        shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
-        shutil.copy2(source / METADATA, fresh / METADATA)
-        if (target / FOLDER).is_dir():
+        for name in names:
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source / name, fresh / name, follow_symlinks=False)
+        if (target / FOLDER).is_dir() and not (target / FOLDER).is_symlink():
             shutil.copytree(target / FOLDER, fresh / FOLDER, symlinks=True)
         try:
             if target.exists():

@@ -73,6 +73,16 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({self.address!r})"
 
+    def check_links(self, *others: Path) -> None:
+        """Refuse links where the store keeps something: what they name lies outside it."""
+        studies = self.root / "studies"
+        for path in (*self.root.glob("*"), *studies.glob("*"), *studies.glob("*/*"), *others):
+            if path.is_symlink():
+                raise ArtifactError(
+                    f"{path} is a link, and nothing of a store lies outside it: put what it names "
+                    "there in its place, or remove it"
+                )
+
     @property
     def is_remote(self) -> bool:
         """Whether its artifacts lie elsewhere than in its folder on this machine."""
@@ -81,6 +91,20 @@ class Store:
     def study(self, name: str) -> Path:
         """Where the results of a study lie."""
         return self.root / "studies" / name
+
+    def finished(self, study: str) -> dict[str, Any] | None:
+        """What the results of a study say of themselves, and that they are its own; None where
+        there are none.
+        """
+        folder = self.study(study)
+        if not is_complete(folder):
+            return None
+        found = inspect(folder)
+        owner = found["spec"].get("study")
+        name = owner.get("name") if isinstance(owner, dict) else None
+        if name != study:
+            raise DamagedError(f"{folder} holds the results of study {name!r}", str(folder))
+        return found
 
     def folder(self, stage: str, key: str) -> str:
         """The address of a step's artifact, finished or not."""
@@ -122,10 +146,12 @@ class Store:
 
     def check(self) -> None:
         """Check that artifacts can be read, before work starts that only reads them."""
+        self.check_links()
         self.backend.check(write=False)
 
     def make(self) -> None:
         """Make the store and its folder on this machine; check that artifacts can be written."""
+        self.check_links(*self.mlflow_artifacts.rglob("*"))
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.backend.check(write=True)

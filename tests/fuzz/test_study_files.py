@@ -49,7 +49,6 @@ STUDY: dict[str, Any] = {
     "execution": {
         "workers": 2,
         "batch_tokens": 512,
-        "ray_address": "auto",
         "features_budget_gb": 1.5,
     },
     "as_the_authors_ran": True,

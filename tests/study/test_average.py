@@ -1,4 +1,6 @@
-"""The shards of an average: what is finished is taken, and what another text left is not."""
+"""Average attention: nothing that lies about is taken for a part of it, and any cut of the text
+into shards gives the same bits.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from papa.progress import ignore_progress
 from papa.storage.artifacts import published
-from papa.study.average import SUMS, Average
+from papa.study.average import Average
+from papa.study.store import Store
 from tests.study.minilm import encoder, here, reviews, with_inputs
 
 pytest.importorskip(
@@ -19,26 +22,30 @@ pytest.importorskip(
 ROWS = 16
 
 
-def test_finished_shards_are_not_repeated(tmp_path: Path) -> None:
-    """A shard in place is taken as it is: a marked one shows in the average."""
-    step = Average("average", 0.0, encoder(), reviews(train_rows=8 * ROWS), 32)
-    store = with_inputs(step, tmp_path / "store", shard_rows=ROWS)
-    folder = Path(step.shards(store, step.corpus.reference(store)))
-    layers, heads = encoder().layers, encoder().heads
-    for index in range(8):
-        with published(folder / f"shard-{index}", {}) as scratch:
-            sums = torch.full((layers, heads, 32, 32), float(index), dtype=torch.float64)
-            save_file(
-                {"sums": sums, "counts": torch.ones(32, 32, dtype=torch.float64)}, scratch / SUMS
-            )
+def averaged(step: Average, store: Store) -> torch.Tensor:
     step.run(here(store), ignore_progress)
-    matrices = load_file(Path(step.folder(store)) / "constants.safetensors")["matrices"]
-    assert torch.equal(matrices, torch.full_like(matrices, sum(range(8)) / 8))
+    (tensors,) = Path(step.folder(store)).rglob("constants.safetensors")
+    return load_file(tensors)["matrices"]
 
 
-def test_shards_of_a_text_cut_otherwise_are_others(tmp_path: Path) -> None:
-    """A text made again in other shards: those of the first do not add up to it."""
+def test_any_cut_into_shards_gives_the_same_bits(tmp_path: Path) -> None:
+    """Also beside what an earlier version left of an average that it did not finish, by the names
+    and with the digests that it gave: shards of another text, or one twice.
+    """
     step = Average("average", 0.0, encoder(), reviews(train_rows=8 * ROWS), 32)
-    stores = [with_inputs(step, tmp_path / str(rows), shard_rows=rows) for rows in (ROWS, 2 * ROWS)]
-    folders = [step.shards(store, step.corpus.reference(store)) for store in stores]
-    assert len({Path(folder).name for folder in folders}) == 2
+    whole, cut = (
+        with_inputs(step, tmp_path / name, shard_rows=rows)
+        for name, rows in (("whole", 8 * ROWS), ("cut", ROWS))
+    )
+    left = Path(cut.artifacts) / "average-shards" / ("0" * 64)
+    shape = (encoder().layers, encoder().heads, 32, 32)
+    for index in range(4):
+        with published(left / f"shard-{index}", {"stage": "average-shards"}) as scratch:
+            sums = {"sums": torch.ones(shape).double(), "counts": torch.ones(32, 32).double()}
+            save_file(sums, scratch / "sums.safetensors")
+    alone = averaged(step, whole)
+    assert float(alone.std()) > 1e-3
+    assert torch.equal(averaged(step, cut), alone)
+    other = Average("average", 0.0, encoder(), reviews(train_rows=7 * ROWS), 32)
+    different = averaged(other, with_inputs(other, tmp_path / "other", shard_rows=ROWS))
+    assert not torch.equal(different, alone), "the control: each shard counts"

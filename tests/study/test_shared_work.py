@@ -82,7 +82,6 @@ def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Pa
     def averaged(name: str, progress: Progress, pool: Any = None) -> dict[str, torch.Tensor]:
         store = with_inputs(step, tmp_path / name, shard_rows=16)
         step.run(here(store, pool, batch_tokens=512), progress)
-        assert not list(Path(store.artifacts, "average-shards").glob("*"))
         return load_file(Path(step.folder(store)) / "constants.safetensors")
 
     alone = averaged("alone", ignore_progress)
