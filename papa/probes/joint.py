@@ -1,17 +1,14 @@
 """Training a probe together with a parameter of the encoder's attention; the encoder itself stays
 frozen.
 
-Every minibatch is cut into parts (``papa.probes.minibatches``). ``JointGradients`` computes the
-gradient of a part for given values; the parts' gradients are added in their order, and one
-optimizer takes the step. So the result is the same, bit for bit, on any number of workers.
+Every minibatch is cut into parts (``papa.probes.minibatches``), whose gradients are added in their
+order before the optimizer takes its step.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -33,38 +30,15 @@ from papa.probes.training import adamw, clip_gradients
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ProbeSpec
 
-
-@dataclass(frozen=True)
-class Tensors:
-    """Values on their way to a part's gradient, or a gradient on its way back.
-
-    Another process gets them as NumPy arrays, which Ray hands over through shared memory; tensors
-    it would copy several times.
-    """
-
-    all: Sequence[Tensor]
-
-    def __reduce__(self) -> tuple[Callable[..., Tensors], tuple[list[np.ndarray]]]:
-        return _from_arrays, ([tensor.detach().cpu().numpy() for tensor in self.all],)
-
-
-def _from_arrays(arrays: list[np.ndarray]) -> Tensors:
-    # Copies: what lies in shared memory cannot be written to, and PyTorch knows no such tensor.
-    return Tensors([torch.tensor(array) for array in arrays])
-
-
-PartGradient = tuple[float, Tensors]
-"""A part's loss and its gradient."""
-PartGradients = Callable[[Tensors, Sequence[Part]], Sequence[PartGradient]]
-"""Computes the gradient of every part at the values, in the parts' order."""
-Moments = Sequence[tuple[Tensor, Tensor]]
-"""AdamW's first and second moment of every trained tensor."""
+PartGradient = tuple[float, Sequence[Tensor]]
+"""A part's loss and the gradient of every trained tensor."""
+PartGradients = Callable[[Sequence[Part]], Sequence[PartGradient]]
+"""Computes the gradient of every part, in the parts' order."""
 
 
 class JointGradients:
-    """The gradient of a part of a minibatch at given values of what is ``trained``: the parameter
-    (θ of a mix, or constants), which inside ``block`` takes part in the encoder's attention, then
-    the probe's.
+    """The gradient of a part of a minibatch for what is ``trained``: the parameter (θ of a mix, or
+    constants), which inside ``block`` takes part in the encoder's attention, then the probe's.
     """
 
     def __init__(
@@ -82,13 +56,8 @@ class JointGradients:
         self._split = corpus.split("train")
         self._dropout, self._block = dropout, block
 
-    def gradient(self, values: Tensors, part: Part) -> PartGradient:
-        """Return the part's share of the minibatch's loss, and of its gradient, at ``values``."""
-        with torch.no_grad():
-            for own, given in zip(self.trained, values.all, strict=True):
-                # In the process that trains, the values are the parameters themselves.
-                if own is not given:
-                    own.copy_(given)
+    def gradient(self, part: Part) -> PartGradient:
+        """The part's share of the minibatch's loss, and of its gradient."""
         batch = micro_batch(self._split, part.rows)
         dropped = (
             active_dropout(self._encoder, part.dropout_seed) if self._dropout else nullcontext()
@@ -102,12 +71,11 @@ class JointGradients:
             part.share
             * self._probe.losses(features, torch.arange(len(part.rows))[None], dropout_seeds).sum()
         )
-        gradient = torch.autograd.grad(loss, self.trained)
-        return loss.item(), Tensors([tensor.contiguous() for tensor in gradient])
+        return loss.item(), torch.autograd.grad(loss, self.trained)
 
-    def of_parts(self, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
-        """Return every part's gradient, one after the other."""
-        return [self.gradient(values, part) for part in parts]
+    def of_parts(self, parts: Sequence[Part]) -> list[PartGradient]:
+        """Every part's gradient, one after the other."""
+        return [self.gradient(part) for part in parts]
 
 
 def train_jointly(
@@ -125,20 +93,16 @@ def train_jointly(
     progress: Progress,
     on_epoch: OnEpoch = ignore_epoch,
     stop: Callable[[], bool] = lambda: False,
-    first: int = 0,
-    moments: Moments = (),
-) -> Moments:
+) -> None:
     """Train on rows of the training split with the optimiser of ``papa.probes.training``.
 
     On the whole split a seed sees the minibatches that ``train_probes`` shows it.
 
     Args:
         trained: as in ``JointGradients``; changed in place.
-        epochs: passes over the rows, at most, with those before.
+        epochs: passes over the rows, at most.
         parameter_rate: that of the encoder's parameter, where it is another.
         stop: asked after every epoch whether to leave out the others.
-        first: epochs that were trained before; ``trained`` is as they left it.
-        moments: what this function returned after them, to go on from.
     """
     split = corpus.split("train")
     token_values = (encoder.layers + 1) * encoder.width
@@ -146,14 +110,10 @@ def train_jointly(
     parameter, *probe = trained
     own = {"params": [parameter], "lr": parameter_rate or rate}
     groups: list[dict[str, Any]] = [own, {"params": probe}]
-    taken = first * math.ceil(len(rows) / spec.batch_size)
-    optimizer = adamw(groups, spec, rate, taken)
-    for tensor, (mean, square) in zip(trained, moments, strict=bool(moments)):
-        steps = torch.tensor(float(taken), device=tensor.device)
-        optimizer.state[tensor] = {"step": steps, "exp_avg": mean, "exp_avg_sq": square}
+    optimizer = adamw(groups, spec, rate)
     tokens = part_tokens(encoder.device.type != "cpu")
-    total, done = epochs * len(rows), first * len(rows)
-    for epoch in range(first, epochs):
+    total, done = epochs * len(rows), 0
+    for epoch in range(epochs):
         losses = list[float]()
         for step, positions in enumerate(
             minibatches(len(rows), epoch, seed, window, spec.batch_size)
@@ -177,8 +137,6 @@ def train_jointly(
             # Epochs that are left out count as done.
             progress(total, total)
             break
-    states = [optimizer.state[tensor] for tensor in trained]
-    return [(state["exp_avg"], state["exp_avg_sq"]) for state in states]
 
 
 def joint_step(
@@ -192,10 +150,9 @@ def joint_step(
     """Take one step on a minibatch of parts, whose gradients are clipped together; gives the loss,
     and the norm of its gradient before it was clipped.
     """
-    of_minibatch = of_parts(Tensors(trained), parts)
+    of_minibatch = of_parts(parts)
     for index, parameter in enumerate(trained):
-        # In the parts' order, whoever computed them: floating-point sums depend on it.
-        gradients = [gradient.all[index].to(parameter.device) for _, gradient in of_minibatch]
+        gradients = [gradient[index].contiguous() for _, gradient in of_minibatch]
         # A minibatch without any label has a gradient of 0, as in ``train_step``.
         parameter.grad = reduce(torch.add, gradients) if gradients else torch.zeros_like(parameter)
     norm = clip_gradients(

@@ -221,17 +221,16 @@ def adamw(
     parameters: Iterable[nn.Parameter] | list[dict[str, Any]],
     spec: ProbeSpec,
     rate: float,
-    taken: int = 0,
 ) -> torch.optim.AdamW:
     """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
 
     PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with
-    an ε that shrinks from step to step, of which ``taken`` were taken before.
+    an ε that shrinks from step to step.
     """
     optimizer = torch.optim.AdamW(
         parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True
     )
-    steps = count(1 + taken)
+    steps = count(1)
 
     def set_epsilon(*_: Any) -> None:
         epsilon = spec.adam_epsilon / math.sqrt(1 - _BETAS[1] ** next(steps))

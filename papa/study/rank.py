@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
-from papa.errors import ArtifactError
-from papa.progress import Progress
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import (
     ArtifactReference,
-    borrowed,
     check_form,
-    is_complete,
     opened,
-    published,
-    read_metadata,
-    reading,
-    remove,
-    sha256_of_json,
 )
 from papa.study.average import Average
 from papa.study.constants import Controls
-from papa.study.step import Context, Session, Step, WorkerStep
-from papa.study.store import Store
+from papa.study.step import Context, Step, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
-from papa.workers.group import Replicas, WorkerGroup
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -38,17 +25,9 @@ if TYPE_CHECKING:
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.corpus import TokenisedCorpus
     from papa.encoders.encoder import Encoder
-    from papa.probes.joint import JointGradients, PartGradient, Tensors
-    from papa.probes.minibatches import Part
-    from papa.ranking.learned import Halfway
     from papa.ranking.seeds import TrainedLambda
 
 LAMBDA = "lambda.safetensors"
-_FEEDS_HELPERS = 1.25
-"""Parts in a minibatch, by tokens, from which a second worker saves more here than elsewhere."""
-CALL_FLOPS = 5e11
-"""About how much work a call has at least: some seconds of a core."""
-_HALFWAY = "rank-epochs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,113 +75,32 @@ class Rank(OnText, WorkerStep):
     def inputs(self) -> dict[str, Step]:
         return {**super().inputs(), "constants": self.constants}
 
-    def run(self, session: Session, progress: Progress) -> None:
-        """Train some epochs a call: seeds take turns on the workers, and one that became idle
-        helps with the next call.
-        """
-        store, begun = session.store, False
-
-        def told(done: int, total: int) -> None:
-            nonlocal begun
-            # A later call begins at 0 as well.
-            if done or not begun:
-                progress(done, total)
-            begun = True
-
-        while not self.is_complete(store):
-            helpers = self.helpers(store, session.pool.on_gpu)
-            self.run_on_worker(session, told, helpers=helpers)
-        for epochs in range(1, self.epochs):
-            remove(self.after(epochs, store))
-
-    @property
-    def epochs(self) -> int:
-        """Epochs in all, at most."""
-        return self.ranking.epochs_on(self.task)
-
-    def epochs_a_call(self) -> int:
-        """After how many epochs another seed has its turn."""
-        of_epoch = self.flops / self.epochs
-        return max(1, math.ceil(CALL_FLOPS / of_epoch)) if of_epoch else self.epochs
-
-    def after(self, epochs: int, store: Store) -> str:
-        """The address of what an unfinished training leaves after so many epochs."""
-        return store.folder(_HALFWAY, sha256_of_json([self.key, epochs]))
-
-    def helpers(self, store: Store, on_gpu: bool) -> int:
-        """How many workers beside its own have a part of a minibatch that is worth it."""
-        from papa.probes.minibatches import part_tokens
-
-        if self.task.head == "own":
-            return 0
-        corpus = read_metadata(self.corpus.folder(store))
-        tokens = self.task.probe.batch_size * corpus["tokens"]["train"] / corpus["rows"]["train"]
-        parts = tokens / part_tokens(on_gpu)
-        return math.ceil(parts) - 1 if parts > _FEEDS_HELPERS else 0
-
     def compute(self, encoder: Encoder | None, context: Context) -> None:
         from safetensors.torch import save_file
 
+        from papa.attention.constants import ConstantMatrices
         from papa.ranking.learned import train_lambda
-        from papa.ranking.seeds import is_stable
 
-        corpus, constants = self.opened(context.found)
-        before: list[dict[str, float]] = []
+        constants = ConstantMatrices.load(
+            context.found[self.constants].folder, encoder=self.encoder, slots=self.task.slots
+        )
+        corpus = open_corpus(context.found[self.corpus])
         if encoder is None or self.task.head == "own":
             lambdas = self._of_own(encoder, constants, corpus, context)
         else:
-            halfway, before = self.halfway(context.store)
-            begun = len(halfway.lambdas)
-            until = min(self.epochs, begun + self.epochs_a_call())
-            with (context.group or WorkerGroup(encoder)).replicas(
-                self.gradients, {"store": context.store}
-            ) as replicas:
-                lambdas = train_lambda(
-                    encoder,
-                    constants,
-                    corpus,
-                    self.task,
-                    self.ranking,
-                    seed=self.seed,
-                    sets=self.sets,
-                    of_parts=partial(_gradients_by, replicas),
-                    progress=lambda done, total: context.progress(
-                        done, total * self.epochs // until
-                    ),
-                    on_epoch=context.on_epoch,
-                    halfway=halfway,
-                    until=until,
-                )
-            if until < self.epochs and not (
-                self.ranking.until_stable and is_stable(halfway.lambdas, self.sets)
-            ):
-                self._leave(halfway, [*before, context.work()], context.store)
-                remove(self.after(begun, context.store))
-                return
-        with context.published(before, epochs=len(lambdas)) as folder:
+            lambdas = train_lambda(
+                encoder,
+                constants,
+                corpus,
+                self.task,
+                self.ranking,
+                seed=self.seed,
+                sets=self.sets,
+                progress=context.progress,
+                on_epoch=context.on_epoch,
+            )
+        with context.published(epochs=len(lambdas)) as folder:
             save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
-
-    def halfway(self, store: Store) -> tuple[Halfway, list[dict[str, float]]]:
-        """Where an unfinished training stopped, and the work of each call up to there."""
-        from papa.ranking.learned import Halfway
-
-        for epochs in range(self.epochs - 1, 0, -1):
-            address = self.after(epochs, store)
-            if is_complete(address):
-                try:
-                    with borrowed(address) as folder, reading(address):
-                        found = Halfway.load(folder)
-                        if len(found.lambdas) != epochs:
-                            raise ValueError(f"{len(found.lambdas)} epochs, expected {epochs}")
-                        return found, read_metadata(address)["work"]
-                except ArtifactError:
-                    remove(address)
-        return Halfway(), []
-
-    def _leave(self, halfway: Halfway, work: list[dict[str, float]], store: Store) -> None:
-        metadata = {"stage": _HALFWAY, "name": self.name, "work": work}
-        with published(self.after(len(halfway.lambdas), store), metadata) as folder:
-            halfway.save(folder)
 
     def _of_own(
         self,
@@ -229,30 +127,6 @@ class Rank(OnText, WorkerStep):
             progress=context.progress,
             on_epoch=context.on_epoch,
         )
-
-    def gradients(self, *, encoder: Encoder, store: Store) -> JointGradients:
-        """The gradients of λ and probe on one worker of a group, which opens the inputs itself."""
-        from papa.ranking.learned import lambda_gradients
-
-        corpus, constants = self.opened(self.found(store))
-        return lambda_gradients(
-            encoder=encoder, constants=constants, corpus=corpus, task=self.task, seed=self.seed
-        )
-
-    def opened(
-        self, found: Mapping[Step, ArtifactReference]
-    ) -> tuple[TokenisedCorpus, ConstantMatrices]:
-        """The text and the constant matrices that λ is trained on, verified."""
-        from papa.attention.constants import ConstantMatrices
-
-        constants = ConstantMatrices.load(
-            found[self.constants].folder, encoder=self.encoder, slots=self.task.slots
-        )
-        return open_corpus(found[self.corpus]), constants
-
-
-def _gradients_by(replicas: Replicas, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
-    return replicas.map("gradient", values, parts, [part.tokens for part in parts])
 
 
 def read_lambda(

@@ -4,22 +4,17 @@ task's probe on the encoder as it is, which some of them read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
-from papa.progress import Progress
-from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
+from papa.spec import RankingSpec, TaskSpec
 from papa.spec.methods import HEAD_SCORES
 from papa.storage.artifacts import ArtifactReference, check_form, opened
 from papa.study.average import Average
-from papa.study.rank import CALL_FLOPS, Rank, read_lambda
-from papa.study.step import Context, Session, Step, WorkerStep, identity
-from papa.study.store import Store
+from papa.study.rank import Rank, read_lambda
+from papa.study.step import Context, Step, WorkerStep, identity
 from papa.study.tokenise import OnText, Tokenise, open_corpus
 
 if TYPE_CHECKING:
@@ -28,13 +23,10 @@ if TYPE_CHECKING:
     from papa.probes.probes import Probe
     from papa.ranking.scores.asked import Asked
     from papa.ranking.seeds import HeadScores, TrainedLambda
-    from papa.ranking.value import Losses
 
 WEIGHTS = "probe.safetensors"
 VALUES, ERROR = "scores.safetensors", "{} ± 1"
 """Of a method: its values by its name, their standard error by this."""
-_FEWEST = 20
-"""Evaluations in a call at least: its first computes all layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +80,6 @@ class FrozenProbe(OnText, WorkerStep):
 class ScoreHeads(WorkerStep):
     """Score all heads on a task's training text by one method, or by those that share a pass over
     it.
-
-    Attributes:
-        values, work: what earlier calls found sets of heads to be worth, and the work of each;
-            never part of its key.
     """
 
     stage: ClassVar[str] = "scores"
@@ -107,8 +95,6 @@ class ScoreHeads(WorkerStep):
     methods: tuple[str, ...]
     seed: int
     probe: FrozenProbe | None = None
-    values: tuple[float, ...] = ()
-    work: tuple[Mapping[str, float], ...] = ()
 
     def spec(self) -> dict[str, Any]:
         first = HEAD_SCORES[self.methods[0]]
@@ -134,40 +120,13 @@ class ScoreHeads(WorkerStep):
         probe = {"probe": self.probe} if self.probe else {}
         return {"corpus": self.corpus, "constants": self.constants, **probe}
 
-    def run(self, session: Session, progress: Progress) -> None:
-        """Value some sets of heads a call: steps take turns on the workers, and one that became
-        idle helps with the next call.
-        """
-        furthest = 0
-        step: ScoreHeads | None = self
-
-        def told(done: int, total: int) -> None:
-            # A call begins at 0, and goes through what earlier ones found.
-            nonlocal furthest
-            if done > furthest:
-                furthest = done
-                progress(done, total)
-
-        # On a GPU one batch holds most samples.
-        workers = 1 if self.parts == 1 or session.pool.on_gpu else session.pool.size
-        while step:
-            step = step.run_on_worker(session, told, helpers=min(self.parts, workers) - 1)
-
-    def values_a_call(self) -> int:
-        """After how many evaluations another step has its turn."""
-        heads, of_method = self.encoder.layers * self.encoder.heads, HEAD_SCORES[self.methods[0]]
-        assert of_method.evaluations is not None, "only what values sets is shared"
-        evaluations = of_method.evaluations(heads, self.ranking.evaluations)
-        return max(_FEWEST, math.ceil(evaluations * CALL_FLOPS / max(self.flops, 1.0)))
-
-    def compute(self, encoder: Encoder, context: Context) -> ScoreHeads | None:
+    def compute(self, encoder: Encoder, context: Context) -> None:
         import numpy as np
         from safetensors.numpy import save_file
 
         from papa.ranking.scores.streamed import scores_by
-        from papa.ranking.value import LossValue, Paused
 
-        with context.scratch() as scratch, ExitStack() as shared:
+        with context.scratch() as scratch:
             asked = self.asked(
                 encoder,
                 context.found,
@@ -175,17 +134,7 @@ class ScoreHeads(WorkerStep):
                 execution=context.execution,
                 progress=context.progress,
             )
-            if context.group:
-                replicas = shared.enter_context(
-                    context.group.replicas(self.losses, {"store": context.store})
-                )
-                of_batches = partial(replicas.map, "loss")
-                value = LossValue(replicas.own, of_batches, self.values, self.values_a_call())
-                asked = replace(asked, value=value)
-            try:
-                found = scores_by(self.methods, asked)
-            except Paused as paused:
-                return replace(self, values=paused.values, work=(*self.work, context.work()))
+            found = scores_by(self.methods, asked)
         tensors = {name: np.ascontiguousarray(scores.values) for name, scores in found.items()}
         tensors |= {
             ERROR.format(name): np.ascontiguousarray(scores.standard_error)
@@ -193,18 +142,8 @@ class ScoreHeads(WorkerStep):
             if scores.standard_error is not None
         }
         evaluations = {name: scores.evaluations for name, scores in found.items()}
-        with context.published(self.work, evaluations=evaluations) as folder:
+        with context.published(evaluations=evaluations) as folder:
             save_file(tensors, folder / VALUES)
-        return None
-
-    def losses(self, *, encoder: Encoder, store: Store) -> Losses:
-        """What values sets of heads on one worker of a group, which opens the inputs itself."""
-        from papa.ranking.scores.asked import losses_of
-
-        execution, scratch = ExecutionSpec(), store.scratch
-        return losses_of(
-            self.asked(encoder, self.found(store), scratch=scratch, execution=execution)
-        )
 
     def asked(
         self, encoder: Encoder, found: Mapping[Step, ArtifactReference], **of_call: Any

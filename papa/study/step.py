@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +20,6 @@ from papa.spec import ExecutionSpec
 from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.cache import scratch_folder
 from papa.study.store import Store, cache_key
-from papa.workers.group import WorkerGroup
 
 if TYPE_CHECKING:
     from papa.study.here import ThisProcess
@@ -159,20 +158,13 @@ class WorkerStep(Step):
     """Whether it tells the losses of epochs."""
 
     @abstractmethod
-    def compute(self, encoder: Any, context: Context) -> WorkerStep | None:
-        """Open the inputs, compute, and publish the artifact; runs on the worker. A step that takes
-        turns with others returns that of its next call, unless it was the last.
-        """
+    def compute(self, encoder: Any, context: Context) -> None:
+        """Open the inputs, compute, and publish the artifact; runs on the worker."""
 
     def run(self, session: Session, progress: Progress) -> None:
-        self.run_on_worker(session, progress)
-
-    def run_on_worker(self, session: Session, progress: Progress, **options: Any) -> Any:
-        """Have the next free worker call ``compute`` and return what it does; for ``options`` see
-        ``WorkerPool.run``.
-        """
+        """Have the next free worker call ``compute``."""
         encoder: EncoderReference | None = getattr(self, "encoder", None)
-        return session.pool.run(
+        session.pool.run(
             compute_step,
             encoder=encoder if self.loads_encoder and encoder and not encoder.causal else None,
             arguments={"step": self, "store": session.store, "execution": session.execution},
@@ -180,7 +172,6 @@ class WorkerStep(Step):
             urgency=self.urgency,
             at_driver=self.at_driver,
             on_epoch=partial(session.on_epoch, self.name) if self.trains else None,
-            **options,
         )
 
 
@@ -191,12 +182,10 @@ def compute_step(
     execution: ExecutionSpec,
     progress: Progress,
     encoder: Any = None,
-    group: WorkerGroup | None = None,
     on_epoch: OnEpoch = ignore_epoch,
-) -> WorkerStep | None:
+) -> None:
     """Compute a step and publish its artifact; the function that workers are given."""
-    context = Context(step, store, execution, progress, group, encoder, on_epoch)
-    return step.compute(encoder, context)
+    step.compute(encoder, Context(step, store, execution, progress, encoder, on_epoch))
 
 
 def worker_clock(device: str) -> float:
@@ -212,14 +201,12 @@ class Context:
 
     Attributes:
         execution: settings that change speed and never results.
-        group: the workers that may help; None where none were asked for.
     """
 
     step: Step
     store: Store
     execution: ExecutionSpec
     progress: Progress
-    group: WorkerGroup | None = None
     encoder: Any = None
     on_epoch: OnEpoch = ignore_epoch
     _started: float = field(default_factory=time.monotonic)
@@ -243,21 +230,18 @@ class Context:
         """Seconds from the start to this value's first use, so that result and metadata agree."""
         return time.monotonic() - self._started
 
-    def work(self) -> dict[str, float]:
-        """The seconds so far, and those of all workers."""
-        # The parts of a group's work are of like size.
-        workers = self.group.size if self.group else 1
-        worked = (worker_clock(self.device) - self._worked) * workers
-        return {"seconds": self.seconds, "worker_seconds": worked}
-
     @contextmanager
-    def published(self, before: Sequence[Mapping[str, Any]] = (), **found: Any) -> Iterator[Path]:
+    def published(self, **found: Any) -> Iterator[Path]:
         """Yield a folder to fill; it becomes the step's artifact, with its provenance, ``found``
-        and the seconds, those of earlier calls (``before``) with them.
+        and the seconds.
         """
-        now = self.work()
-        times = {name: now[name] + sum(call[name] for call in before) for name in now}
-        metadata = {**self.step.metadata(self.found), **found, **times, "device": self.device}
+        metadata = {
+            **self.step.metadata(self.found),
+            **found,
+            "seconds": self.seconds,
+            "worker_seconds": worker_clock(self.device) - self._worked,
+            "device": self.device,
+        }
         with published(self.step.folder(self.store), metadata) as folder:
             yield folder
             if self.encoder is not None:

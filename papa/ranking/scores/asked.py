@@ -27,7 +27,7 @@ from papa.probes.probes import Probe
 from papa.probes.training import fit_probes
 from papa.progress import Progress, ignore_progress
 from papa.ranking.own import OwnLoss
-from papa.ranking.value import FrozenLosses, Losses, LossValue, OwnLosses
+from papa.ranking.value import FrozenLosses, LossValue, OwnLosses
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.methods import VALUED_ROWS
 
@@ -48,7 +48,6 @@ class Asked:
         progress: called with what is done and what there is to do.
         probe: trained on the encoder as it is and frozen, for methods that read one; None where
             none was trained before.
-        value: v, where other workers help with it; None: ``frozen_value`` makes it.
     """
 
     encoder: Encoder
@@ -61,7 +60,6 @@ class Asked:
     execution: ExecutionSpec
     progress: Progress = ignore_progress
     probe: Probe | None = None
-    value: LossValue | None = None
 
     @property
     def rows(self) -> Int[np.ndarray, " rows"]:
@@ -150,23 +148,17 @@ def own_loss(asked: Asked, substitute: Substitute) -> OwnLoss:
     )
 
 
-def losses_of(asked: Asked) -> Losses:
-    """The losses on a sample of training rows: of a probe, trained first unless it is given, or of
-    the model's own head.
+def frozen_value(asked: Asked) -> LossValue:
+    """v by the losses on a sample of training rows: of a probe, trained first unless it is given,
+    or of the model's own head.
     """
     split = asked.corpus.split("train")
     rows = sampled_rows(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
     if asked.task.head == "own":
         loss = own_loss(asked, ByPosition(asked.constants.matrices))
-        return OwnLosses(loss, rows, (asked.encoder.layers, asked.encoder.heads))
-    return FrozenLosses(asked.encoder, asked.constants, split, rows, frozen_probe(asked))
-
-
-def frozen_value(asked: Asked) -> LossValue:
-    """v by ``losses_of``. A method asks for the same sets in the same order each time, as workers
-    may share it in several calls.
-    """
-    return asked.value or LossValue(losses_of(asked))
+        return LossValue(OwnLosses(loss, rows, (asked.encoder.layers, asked.encoder.heads)))
+    probe = frozen_probe(asked)
+    return LossValue(FrozenLosses(asked.encoder, asked.constants, split, rows, probe))
 
 
 def train_for_epochs(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from papa.attention.mixing import mixed_by
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import JointGradients, PartGradient, Tensors
+from papa.probes.joint import JointGradients, PartGradient
 from papa.probes.minibatches import Part, seed_of
 from papa.ranking.scores.asked import Asked, Scored, train_for_epochs
 
@@ -59,16 +59,15 @@ class GateGradients(JointGradients):
         dropout = asked.task.probe.encoder_dropout
         super().__init__(encoder, self.location, probe, asked.corpus, dropout=dropout, block=gated)
 
-    def gradient(self, values: Tensors, part: Part) -> PartGradient:
+    def gradient(self, part: Part) -> PartGradient:
         # Not a seed that dropout draws from.
         drawn = torch.Generator().manual_seed(seed_of(part.dropout_seed, 2))
         uniform = torch.rand(self.location.shape, generator=drawn)
         self._uniform = uniform.clamp(1e-6, 1 - 1e-6).to(self.location)
-        loss, found = super().gradient(values, part)
-        of_location, *others = found.all
+        loss, (of_location, *others) = super().gradient(part)
         cost = part.share * COST * open_probability(self.location).sum()
         (of_cost,) = torch.autograd.grad(cost, self.location)
-        return loss + cost.item(), Tensors([of_location + of_cost, *others])
+        return loss + cost.item(), [of_location + of_cost, *others]
 
 
 def gates(asked: Asked) -> Scored:

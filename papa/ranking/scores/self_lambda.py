@@ -9,7 +9,7 @@ from torch import nn
 
 from papa.attention.mixing import mixed
 from papa.corpora.batches import micro_batch
-from papa.probes.joint import PartGradient, Tensors
+from papa.probes.joint import PartGradient
 from papa.probes.minibatches import Part
 from papa.ranking.scores.asked import Asked, Scored, train_for_epochs
 from papa.spec.task import OWN_RATE
@@ -32,7 +32,7 @@ class SelfGradients:
         size, device = (asked.encoder.layers, asked.encoder.heads), asked.encoder.device
         self.theta = nn.Parameter(torch.zeros(size, device=device))
 
-    def of_parts(self, values: Tensors, parts: Sequence[Part]) -> list[PartGradient]:
+    def of_parts(self, parts: Sequence[Part]) -> list[PartGradient]:
         """Every part's share, by its tokens, of the loss and its gradient."""
         tokens = sum(part.tokens for part in parts)
         return [self._gradient(part, part.tokens / tokens) for part in parts]
@@ -45,7 +45,7 @@ class SelfGradients:
             error = self._encoder.token_states(batch)[-1] - own
         lost = (error.square().sum(-1) / own.square().sum(-1)).mean()
         loss = share * (lost + PENALTY * self.theta.sigmoid().mean())
-        return loss.item(), Tensors(torch.autograd.grad(loss, [self.theta]))
+        return loss.item(), torch.autograd.grad(loss, [self.theta])
 
 
 def self_lambda(asked: Asked) -> Scored:
