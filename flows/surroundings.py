@@ -205,7 +205,7 @@ def _hub() -> Finding:
 
 def _store(store: Store) -> Finding:
     def ask() -> str:
-        store.backend.check(write=True)
+        store.files.check(write=True)
         if is_marked(store.address):
             return ", a store of PAPA"
         check_is_ours(store.address)

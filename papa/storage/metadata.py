@@ -30,7 +30,10 @@ _FORMS: dict[str, Any] = {
     **dict.fromkeys(("flops", "seconds", "worker_seconds"), _NUMBER),
     "finished": _MOMENT,
     **dict.fromkeys(("stage_version", "epochs"), int),
-    **{name: {str: int} for name in ("rows", "tokens", "texts_cut", "words_cut", "evaluations")},
+    **{
+        name: {str: int}
+        for name in ("rows", "tokens", "texts_cut", "words_cut", "evaluations", "sizes")
+    },
     "device": str | None,
     "inputs": [str],
     "upstream": {str: str},
@@ -51,7 +54,7 @@ class Metadata(dict[str, Any]):
         self._address = address
 
     def __missing__(self, name: str) -> Any:
-        raise _damaged(f"{METADATA} is damaged (it names no {name!r})", self._address)
+        raise damaged(f"{METADATA} is damaged (it names no {name!r})", self._address)
 
 
 def sha256_of_file(path: Path) -> str:
@@ -74,13 +77,17 @@ def sha256_of_json(value: object) -> str:
 
 
 def describe(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata with the digests of every file in ``folder``, and of all that they say."""
-    files = {
-        path.relative_to(folder).as_posix(): sha256_of_file(path)
+    """The metadata with the sizes and digests of every file in ``folder``, and of all that they
+    say.
+    """
+    paths = {
+        path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path != folder / METADATA
     }
-    return signed({**metadata, "files": files, "digest": sha256_of_json(files)})
+    files = {name: sha256_of_file(path) for name, path in paths.items()}
+    sizes = {name: path.stat().st_size for name, path in paths.items()}
+    return signed({**metadata, "files": files, "sizes": sizes, "digest": sha256_of_json(files)})
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,48 +127,29 @@ def parse_metadata(data: bytes | None, address: object) -> Metadata:
     except (ValueError, RecursionError):
         fault = "not JSON"
     if fault:
-        raise _damaged(f"{METADATA} is damaged ({fault})", address)
+        raise damaged(f"{METADATA} is damaged ({fault})", address)
     return Metadata(document, address)
 
 
-def may_be_metadata(data: bytes) -> bool:
-    """Whether this is metadata of an artifact, of this version of PAPA or of an older one."""
-    try:
-        return _fault(json.loads(data)) is None
-    except (ValueError, RecursionError):
-        return False
-
-
-def _damaged(what: str, address: object) -> DamagedError:
+def damaged(what: str, address: object) -> DamagedError:
+    """What is wrong with a file of the artifact at an address."""
     return DamagedError(f"{address}/{what}", str(address))
 
 
-def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> dict[str, Any]:
-    """Check the files in ``folder`` against the metadata there, which must name the ``needed``
-    ones, and return the metadata.
-    """
-    data = None
-    try:
-        data = bytes_of(folder / METADATA)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except IsADirectoryError:
-        raise _damaged(f"{METADATA} is damaged (no file)", address) from None
-    except OSError as error:
-        raise ArtifactError(
-            f"{address}/{METADATA} cannot be read ({error.strerror}): check its rights"
-        ) from None
-    metadata = parse_metadata(data, address)
+def check_files(
+    folder: Path, metadata: Mapping[str, Any], address: object, needed: Iterable[str] = ()
+) -> None:
+    """Check the files in ``folder`` against the metadata, which must name the ``needed`` ones."""
     for name in needed:
         if name not in metadata["files"]:
-            raise _damaged(f"{METADATA} names no {name}", address)
+            raise damaged(f"{METADATA} names no {name}", address)
     root = folder.resolve()
     for name, expected in metadata["files"].items():
         path = folder / name
         if not path.is_file():
-            raise _damaged(f"{name} is missing from its artifact", address)
+            raise damaged(f"{name} is missing from its artifact", address)
         if path.resolve() != root / name:
-            raise _damaged(f"{name} is a link, and none leads out of an artifact", address)
+            raise damaged(f"{name} is a link, and none leads out of an artifact", address)
         try:
             found = sha256_of_file(path)
         except OSError as error:
@@ -169,10 +157,9 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
                 f"{address}/{name} cannot be read ({error.strerror}): check its rights"
             ) from None
         if found != expected:
-            raise _damaged(
+            raise damaged(
                 f"{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]})", address
             )
-    return metadata
 
 
 def _fault(document: object) -> str | None:

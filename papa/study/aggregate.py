@@ -7,12 +7,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import load_tokenizer
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, DamagedError, TransientError
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import head_order, order_named, scored_by
@@ -21,11 +22,12 @@ from papa.storage.artifacts import (
     is_sound,
     published,
     read_metadata,
+    remove,
     sha256_of_file,
     verify,
 )
 from papa.storage.atomic import scratch_beside
-from papa.storage.metadata import METADATA
+from papa.storage.metadata import METADATA, metadata_bytes
 from papa.study.describe import FOLDER, digests, kept_section
 from papa.study.provenance import invocation, provenance
 from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
@@ -143,38 +145,37 @@ class Aggregate(WorkerStep):
 
 
 def place_results(store: Store, study: str, found: ArtifactReference) -> None:
-    """Put the results of a study, as its artifact holds them, where people look for them."""
+    """Put the results of a study, as its artifact holds them, where people look for them; what was
+    told of its heads there stays.
+    """
     folder = store.study(study)
     with claimed(store, f"study-{study}"):
-        if is_sound(folder) and read_metadata(folder)["digest"] == found.digest:
-            return
-        files = verify(found.path)["files"]
+        with suppress(DamagedError):
+            if verify(folder)["digest"] == found.digest:
+                return
         try:
-            _replace_folder(folder, found.folder, [*files, METADATA])
+            metadata = verify(found.path)
+        except DamagedError as error:
+            remove(found.path)
+            raise TransientError(f"{error.what}: it is removed, run again") from None
+        kept = folder / FOLDER
+        copied = {name: found.folder / name for name in metadata["files"]}
+        if is_sound(kept):
+            names = (*read_metadata(kept)["files"], METADATA)
+            copied |= {f"{FOLDER}/{name}": kept / name for name in names}
+        try:
+            with scratch_beside(folder) as fresh:
+                for name, source in copied.items():
+                    (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(source, fresh / name)
+                (fresh / METADATA).write_bytes(metadata_bytes(metadata))
+                remove(folder)
+                fresh.rename(folder)
         except OSError as error:
             raise ArtifactError(
                 f"the results cannot be copied to {folder} ({error.strerror or error}): make room "
                 "for them and run again"
             ) from error
-
-
-def _replace_folder(target: Path, source: Path, names: Iterable[str]) -> None:
-    """Replace ``target`` by a copy of the artifact ``source``, of the files with these names, in
-    one rename each; descriptions that ``target`` keeps stay.
-    """
-    with scratch_beside(target) as fresh:
-        old = fresh.with_name(f"{fresh.name}.old")
-        for name in names:
-            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source / name, fresh / name, follow_symlinks=False)
-        if (target / FOLDER).is_dir() and not (target / FOLDER).is_symlink():
-            shutil.copytree(target / FOLDER, fresh / FOLDER, symlinks=True)
-        try:
-            if target.exists():
-                target.rename(old)
-            fresh.rename(target)
-        finally:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def earlier_results(store: Store, study: str) -> Path | None:

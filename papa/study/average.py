@@ -108,12 +108,11 @@ class Average(OnText):
         started = worker_clock(device)
         total: AttentionSums | None = None
         for number, shard in enumerate(shards):
-            sums = self._of_shard(
-                encoder,
-                split.shard(shard),
-                batch_tokens,
-                lambda done, of, before=number: progress(before * of + done, len(shards) * of),
-            )
+
+            def advance(done: int, of: int, before: int = number) -> None:
+                progress(before * of + done, len(shards) * of)
+
+            sums = self._of_shard(encoder, split.shard(shard), batch_tokens, advance)
             if total is None:
                 total = sums
             else:

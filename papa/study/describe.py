@@ -12,11 +12,10 @@ from papa.encoders.reference import load_tokenizer
 from papa.errors import SpecError
 from papa.storage.artifacts import (
     ArtifactReference,
+    folder_written,
     is_sound,
-    published,
     read_metadata,
     reading,
-    remove,
     verify,
 )
 from papa.study.probe import read_scores
@@ -58,8 +57,7 @@ def keep(
     folder = store.study(study) / FOLDER
     with claimed(store, f"study-{study}"):
         frames = {**kept(store, study, averages), **frames}
-        remove(folder)
-        with published(folder, {"averages": dict(averages), "version": VERSION}) as scratch:
+        with folder_written(folder, {"averages": dict(averages), "version": VERSION}) as scratch:
             for name, frame in frames.items():
                 frame.to_parquet(scratch / f"{name}.parquet", index=False)
     return folder

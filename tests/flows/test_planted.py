@@ -15,7 +15,7 @@ import pandas
 import pytest
 
 from tests.flows.conftest import environment, papa
-from tests.flows.test_damage import STAGES, damage_all, data_of, flip, scores
+from tests.flows.test_damage import STAGES, cut, damage_all, data_of, scores
 
 pytestmark = pytest.mark.server
 
@@ -72,7 +72,7 @@ def test_a_run_makes_what_is_damaged_again_and_follows_nothing_that_was_planted(
     controls have Prefect read the same files, which do create others.
     """
     (study, store), fired, elsewhere = tiny, tmp_path / "fired", tmp_path / "elsewhere.yml"
-    before, places = scores(store), damage_all(store, flip)
+    before, places = scores(store), damage_all(store, cut)
     plant(store, base64.encodebytes(pickle.dumps(Fires(fired))).decode())
     logging = {
         "version": 1,

@@ -17,8 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from papa.errors import DamagedError
-from papa.storage.artifacts import borrowed, published, read_metadata, verify
+from papa.storage.artifacts import opened, published, read_metadata, verify
 from papa.storage.metadata import METADATA, sha256_of_json
 from papa.study.store import Store, claimed
 from tests.fuzz.outcomes import result_or_sentence, times
@@ -88,7 +87,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         def content() -> Any:
             verify(address, FILE)
-            with borrowed(address, FILE) as folder:
+            with opened(address, FILE) as folder:
                 return json.loads((folder / FILE).read_text())
 
         # What was damaged is refused, what nobody damaged is not.
@@ -117,9 +116,8 @@ class StoreMachine(RuleBasedStateMachine):
         if self.held.get(key) is None:
             return
         address = self.store.folder(*key)
-        digest = f"{read_metadata(address)['digest']}/" if self.remote else ""
-        name = f"{digest}{FILE}" if data else METADATA
-        before = Store(address).backend.read(name)
+        name = f"{read_metadata(address)['digest']}/{FILE}" if data else METADATA
+        before = Store(address).files.read(name)
         assert before is not None
         after = damaged(before, bits, cut)
         if after != before:
@@ -162,13 +160,8 @@ class StoreMachine(RuleBasedStateMachine):
             }
             assert sound <= there <= {key for of, key in self.held if of == stage}
         for key, content in self.held.items():
-            damage = self.store.damage(*key)
-            # Behind a URI data are looked at when they are fetched.
-            assert (
-                damage is None
-                if content is not None
-                else self.remote or isinstance(damage, DamagedError)
-            )
+            # Digests of data are checked when they are read.
+            assert content is None or self.store.damage(*key) is None
             assert self.store.is_there(*key)
 
 
