@@ -96,7 +96,7 @@ def check_study(
     """
     check_file_size()
     fetch_weights = fetch_weights and not for_plan
-    cluster = cluster_address(study, ray_address)
+    cluster = cluster_address(ray_address)
     if cluster and study.precision == "auto":
         # What its workers' machines can do is not known here.
         study = study.model_copy(update={"precision": "float32"})
@@ -142,9 +142,9 @@ def check_study(
     )
 
 
-def cluster_address(study: StudySpec, ray_address: str | None) -> str | None:
+def cluster_address(ray_address: str | None) -> str | None:
     """The Ray cluster that a study runs on; None for this machine."""
-    address = ray_address or study.execution.ray_address or os.environ.get("RAY_ADDRESS")
+    address = ray_address or os.environ.get("RAY_ADDRESS")
     if address and holds_credentials(address):
         raise SpecError(
             "Ray's address holds a user or password: leave it out, and set RAY_AUTH_TOKEN"

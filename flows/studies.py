@@ -17,7 +17,7 @@ from flows.terminal import print_rows, print_table, say
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import inspect, is_complete, remove, verify
+from papa.storage.artifacts import is_complete, remove, verify
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
 from papa.study.aggregate import (
@@ -99,6 +99,10 @@ def study_file(store: Store, study: str) -> Path:
     named = [saved_study(store, study), store.study(study) / SPECIFICATION]
     found = next((path for path in (Path(study), *named) if path.is_file()), None)
     if found is not None:
+        if found in named and (name := load_study(found).name) != study:
+            raise SpecError(
+                f"{found} is of study '{name}', expected '{study}': run it again from its own file"
+            )
         return found
     names = nearest_first(study, names_in(store))
     raise SpecError(
@@ -110,8 +114,7 @@ def _listed(store: Store, name: str) -> ListedStudy:
     results, saved = store.study(name), saved_study(store, name)
     report, failed = results / "report.html", store.study(f"{name}.failed")
     finished = is_complete(results)
-    spec = _read(results / SPECIFICATION if finished else saved)
-    date, state = _end(results, spec, _read(saved)) if finished else (None, NOT_FINISHED)
+    date, state, spec = _end(store, name) if finished else (None, NOT_FINISHED, _read(saved))
     why = failed.read_text(errors="replace") if failed.is_file() else ""
     return ListedStudy(
         name,
@@ -124,18 +127,23 @@ def _listed(store: Store, name: str) -> ListedStudy:
     )
 
 
-def _end(results: Path, finished: StudySpec | None, saved: StudySpec | None) -> tuple[float, str]:
-    """When a study was finished, or its folder written where that is not known; and its state."""
+def _end(store: Store, name: str) -> tuple[float, str, StudySpec | None]:
+    """When a study was finished, or its folder written where that is not known; its state, and its
+    specification where it can be read.
+    """
+    results, saved = store.study(name), _read(saved_study(store, name))
     written = (results / METADATA).stat().st_mtime
     try:
-        metadata = inspect(results)
+        metadata = store.finished(name)
     except ArtifactError:
-        return written, "damaged results"
-    date = metadata["finished"] if isinstance(metadata.get("finished"), float) else written
-    if finished is None or metadata.get("stage_version") != Aggregate.version:
-        return date, "finished by another version of PAPA"
-    same = saved is None or _results_of(saved) == _results_of(finished)
-    return date, "finished" if same else "finished; changed since, and not finished again"
+        return written, "damaged results", saved
+    finished = _read(results / SPECIFICATION)
+    date = written if metadata is None else metadata.get("finished", written)
+    if finished is None or not metadata or metadata.get("stage_version") != Aggregate.version:
+        return date, "finished by another version of PAPA", finished
+    if saved is None or _results_of(saved) == _results_of(finished):
+        return date, "finished", finished
+    return date, "finished; changed since, and not finished again", finished
 
 
 def _results_of(study: StudySpec) -> object:
@@ -207,16 +215,17 @@ def stored_results(store: Store, study: str) -> DataFrame:
 
     from papa.reporting.columns import INFLUENCE_COLUMNS
 
-    for folder in (store.study(study), Path(study)):
-        if is_complete(folder):
-            verify(folder, RESULTS)
-            found = read_parquet(folder / RESULTS)
-            if not found.columns.isin(INFLUENCE_COLUMNS).any():
-                raise SpecError(
-                    f"the results in {folder} are of an older version of PAPA, without what "
-                    "examples add: run the study again with 'papa run'"
-                )
-            return found
+    own = Path(study).name == study and store.finished(study)
+    folder = store.study(study) if own else Path(study)
+    if is_complete(folder):
+        verify(folder, RESULTS)
+        found = read_parquet(folder / RESULTS)
+        if not found.columns.isin(INFLUENCE_COLUMNS).any():
+            raise SpecError(
+                f"the results in {folder} are of an older version of PAPA, without what examples "
+                "add: run the study again with 'papa run'"
+            )
+        return found
     stored = StoredStudy(load_study(study_file(store, study)), store)
     if not all(need in stored.found for need in stored.steps.steps[-1].needs):
         raise SpecError(_unfinished(stored.inputs.study.name, stored))

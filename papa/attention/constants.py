@@ -21,7 +21,7 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
 from papa.spec.kinds import CONTROLS, DERIVED, Averages
-from papa.storage.artifacts import Address, check_form, published, reading, verify
+from papa.storage.artifacts import Address, check_form, fetched, published, reading, verify
 
 FILE = "constants.safetensors"
 APART = 2
@@ -115,7 +115,7 @@ class ConstantMatrices:
         Raises:
             ArtifactError: the artifact is damaged, or was made for another encoder or S.
         """
-        path = folder / FILE
+        path = fetched(folder) / FILE
         with reading(folder):
             metadata = verify(folder, FILE)
             # By digest, not name: a name may stand for other weights tomorrow.

@@ -34,7 +34,7 @@ from papa.corpora.tokens import (
 from papa.errors import ArtifactError
 from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
-from papa.storage.artifacts import Address, published, reading, verify
+from papa.storage.artifacts import Address, fetched, published, reading, verify
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -81,7 +81,7 @@ class TokenisedCorpus:
 
 def load_corpus(folder: Path) -> TokenisedCorpus:
     """Open the corpus at ``folder`` after checking every file against its digest."""
-    metadata = verify(folder, CORPUS)
+    metadata, folder = verify(folder, CORPUS), fetched(folder)
     with reading(folder):
         held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
         for shard in (shard for name in SPLITS for shard in held["shards"][name]):

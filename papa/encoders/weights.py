@@ -34,7 +34,7 @@ from papa.encoders.files import (
 )
 from papa.encoders.reference import EncoderReference, check_read, watched
 from papa.errors import EncoderError, in_one_line
-from papa.storage.artifacts import is_sound, published, read_metadata
+from papa.storage.artifacts import folder_written, is_sound, read_metadata
 from papa.storage.remembered import Watched
 
 _POOLER = 2_000_000
@@ -63,8 +63,9 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
             pickles = weight_files(folder, what).paths
             others = [folder / CONFIGURATION, *tokenizer_files(folder)]
             files = Watched(f"{what} in {folder}", [*pickles, *others], EncoderError)
-            shutil.rmtree(converted, ignore_errors=True)
-            with published(converted, {"encoder": what, "digest_of_source": digest}) as scratch:
+            with folder_written(
+                converted, {"encoder": what, "digest_of_source": digest}
+            ) as scratch:
                 save_file(_read(pickles, what), scratch / SAFETENSORS, metadata={"format": "pt"})
                 for path in others:
                     shutil.copyfile(path, scratch / path.name)

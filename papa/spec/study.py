@@ -102,10 +102,6 @@ class ExecutionSpec(Frozen):
 
     workers: Positive | None = None
     """Ray actors, one thread (or one GPU) each; None takes one for each CPU core or GPU."""
-    ray_address: str | None = None
-    """A Ray cluster: ``host:port`` on one of its nodes, ``ray://host:port`` from elsewhere; None is
-    this machine.
-    """
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes the GPU where there is one."""
     batch_tokens: Positive | None = None
@@ -115,6 +111,21 @@ class ExecutionSpec(Frozen):
     """Rows in a shard of tokenised text: what the loss of a worker repeats."""
     features_budget_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
     """Disk for one cell's features; beyond it the encoder runs once per epoch for all seeds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_cluster(cls, values: Any) -> Any:
+        """A cluster answers in pickles, so a file that came from elsewhere names none; earlier
+        versions wrote the key without a value.
+        """
+        if not isinstance(values, dict) or "ray_address" not in values:
+            return values
+        if values["ray_address"] is not None:
+            raise ValueError(
+                "ray_address is no key of a study file, as this process loads whatever a cluster "
+                "answers: give --ray-address, or set RAY_ADDRESS"
+            )
+        return {name: value for name, value in values.items() if name != "ray_address"}
 
 
 class StudySpec(Frozen):

@@ -1,18 +1,15 @@
-"""The folder on this machine for what lies behind URIs: copies of artifacts, and files on their
-way.
+"""The folder on this machine for what lies elsewhere, ``$PAPA_CACHE`` or ``~/.cache/papa``.
 
 ::
 
     <cache>/artifacts/<parent>/<name>/<digest>/   a fetched copy of an artifact
     <cache>/encoders/<digest>/                    an encoder published as pickles, with safetensors
     <cache>/remembered/<key>.json                 what was found out of files before
-    <cache>/<package>/<version>.db                a new database of Prefect's or MLflow's
-    <cache>/prefect/pages/                        Prefect's pages, for papa ui
     <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
     <cache>/scratch/                              uploads and downloads under way
 
-The cache is ``$PAPA_CACHE`` or ``~/.cache/papa``. A copy is whole or absent and is found by its
-digest, so any of them may be deleted while nothing runs.
+A copy is whole or absent and is found by its digest, so any of them may be deleted while nothing
+runs.
 """
 
 from __future__ import annotations
@@ -36,11 +33,8 @@ def cache_folder() -> Path:
 
 
 def local_name(uri: str) -> str:
-    """A name for a URI that a person recognises and that no other URI, nor the same one elsewhere,
-    has.
-
-    The same bucket name means other data at another S3-compatible server, so the server's address
-    counts.
+    """A name for a URI that a person recognises and that no other URI, nor the same one at another
+    S3-compatible server, has.
     """
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", uri.partition("://")[2]).strip("-.")[-80:]
     return f"{readable}-{hashlib.sha256(f'{endpoint()} {uri}'.encode()).hexdigest()[:_DIGITS]}"
@@ -52,14 +46,9 @@ def endpoint() -> str:
 
 
 def copies_of(address: str) -> Path:
-    """The folder that holds this machine's copies of the artifact at a URI."""
+    """The folder that holds this machine's copies of the artifact at a URI, each by its digest."""
     parent, _, name = address.rpartition("/")
     return cache_folder() / "artifacts" / local_name(parent) / name
-
-
-def copy_of(address: str, digest: str) -> Path:
-    """Where this machine keeps its copy of the artifact with this digest."""
-    return copies_of(address) / digest[:_DIGITS]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import re
 import stat
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,39 @@ from papa.errors import ArtifactError, DamagedError, shown
 METADATA = "metadata.json"
 DIGEST = r"[0-9a-f]{64}"
 _OWN = "metadata_digest"
+_NUMBER = (0.0, math.inf)
+_MOMENT = (0.0, 253_402_214_400.0)
+"""Seconds since 1970, before the year 9999 ends."""
+_FORMS: dict[str, Any] = {
+    **dict.fromkeys(("stage", "key", "name", "corpus_fingerprint", "digest_of_source"), str),
+    **dict.fromkeys(("flops", "seconds", "worker_seconds"), _NUMBER),
+    "finished": _MOMENT,
+    **dict.fromkeys(("stage_version", "epochs"), int),
+    **{
+        name: {str: int}
+        for name in ("rows", "tokens", "texts_cut", "words_cut", "evaluations", "sizes")
+    },
+    "device": str | None,
+    "inputs": [str],
+    "upstream": {str: str},
+    "shards": {str: [{"file": str, "rows": int}]},
+    "notes": dict,
+    "spec": dict,
+}
+"""What readers ask metadata for, and the form that it has: a type, bounds of a number, a list or
+mapping of one form, or a mapping with these keys.
+"""
+
+
+class Metadata(dict[str, Any]):
+    """What an artifact says of itself; to ask for what it does not say finds it damaged."""
+
+    def __init__(self, document: Mapping[str, Any], address: object) -> None:
+        super().__init__(document)
+        self._address = address
+
+    def __missing__(self, name: str) -> Any:
+        raise damaged(f"{METADATA} is damaged (it names no {name!r})", self._address)
 
 
 def sha256_of_file(path: Path) -> str:
@@ -43,13 +77,17 @@ def sha256_of_json(value: object) -> str:
 
 
 def describe(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata with the digests of every file in ``folder``, and of all that they say."""
-    files = {
-        path.relative_to(folder).as_posix(): sha256_of_file(path)
+    """The metadata with the sizes and digests of every file in ``folder``, and of all that they
+    say.
+    """
+    paths = {
+        path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path != folder / METADATA
     }
-    return signed({**metadata, "files": files, "digest": sha256_of_json(files)})
+    files = {name: sha256_of_file(path) for name, path in paths.items()}
+    sizes = {name: path.stat().st_size for name, path in paths.items()}
+    return signed({**metadata, "files": files, "sizes": sizes, "digest": sha256_of_json(files)})
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +109,7 @@ def metadata_bytes(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
+def parse_metadata(data: bytes | None, address: object) -> Metadata:
     """The document that an artifact's metadata is: a mapping with ``files``, plain relative paths
     inside the artifact → SHA-256, and ``digest``, theirs.
     """
@@ -89,48 +127,29 @@ def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
     except (ValueError, RecursionError):
         fault = "not JSON"
     if fault:
-        raise _damaged(f"{METADATA} is damaged ({fault})", address)
-    return document
+        raise damaged(f"{METADATA} is damaged ({fault})", address)
+    return Metadata(document, address)
 
 
-def may_be_metadata(data: bytes) -> bool:
-    """Whether this is metadata of an artifact, of this version of PAPA or of an older one."""
-    try:
-        return _fault(json.loads(data)) is None
-    except (ValueError, RecursionError):
-        return False
-
-
-def _damaged(what: str, address: object) -> DamagedError:
+def damaged(what: str, address: object) -> DamagedError:
+    """What is wrong with a file of the artifact at an address."""
     return DamagedError(f"{address}/{what}", str(address))
 
 
-def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> dict[str, Any]:
-    """Check the files in ``folder`` against the metadata there, which must name the ``needed``
-    ones, and return the metadata.
-    """
-    data = None
-    try:
-        data = bytes_of(folder / METADATA)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except IsADirectoryError:
-        raise _damaged(f"{METADATA} is damaged (no file)", address) from None
-    except OSError as error:
-        raise ArtifactError(
-            f"{address}/{METADATA} cannot be read ({error.strerror}): check its rights"
-        ) from None
-    metadata = parse_metadata(data, address)
+def check_files(
+    folder: Path, metadata: Mapping[str, Any], address: object, needed: Iterable[str] = ()
+) -> None:
+    """Check the files in ``folder`` against the metadata, which must name the ``needed`` ones."""
     for name in needed:
         if name not in metadata["files"]:
-            raise _damaged(f"{METADATA} names no {name}", address)
+            raise damaged(f"{METADATA} names no {name}", address)
     root = folder.resolve()
     for name, expected in metadata["files"].items():
         path = folder / name
         if not path.is_file():
-            raise _damaged(f"{name} is missing from its artifact", address)
+            raise damaged(f"{name} is missing from its artifact", address)
         if path.resolve() != root / name:
-            raise _damaged(f"{name} is a link, and none leads out of an artifact", address)
+            raise damaged(f"{name} is a link, and none leads out of an artifact", address)
         try:
             found = sha256_of_file(path)
         except OSError as error:
@@ -138,10 +157,9 @@ def check_files(folder: Path, address: object, needed: Iterable[str] = ()) -> di
                 f"{address}/{name} cannot be read ({error.strerror}): check its rights"
             ) from None
         if found != expected:
-            raise _damaged(
+            raise damaged(
                 f"{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]})", address
             )
-    return metadata
 
 
 def _fault(document: object) -> str | None:
@@ -158,7 +176,28 @@ def _fault(document: object) -> str | None:
             return f"{shown(digest)} is no SHA-256 of {shown(name)}"
     if document.get("digest") != sha256_of_json(files):
         return "'digest' is not that of 'files'"
-    return None
+    return next(
+        (
+            f"{name!r} is {shown(document[name])}"
+            for name, form in _FORMS.items()
+            if name in document and not _has_form(document[name], form)
+        ),
+        None,
+    )
+
+
+def _has_form(value: object, form: Any) -> bool:
+    if isinstance(form, tuple):
+        return type(value) in (int, float) and form[0] <= value < form[1]
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_has_form(one, form[0]) for one in value)
+    if isinstance(form, dict) and str in form:
+        return isinstance(value, dict) and all(_has_form(one, form[str]) for one in value.values())
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(
+            name in value and _has_form(value[name], part) for name, part in form.items()
+        )
+    return isinstance(value, form) and not isinstance(value, bool)
 
 
 def is_plain(name: str) -> bool:

@@ -8,12 +8,13 @@ import math
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import load_tokenizer
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, DamagedError, TransientError
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import head_order, order_named, scored_by
@@ -22,12 +23,13 @@ from papa.storage.artifacts import (
     is_sound,
     published,
     read_metadata,
+    remove,
     sha256_of_file,
     sha256_of_json,
     verify,
 )
 from papa.storage.atomic import scratch_beside
-from papa.storage.metadata import METADATA
+from papa.storage.metadata import METADATA, metadata_bytes
 from papa.study.manifest import (
     HEADS,
     MANIFEST,
@@ -155,30 +157,27 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
     """Put the results of a study, as its artifact holds them, where people look for them."""
     folder = store.study(study)
     with claimed(store, f"study-{study}"):
-        if is_sound(folder) and read_metadata(folder)["digest"] == found.digest:
-            return
-        verify(found.path)
+        with suppress(DamagedError):
+            if verify(folder)["digest"] == found.digest:
+                return
         try:
-            _replace_folder(folder, found.folder)
+            metadata = verify(found.path)
+        except DamagedError as error:
+            remove(found.path)
+            raise TransientError(f"{error.what}: it is removed, run again") from None
+        try:
+            with scratch_beside(folder) as fresh:
+                for name in metadata["files"]:
+                    (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(found.folder / name, fresh / name)
+                (fresh / METADATA).write_bytes(metadata_bytes(metadata))
+                remove(folder)
+                fresh.rename(folder)
         except OSError as error:
             raise ArtifactError(
                 f"the results cannot be copied to {folder} ({error.strerror or error}): make room "
                 "for them and run again"
             ) from error
-
-
-def _replace_folder(target: Path, source: Path) -> None:
-    """Replace ``target`` by a copy of the artifact ``source``, in one rename each."""
-    with scratch_beside(target) as fresh:
-        old = fresh.with_name(f"{fresh.name}.old")
-        shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(METADATA), dirs_exist_ok=True)
-        shutil.copy2(source / METADATA, fresh / METADATA)
-        try:
-            if target.exists():
-                target.rename(old)
-            fresh.rename(target)
-        finally:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def earlier_results(store: Store, study: str) -> Path | None:

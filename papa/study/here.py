@@ -17,26 +17,24 @@ from papa.study.store import Store, announced, claimed
 
 
 def make(step: Step, session: Session, damage: DamagedError | None = None) -> bool:
-    """Run a step unless its artifact is complete, and once more where what it reads turns out to be
-    damaged; returns whether there was something to do.
+    """Run a step unless its artifact is complete, and again after each step that it reads and whose
+    artifact turns out to be damaged was made anew; returns whether there was something to do.
 
-    Whether it is complete is asked before any lock: a step that is finished needs none. What lies
-    in the store is looked at before it counts as complete; damage beyond that is found by what
-    fetches and reads it. The damaged artifact is made again first, once a run, under its own key.
+    Whether it is complete is asked before any lock: a step that is finished needs none. A look at
+    metadata and sizes tells; damage beyond that is found by what reads it.
     """
     if damage is None and step.is_complete(session.store):
         return False
-    try:
-        _make(step, session, damage)
-    except DamagedError as error:
-        broken = next(
-            (need for need in step.needs if need.folder(session.store) == error.address), None
-        )
-        if broken is None:
-            raise
-        make(broken, session, error)
-        _make(step, session, damage)
-    return True
+    while True:
+        try:
+            _make(step, session, damage)
+            return True
+        except DamagedError as error:
+            needs = {need.folder(session.store): need for need in step.needs}
+            broken = needs.get(error.address)
+            if broken is None or broken.key in session.made_again:
+                raise
+            make(broken, session, error)
 
 
 def _make(step: Step, session: Session, damage: DamagedError | None) -> None:

@@ -6,7 +6,6 @@
     <store>/artifacts/<stage>/<key>/   one artifact a finished step
     <store>/runs/                      which studies use the store just now
     <root>/studies/<name>/             a study's results, for people
-    <root>/prefect/                    Prefect's database
     <root>/mlflow.db, mlartifacts/     MLflow's runs
     <root>/scratch/                    what is only needed while a step runs
     <root>/locks/                      held while a step runs
@@ -36,16 +35,30 @@ from papa.storage.artifacts import (
     inspect,
     is_complete,
     metadata_below,
-    reference,
+    read_metadata,
     remove,
     sha256_of_json,
-    store_at,
+    verify,
 )
 from papa.storage.atomic import MARK
-from papa.storage.metadata import DIGEST, may_be_metadata
+from papa.storage.cache import cache_folder, local_name
+from papa.storage.files import Files, refuse_links
+from papa.storage.metadata import Metadata
 
 KEY_FORMAT = 2
 """Of what a key is made; format 1 held digests of content where now keys of steps are."""
+MARKER = "papa-store.json"
+FORMAT = 1
+_BEFORE = re.compile(
+    rf"\.papa-[0-9a-f]{{32}}|\.{re.escape(MARKER)}\.{MARK}|\.?mlflow\.db.*|mlartifacts"
+)
+"""What may lie in the root before the marker does: what another run puts for a moment, and MLflow's
+runs.
+"""
+_PLACES = ("artifacts", "runs", "studies", "scratch", "locks", "mlflow.db", "mlartifacts")
+SILENT_SECONDS = 24 * 3600.0
+"""After so long without a word a study of another machine is taken for killed."""
+_POLL_SECONDS = 0.5
 
 
 def cache_key(stage: str, version: int, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
@@ -62,11 +75,12 @@ class Store:
     """
 
     def __init__(self, address: Address) -> None:
-        self.backend = store_at(address)
-        self.address, self.root = self.backend.address, self.backend.machine_folder
+        self.files = Files(address)
+        self.address = self.files.address
+        self.root = self.files.folder or cache_folder() / "stores" / local_name(self.address)
         self.artifacts, self.runs = f"{self.address}/artifacts", f"{self.address}/runs"
-        self.prefect, self.scratch = self.root / "prefect", self.root / "scratch"
-        self.locks = self.root / "locks"
+        self.scratch, self.locks = self.root / "scratch", self.root / "locks"
+        self.prefect = self.root / "prefect"
         self.mlflow_database = self.root / "mlflow.db"
         self.mlflow_artifacts = self.root / "mlartifacts"
 
@@ -76,23 +90,37 @@ class Store:
     @property
     def is_remote(self) -> bool:
         """Whether its artifacts lie elsewhere than in its folder on this machine."""
-        return str(self.root) != self.address
+        return self.files.folder is None
 
     def study(self, name: str) -> Path:
         """Where the results of a study lie."""
         return self.root / "studies" / name
 
+    def finished(self, study: str) -> Metadata | None:
+        """What the results of a study say of themselves, once their digests fit and they say that
+        they are its own; None where there are none.
+        """
+        folder = self.study(study)
+        if not is_complete(folder):
+            return None
+        found = verify(folder)
+        owner = found["spec"].get("study")
+        name = owner.get("name") if isinstance(owner, dict) else None
+        if name != study:
+            raise DamagedError(f"{folder} holds the results of study {name!r}", str(folder))
+        return found
+
     def folder(self, stage: str, key: str) -> str:
         """The address of a step's artifact, finished or not."""
         return f"{self.artifacts}/{stage}/{key}"
 
-    def metadata(self, stage: str) -> list[dict[str, Any]]:
+    def metadata(self, stage: str) -> list[Metadata]:
         """What every finished artifact of a stage says of itself."""
         found = metadata_below(f"{self.artifacts}/{stage}").values()
         return [document for document in found if document.get("stage") == stage]
 
     def holds(self, stage: str, key: str) -> bool:
-        """Whether the step's artifact is there and undamaged."""
+        """Whether the step's artifact is there, and its files have their sizes."""
         return self.damage(stage, key) is None
 
     def is_there(self, stage: str, key: str) -> bool:
@@ -100,17 +128,20 @@ class Store:
         return is_complete(self.folder(stage, key))
 
     def damage(self, stage: str, key: str) -> DamagedError | None:
-        """What keeps the step's artifact from being used, its absence too; None where it
-        is sound.
+        """What keeps the step's artifact from being used, its absence too; None where nothing
+        does.
         """
-        address = self.folder(stage, key)
         try:
-            found = inspect(address)
+            self._owned(stage, key, inspect(self.folder(stage, key)))
         except DamagedError as error:
             return error
-        if (found.get("stage"), found.get("key")) == (stage, key):
-            return None
-        return DamagedError(f"{address} holds another step's artifact", address)
+        return None
+
+    def _owned(self, stage: str, key: str, found: Metadata) -> Metadata:
+        if (found.get("stage"), found.get("key")) != (stage, key):
+            address = self.folder(stage, key)
+            raise DamagedError(f"{address} holds another step's artifact", address)
+        return found
 
     def discard(self, stage: str, key: str) -> None:
         """Remove the step's artifact."""
@@ -118,49 +149,42 @@ class Store:
 
     def reference(self, stage: str, key: str) -> ArtifactReference:
         """The reference to a step's finished artifact."""
-        return reference(self.folder(stage, key))
+        address = self.folder(stage, key)
+        return ArtifactReference(address, self._owned(stage, key, read_metadata(address))["digest"])
 
-    def check(self) -> None:
-        """Check that artifacts can be read, before work starts that only reads them."""
-        self.backend.check(write=False)
+    def check(self, *others: Path) -> None:
+        """Check that artifacts can be read, before work starts that only reads them, and that no
+        link leads out of the store.
+        """
+        studies = self.root / "studies"
+        artifacts = [] if self.is_remote else Path(self.artifacts).glob("*")
+        below = (*studies.glob("*"), *studies.glob("*/*"), *artifacts, *others)
+        for path in (*(self.root / name for name in _PLACES), *below):
+            refuse_links(path, path)
+        self.files.check(write=False)
 
     def make(self) -> None:
         """Make the store and its folder on this machine; check that artifacts can be written."""
+        self.check(*self.mlflow_artifacts.rglob("*"))
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.backend.check(write=True)
+            self.files.check(write=True)
             mark(self.address)
             self.scratch.mkdir(parents=True, exist_ok=True)
             probe = self.scratch / f".writable.{os.getpid()}"
             probe.touch()
             probe.unlink(missing_ok=True)
         except OSError as error:
-            what = (
-                "set PAPA_CACHE to another folder"
-                if self.is_remote
-                else "give another folder with --store"
-            )
+            other = "set PAPA_CACHE to another folder"
+            what = other if self.is_remote else "give another folder with --store"
             raise ArtifactError(
                 f"the store {self.root} cannot be written ({error.strerror}): {what}"
             ) from None
 
 
-MARKER = "papa-store.json"
-FORMAT = 1
-STAGE = r"[a-z]+(?:-[a-z]+)*"
-KEY = DIGEST
-_BEFORE = re.compile(
-    rf"\.papa-[0-9a-f]{{32}}|\.{re.escape(MARKER)}\.{MARK}|\.?mlflow\.db.*|mlartifacts"
-)
-"""What may lie in the root before the marker does: what another run puts for a moment (a marker not
-yet renamed, a question whether it may write), and MLflow's runs, as ``mlflow`` makes its
-database, too.
-"""
-
-
 def is_marked(address: str) -> bool:
     """Whether ``address`` says that it is a store."""
-    data = store_at(address).read(MARKER)
+    data = Files(address).read(MARKER)
     if data is None:
         return False
     try:
@@ -189,41 +213,21 @@ def check_marked(address: str) -> None:
 
 def mark(address: str) -> None:
     """Make ``address`` say that it is a store; a folder must be there."""
-    if is_marked(address):
-        return
-    check_is_ours(address)
-    content = (json.dumps({"what": "a store of PAPA", "format": FORMAT}) + "\n").encode()
-    store_at(address).write(MARKER, content)
+    if not is_marked(address):
+        check_is_ours(address)
+        content = (json.dumps({"what": "a store of PAPA", "format": FORMAT}) + "\n").encode()
+        Files(address).write(MARKER, content)
 
 
 def check_is_ours(address: str) -> None:
-    """Make sure that an unmarked address holds nothing, or what an earlier PAPA kept there."""
-    # Another run marks before it writes anything else: what is neither empty nor marked by now was
-    # not its doing.
-    if not (_is_empty(address) or _shows_a_store(address) or is_marked(address)):
+    """Make sure that an unmarked address holds nothing."""
+    there = {file.path.partition("/")[0] for file in Files(address).find()}
+    # Another run marks before it writes anything else, and may have done so by now.
+    if not (all(map(_BEFORE.fullmatch, there)) or is_marked(address)):
         raise ArtifactError(
             f"{address} holds other things and no PAPA store ({MARKER} is missing): "
             "give a new or empty folder, or another prefix, with --store"
         )
-
-
-def _is_empty(address: str) -> bool:
-    # One after the other: the first file is enough to know, however many follow.
-    return all(_BEFORE.fullmatch(file.path.partition("/")[0]) for file in store_at(address).files())
-
-
-def _shows_a_store(address: str) -> bool:
-    """Whether a finished artifact lies where a store keeps it."""
-    stages = {file.path.partition("/")[0] for file in store_at(address).files("artifacts")}
-    return any(
-        re.fullmatch(KEY, name) and may_be_metadata(data)
-        for stage in sorted(stages)
-        if re.fullmatch(STAGE, stage)
-        for name, data in store_at(f"{address}/artifacts/{stage}").metadata_below().items()
-    )
-
-
-_POLL_SECONDS = 0.5
 
 
 @contextmanager
@@ -255,22 +259,18 @@ def claimed(
         lock.release()
 
 
-SILENT_SECONDS = 24 * 3600.0
-"""After so long without a word a study of another machine is taken for killed."""
-
-
 @contextmanager
 def announced(store: Store) -> Iterator[Callable[[], None]]:
     """Say that this process uses the store while the block runs, and again with each call of what
     is yielded.
     """
-    mark = f"runs/{Process.this()}"
+    name = f"runs/{Process.this()}"
 
     def again() -> None:
         with suppress(PapaError):
-            store.backend.touch(mark)
+            store.files.write(name, b"")
 
-    store.backend.touch(mark)
+    store.files.write(name, b"")
     try:
         yield again
     finally:
@@ -280,13 +280,13 @@ def announced(store: Store) -> Iterator[Callable[[], None]]:
 def no_longer_announced(store: Store) -> None:
     """Take back that this process uses the store; one that does not answer is left as it is."""
     with suppress(PapaError):
-        remove(f"{store.runs}/{Process.this()}")
+        store.files.remove(f"runs/{Process.this()}")
 
 
 def words_of(store: Store) -> dict[str, float]:
     """The processes that said they use the store, and the seconds since each last said so."""
     now = time.time()
-    return {file.path: max(0.0, now - file.modified) for file in store.backend.files("runs")}
+    return {file.path: max(0.0, now - file.modified) for file in store.files.find("runs")}
 
 
 def running(store: Store) -> dict[str, float]:

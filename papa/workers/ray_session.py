@@ -42,12 +42,21 @@ def start(cores: int, folder: Path | None) -> tuple[Any, Path]:
                 logging_level=logging.ERROR,
                 object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=str(temporary),
+                job_config=_job(ray),
             )
     except Exception:
         ray.shutdown()
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return ray, temporary
+
+
+def _job(ray: Any) -> Any:
+    """Workers import nothing from the folder that this process was started in, where a study may
+    lie beside a ``numpy.py``: Ray would put it first on their path, unless it takes a job for one
+    of its clients'.
+    """
+    return ray.job_config.JobConfig(_client_job=True)
 
 
 def check() -> None:
@@ -168,7 +177,8 @@ def join(address: str) -> Any:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=True, logging_level=logging.ERROR)
+        job = {} if address.startswith(_CLIENT) else {"job_config": _job(ray)}
+        ray.init(address=address, log_to_driver=True, logging_level=logging.ERROR, **job)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         why = " ".join(str(error).split())
         if "version mismatch" in why.lower():

@@ -194,7 +194,8 @@ class Life:
             path for path in self.store.root.rglob("*") if re.search(rf"\.{MARK}(\.|$)", path.name)
         ]
         assert not left, left
-        assert not list(self.store.backend.files("runs"))
+        assert not list(self.store.scratch.iterdir())
+        assert not list(self.store.files.find("runs"))
 
     def processes(self) -> list[int]:
         """What still runs of it, or of what it started."""

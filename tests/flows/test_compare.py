@@ -26,7 +26,7 @@ RESULTS = {
 
 def publish(store: Store, name: str, frame: pandas.DataFrame) -> None:
     """What a finished study leaves for people, of its results alone."""
-    with published(store.study(name), {}) as scratch:
+    with published(store.study(name), {"spec": {"study": {"name": name}}}) as scratch:
         frame.to_parquet(scratch / "results.parquet", index=False)
 
 

@@ -84,7 +84,7 @@ def test_nothing_is_deleted_while_a_study_runs(store: Store) -> None:
 def words_of(store: Store, process: str, days_ago: float) -> Path:
     """What a process left that said so many days ago that it uses the store."""
     place, moment = Path(store.runs) / process, time.time() - days_ago * 24 * 3600
-    store.backend.touch(f"runs/{process}")
+    store.files.write(f"runs/{process}", b"")
     os.utime(place, (moment, moment))
     return place
 
@@ -141,7 +141,7 @@ def test_what_is_deleted_was_listed_and_nothing_else_goes(store: Store) -> None:
     for name in (f"locks/probe-{KEY}.lock", "locks/poetry.lock", "scratch/thesis.txt"):
         (store.root / name).touch()
     ended = str(Process(this.host, this.pid, this.started + 1))
-    store.backend.touch(f"runs/{ended}")
+    store.files.write(f"runs/{ended}", b"")
     before = everything(store.root)
     shown = said("prune", "--store", store.address)
     assert everything(store.root) == before, "without --delete nothing changes"
@@ -149,9 +149,8 @@ def test_what_is_deleted_was_listed_and_nothing_else_goes(store: Store) -> None:
     after = everything(store.root)
     gone = {Path(path).relative_to(store.root) for path in before.keys() - after.keys()}
     artifact = Path("artifacts/probe") / KEY
-    assert gone == {
-        artifact / "metadata.json",
-        artifact / "scores.json",
+    assert {path for path in gone if artifact in path.parents} > {artifact / "metadata.json"}
+    assert {path for path in gone if artifact not in path.parents} == {
         Path(f"locks/probe-{KEY}.lock"),
         Path("runs") / ended,
     }

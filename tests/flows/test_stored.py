@@ -144,7 +144,8 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     summary = read_summary(results / "summary.csv")
     files = {path.name: path.read_bytes() for path in results.iterdir() if path.name != METADATA}
     shutil.rmtree(results)
-    with published(results, {"stage": "aggregate", "stage_version": 4}) as scratch:
+    earlier = {"stage": "aggregate", "stage_version": 4, "spec": {"study": {"name": NAME}}}
+    with published(results, earlier) as scratch:
         for name, content in files.items():
             (scratch / name).write_bytes(content)
         summary.rename(columns={"encoder": "model"}).to_csv(scratch / "summary.csv", index=False)

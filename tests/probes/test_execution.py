@@ -29,7 +29,6 @@ from papa.spec.orders import Head, head_order
 CHANGED: dict[str, Any] = {"batch_tokens": 64, "shard_rows": 5, "features_budget_gb": 0.0}
 ELSEWHERE = {
     "workers": "the same bits for any number: test_average.py and test_rank.py in tests/study",
-    "ray_address": "where the workers are",
     "device": "docs/limits.md says what depends on it",
 }
 

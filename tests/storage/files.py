@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from papa.storage.artifacts import published, store_at
+from papa.storage.artifacts import published
 from papa.storage.cache import cache_folder
-from papa.storage.filesystem import filesystem
+from papa.storage.files import Files, filesystem
 
 MEGABYTE = 2**20
 
@@ -31,7 +31,7 @@ def drop(address: str, name: str) -> None:
 
 
 def names(address: str) -> list[str]:
-    return sorted(file.path for file in store_at(address).files())
+    return sorted(file.path for file in Files(address).find())
 
 
 def in_cache() -> dict[str, str]:

@@ -16,34 +16,45 @@ import pytest
 
 from papa.errors import ArtifactError, TransientError
 from papa.storage.artifacts import (
-    borrowed,
-    complete_below,
     fetched,
+    inspect,
     is_complete,
+    is_sound,
     metadata_below,
+    opened,
     published,
     read_metadata,
     reference,
     remove,
-    store_at,
     verify,
 )
+from papa.storage.files import Files
 from papa.storage.metadata import METADATA
 from tests.faults.disks import allow_writing, forbid_writing
 from tests.storage.files import MEGABYTE, drop, in_cache, names, publish, put, table, tensors, text
 
 
+def data(address: str, name: str) -> str:
+    """Where below its address a published artifact's file lies."""
+    return f"{read_metadata(address)['digest']}/{name}"
+
+
+def content(address: str) -> str:
+    return (fetched(address) / "inner" / "file.txt").read_text()
+
+
+def open_it(address: str, *needed: str) -> None:
+    with opened(address, *needed):
+        pass
+
+
 class StoreLaws:
-    """A kind of store gives the fixture ``place`` and says where it keeps data."""
+    """A kind of store gives the fixture ``place``."""
 
     @pytest.fixture
     def place(self) -> str:
         """An address with nothing below it; the cache is this test's own."""
         raise NotImplementedError
-
-    @abstractmethod
-    def data(self, address: str, name: str) -> str:
-        """Where below its address a published artifact's file lies."""
 
     @abstractmethod
     def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -56,19 +67,21 @@ class StoreLaws:
     def test_an_artifact_is_published_whole_with_digests(self, place: str) -> None:
         assert not is_complete(f"{place}/a")
         publish(f"{place}/a")
-        assert is_complete(f"{place}/a")
+        assert is_sound(f"{place}/a")
         assert verify(f"{place}/a")["stage"] == "test"
         assert list(read_metadata(f"{place}/a")["files"]) == ["inner/file.txt"]
         assert names(place) == sorted(
-            [f"a/{self.data(f'{place}/a', 'inner/file.txt')}", f"a/{METADATA}"]
+            [f"a/{data(f'{place}/a', 'inner/file.txt')}", f"a/{METADATA}"]
         )
-        assert (reference(f"{place}/a").folder / "inner" / "file.txt").read_text() == "data"
+        found = reference(f"{place}/a")
+        assert (found.folder / "inner" / "file.txt").read_text() == "data"
+        assert verify(found.folder, "inner/file.txt") == read_metadata(f"{place}/a")
 
     def test_an_error_leaves_nothing(self, place: str) -> None:
         with suppress(RuntimeError), published(f"{place}/a", {}) as scratch:
             (scratch / "file.txt").write_text("half")
             assert not is_complete(f"{place}/a")
-            assert complete_below(place) == []
+            assert metadata_below(place) == {}
             raise RuntimeError
         assert names(place) == []
         assert not scratch.exists()
@@ -78,8 +91,8 @@ class StoreLaws:
         with published(f"{place}/a", {"stage": "late"}) as scratch:
             (scratch / "file.txt").write_text("late")
             publish(f"{place}/a", "early")
-        assert names(f"{place}/a") == sorted([self.data(f"{place}/a", "inner/file.txt"), METADATA])
-        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "early"
+        assert names(f"{place}/a") == sorted([data(f"{place}/a", "inner/file.txt"), METADATA])
+        assert content(f"{place}/a") == "early"
         assert not scratch.exists()
 
     def test_the_same_content_twice_stays_whole(self, place: str) -> None:
@@ -103,79 +116,81 @@ class StoreLaws:
         assert len(names(place)) == 4, "the others withdrew their data"
 
     def test_the_digest_is_of_the_content(self, place: str) -> None:
-        for name, content in (("a", "one"), ("b", "one"), ("c", "two")):
-            publish(f"{place}/{name}", content)
+        for name, told in (("a", "one"), ("b", "one"), ("c", "two")):
+            publish(f"{place}/{name}", told)
         digests = [reference(f"{place}/{name}").digest for name in "abc"]
         assert digests[0] == digests[1] != digests[2]
 
     def test_metadata_is_readable_json(self, place: str) -> None:
         publish(f"{place}/a")
-        data = store_at(f"{place}/a").read(METADATA)
-        assert data is not None
-        assert data.endswith(b"}\n")
-        assert json.loads(data)["digest"] == reference(f"{place}/a").digest
+        written = Files(f"{place}/a").read(METADATA)
+        assert written is not None
+        assert written.endswith(b"}\n")
+        assert json.loads(written)["digest"] == reference(f"{place}/a").digest
 
     def test_data_without_metadata_are_no_artifact(self, place: str) -> None:
+        """Nor a hindrance: their writer was killed."""
         put(f"{place}/a", "0123/inner/file.txt", b"half")
         assert not is_complete(f"{place}/a")
-        assert complete_below(place) == []
-        for read in (
-            read_metadata,
-            reference,
-            verify,
-            lambda address: borrowed(address).__enter__(),
-        ):
+        assert metadata_below(place) == {}
+        for read in (read_metadata, reference, verify, open_it):
             with pytest.raises(
                 ArtifactError, match=rf"{place}/a holds no complete artifact .*run again"
             ):
                 read(f"{place}/a")
+        publish(f"{place}/a")
+        assert content(f"{place}/a") == "data"
 
     def test_damage_is_found(self, place: str) -> None:
+        """Of the content by who reads it, of sizes by whoever asks whether it is complete."""
         publish(f"{place}/a")
-        file = self.data(f"{place}/a", "inner/file.txt")
+        file = data(f"{place}/a", "inner/file.txt")
         put(f"{place}/a", file, b"dat4")
-        self.is_refused(
-            f"{place}/a", rf"{place}/a/inner/file.txt is damaged .*delete {place}/a and run again"
-        )
+        assert is_sound(f"{place}/a"), "not read"
+        again = rf".*delete {place}/a and run again"
+        self.is_refused(f"{place}/a", rf"{place}/a/inner/file.txt is damaged {again}")
+        put(f"{place}/a", file, b"data and more")
+        sizes = rf"file.txt is damaged \(expected 4 bytes, found 13\){again}"
+        self.is_refused(f"{place}/a", sizes, inspect)
+        self.is_refused(f"{place}/a", rf"{place}/a/inner/file.txt is damaged {again}")
         drop(f"{place}/a", file)
-        self.is_refused(f"{place}/a", rf"{place}/a.* is missing.*delete {place}/a and run again")
+        self.is_refused(f"{place}/a", rf"{place}/a.* is missing{again}", inspect, verify, open_it)
         for metadata in (b"{", b""):
             put(f"{place}/a", METADATA, metadata)
-            self.is_refused(f"{place}/a", rf"{place}/a/{METADATA} is damaged \(not JSON\)")
+            damaged = rf"{place}/a/{METADATA} is damaged \(not JSON\)"
+            self.is_refused(f"{place}/a", damaged, inspect, verify, open_it)
+        assert not is_sound(f"{place}/a")
 
-    def is_refused(self, address: str, sentence: str) -> None:
-        for read in (verify, lambda address: borrowed(address).__enter__()):
+    def is_refused(self, address: str, sentence: str, *by: Callable[[str], object]) -> None:
+        for read in by or (verify, open_it):
             with pytest.raises(ArtifactError, match=sentence):
                 read(address)
 
     def test_a_file_that_no_digest_covers_is_not_read(self, place: str) -> None:
         publish(f"{place}/a")
-        put(f"{place}/a", self.data(f"{place}/a", "scores.json"), b"{}")
+        put(f"{place}/a", data(f"{place}/a", "scores.json"), b"{}")
         assert verify(f"{place}/a", "inner/file.txt")
-        for read in (verify, lambda *asked: borrowed(*asked).__enter__()):
+        for read in (verify, open_it):
             with pytest.raises(ArtifactError, match=rf"{METADATA} names no scores.json: delete"):
                 read(f"{place}/a", "scores.json")
-
-    def test_borrowed_leaves_no_copy(self, place: str) -> None:
-        publish(f"{place}/a")
-        before = names(place)
-        with borrowed(f"{place}/a", "inner/file.txt") as folder:
-            assert (folder / "inner" / "file.txt").read_text() == "data"
-        assert names(place) == before
-        assert not in_cache()
 
     def test_metadata_of_many(self, place: str) -> None:
         for name in ("b", "a"):
             publish(f"{place}/stage/{name}")
         publish(f"{place}/stage/deeper/c")
+        publish(f"{place}/stage/.a.1.0123abcd")
         put(f"{place}/stage/damaged", METADATA, b"{")
-        assert complete_below(f"{place}/stage") == ["a", "b", "damaged"]
-        found = {
-            name: document["stage"] for name, document in metadata_below(f"{place}/stage").items()
-        }
-        assert found == {"a": "test", "b": "test"}
-        assert complete_below(f"{place}/none") == []
+        found = metadata_below(f"{place}/stage")
+        assert {name: found[name]["stage"] for name in found} == {"a": "test", "b": "test"}
         assert metadata_below(f"{place}/none") == {}
+
+    def test_made_again_meanwhile_is_said(self, place: str) -> None:
+        publish(f"{place}/a", "one")
+        found = reference(f"{place}/a")
+        remove(f"{place}/a")
+        publish(f"{place}/a", "two")
+        with pytest.raises(ArtifactError, match="made again meanwhile"):
+            _ = found.folder
 
     def test_removed_is_gone(self, place: str) -> None:
         for name in ("a", "ab", "group/c"):
@@ -183,10 +198,9 @@ class StoreLaws:
             fetched(f"{place}/{name}")
         for name in ("a", "a", "group"):
             remove(f"{place}/{name}")
-        assert complete_below(place) == ["ab"]
         assert {name.partition("/")[0] for name in names(place)} == {"ab"}
         publish(f"{place}/a", "again")
-        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "again"
+        assert content(f"{place}/a") == "again"
 
     def test_who_is_killed_removing_leaves_no_part_of_an_artifact(
         self, place: str, monkeypatch: pytest.MonkeyPatch
@@ -198,39 +212,39 @@ class StoreLaws:
                 remove(f"{place}/a")
         assert names(place), "its data are left"
         assert not is_complete(f"{place}/a")
-        assert complete_below(place) == []
+        assert metadata_below(place) == {}
         publish(f"{place}/a", "again")
-        assert (fetched(f"{place}/a") / "inner" / "file.txt").read_text() == "again"
+        assert content(f"{place}/a") == "again"
 
     def test_small_files_are_read_and_written(self, place: str) -> None:
-        store = store_at(place)
+        store = Files(place)
         assert store.read("notes") is None
-        for content in (b"one", b"", b"three"):
-            store.write("notes", content)
-            assert store.read("notes") == content
+        for written in (b"one", b"", b"three"):
+            store.write("notes", written)
+            assert store.read("notes") == written
+        assert not store.create("notes", b"four")
+        assert store.read("notes") == b"three"
         assert names(place) == ["notes"], "nothing that it was written to first is left"
-        store.touch("runs/one")
-        store.touch("runs/one")
+        assert store.create("runs/one", b"")
         assert store.read("runs/one") == b""
-        remove(f"{place}/runs/one")
-        remove(f"{place}/runs/one")
+        for _ in range(2):
+            store.remove("runs/one")
         assert names(place) == ["notes"]
 
     def test_files_are_listed_with_size_and_time(self, place: str) -> None:
         begun = time.time()
         for name in ("a/b/one", "a/two", "ab/three"):
             put(place, name, b"12345")
-        found = {file.path: file for file in store_at(place).files("a")}
+        found = {file.path: file for file in Files(place).find("a")}
         assert set(found) == {"b/one", "two"}
         assert {file.size for file in found.values()} == {5}
         # A store may keep whole seconds.
         assert all(begun - 1 <= file.modified <= time.time() + 1 for file in found.values())
-        assert list(store_at(place).files("none")) == list(store_at(f"{place}/none").files()) == []
-        assert names(f"{place}/a") == sorted(found)
+        assert Files(place).find("none") == Files(f"{place}/none").find() == []
 
     def test_a_sound_store_may_be_used(self, place: str) -> None:
         for write in (False, True):
-            store_at(place).check(write=write)
+            Files(place).check(write=write)
         assert names(place) == []
 
     @pytest.mark.server

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.storage.hostile import HostileUriLaws
+from tests.storage.uri_laws import UriLaws
 
 
-class TestMemory(HostileUriLaws):
+class TestMemory(UriLaws):
     # It looks whether a file is there and then writes it: of writers in threads two may win, where
     # S3 lets one.
     test_of_many_writers_one_wins_and_nothing_mixes = None

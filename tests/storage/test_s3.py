@@ -13,7 +13,7 @@ from papa.storage.artifacts import ArtifactReference, reference
 from papa.storage.cache import copies_of
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.storage.files import publish
-from tests.storage.hostile import HostileUriLaws
+from tests.storage.uri_laws import UriLaws
 
 
 def _fetch(found: ArtifactReference, go: Any, results: Any) -> None:
@@ -23,7 +23,7 @@ def _fetch(found: ArtifactReference, go: Any, results: Any) -> None:
 
 
 @pytest.mark.server
-class TestS3(HostileUriLaws):
+class TestS3(UriLaws):
     @pytest.fixture
     def place(self, s3_place: str) -> str:
         return s3_place

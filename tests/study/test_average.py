@@ -1,4 +1,4 @@
-"""The shards of an average: what is finished is taken, and what another text left is not."""
+"""Average attention: nothing that lies about is taken for a part of it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
+from papa.attention.average import AttentionSums
+from papa.attention.constants import ConstantMatrices
 from papa.progress import ignore_progress
 from papa.storage.artifacts import published
-from papa.study.average import SUMS, Average
+from papa.study.average import Average
 from tests.study.minilm import encoder, here, reviews, with_inputs
 
 pytest.importorskip(
@@ -19,26 +21,32 @@ pytest.importorskip(
 ROWS = 16
 
 
-def test_finished_shards_are_not_repeated(tmp_path: Path) -> None:
-    """A shard in place is taken as it is: a marked one shows in the average."""
+def test_shards_in_any_order_and_grouping_give_the_same_bits(tmp_path: Path) -> None:
+    """Also beside what an earlier version left of an average that it did not finish, by the names
+    and with the digests that it gave.
+    """
     step = Average("average", encoder(), reviews(train_rows=8 * ROWS), 32)
     store = with_inputs(step, tmp_path / "store", shard_rows=ROWS)
-    folder = Path(step.shards(store, step.corpus.reference(store)))
-    layers, heads = encoder().layers, encoder().heads
-    for index in range(8):
-        with published(folder / f"shard-{index}", {}) as scratch:
-            sums = torch.full((layers, heads, 32, 32), float(index), dtype=torch.float64)
-            save_file(
-                {"sums": sums, "counts": torch.ones(32, 32, dtype=torch.float64)}, scratch / SUMS
-            )
-    step.run(here(store), ignore_progress)
-    matrices = load_file(Path(step.folder(store)) / "constants.safetensors")["matrices"]
-    assert torch.equal(matrices, torch.full_like(matrices, sum(range(8)) / 8))
-
-
-def test_shards_of_a_text_cut_otherwise_are_others(tmp_path: Path) -> None:
-    """A text made again in other shards: those of the first do not add up to it."""
-    step = Average("average", encoder(), reviews(train_rows=8 * ROWS), 32)
-    stores = [with_inputs(step, tmp_path / str(rows), shard_rows=rows) for rows in (ROWS, 2 * ROWS)]
-    folders = [step.shards(store, step.corpus.reference(store)) for store in stores]
-    assert len({Path(folder).name for folder in folders}) == 2
+    left = Path(store.folder("average-shards", "0" * 64))
+    shape = (encoder().layers, encoder().heads, 32, 32)
+    for index in range(4):
+        with published(left / f"shard-{index}", {"stage": "average-shards"}) as scratch:
+            sums = {"sums": torch.ones(shape).double(), "counts": torch.ones(32, 32).double()}
+            save_file(sums, scratch / "sums.safetensors")
+    session = here(store)
+    step.run(session, ignore_progress)
+    found = ConstantMatrices.load(Path(step.folder(store)))
+    assert float(found.matrices.std()) > 1e-3
+    asked = {"store": store, "batch_tokens": None}
+    parts = [
+        session.pool.run(
+            step.sum_shards, encoder=step.encoder, arguments={**asked, "shards": [shard]}
+        )
+        for shard in reversed(range(8))
+    ]
+    sums, counts = (torch.tensor(sum(part[number] for part in parts)) for number in (0, 1))
+    alone = AttentionSums(sums, counts).average()
+    assert torch.equal(found.matrices, alone.matrices)
+    assert torch.equal(found.seen, alone.seen)
+    without_one = sums - torch.tensor(parts[0][0]), counts - torch.tensor(parts[0][1])
+    assert not torch.equal(found.matrices, AttentionSums(*without_one).average().matrices)

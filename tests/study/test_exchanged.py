@@ -22,11 +22,13 @@ from papa.errors import DataError, EncoderError
 from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
 from papa.study.average import Average
-from papa.study.step import Context
+from papa.study.here import ThisProcess
+from papa.study.step import Context, Session
 from papa.study.store import Store
 from papa.study.tokenise import Tokenise
 from tests.hub.encoders import write_encoder
 from tests.study.minilm import compute
+from tests.study.told import Told
 
 BERT, ELECTRA = "google-bert/bert-base-uncased", "google/electra-base-discriminator"
 WEIGHTS = "model.safetensors"
@@ -190,17 +192,15 @@ def test_weights_exchanged_after_they_were_loaded(
     assert not step.is_complete(store)
 
 
-def test_a_shard_of_an_average_with_exchanged_weights(
-    step: Tokenise, folder: Path, store: Store
-) -> None:
+def test_an_average_with_exchanged_weights(step: Tokenise, folder: Path, store: Store) -> None:
     compute(step, store)
     average = Average("average", step.encoder, step, step.task.slots)
     loaded = load_encoder(step.encoder)
-    shard = {"index": 0, "store": store, "batch_tokens": None, "progress": ignore_progress}
+    session = Session(store, ThisProcess("cpu", {step.encoder: loaded}), ExecutionSpec(), Told())
     in_place(folder / WEIGHTS)
     with pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"):
-        average.compute_shard(encoder=loaded, **shard)
-    assert not list(Path(store.artifacts).glob("average-shards/*/shard-0"))
+        average.run(session, ignore_progress)
+    assert not average.is_complete(store)
 
 
 def test_converted_folders_that_were_exchanged(store: Store, tmp_path: Path) -> None:

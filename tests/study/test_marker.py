@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from papa.errors import ArtifactError
 from papa.storage.artifacts import published
-from papa.storage.filesystem import filesystem
+from papa.storage.files import filesystem
 from papa.study.store import MARKER, Store, is_marked
 
 KEY = "0123456789abcdef" * 4
@@ -30,7 +29,7 @@ def put(store: Store, name: str, data: bytes = b"mine") -> None:
 
 
 def names(store: Store) -> set[str]:
-    return {file.path for file in store.backend.files()}
+    return {file.path for file in store.files.find()}
 
 
 def finish_a_step(store: Store, key: str = KEY) -> None:
@@ -62,40 +61,6 @@ def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
     ):
         store.make()
     assert names(store) == set(mine)
-
-
-def test_metadata_that_are_not_papas_make_no_store(store: Store) -> None:
-    put(store, f"artifacts/probe/{KEY}/metadata.json", b'{"title": "photos"}')
-    put(
-        store,
-        "artifacts/photos/metadata.json",
-        json.dumps({"files": {}, "digest": "0" * 64}).encode(),
-    )
-    finish_a_step(store, "holiday")
-    with pytest.raises(ArtifactError, match="holds other things and no PAPA store"):
-        store.make()
-    assert MARKER not in names(store)
-
-
-def test_a_store_of_the_version_before_is_taken_over(store: Store) -> None:
-    """It has no marker, but finished artifacts where a store keeps them."""
-    finish_a_step(store)
-    path = f"artifacts/probe/{KEY}/metadata.json"
-    data = store.backend.read(path)
-    assert data is not None
-    document = json.loads(data)
-    put(
-        store,
-        path,
-        json.dumps({name: document[name] for name in ("stage", "files", "digest")}).encode(),
-    )
-    put(store, "notes.txt")
-    assert not is_marked(store.address)
-    store.make()
-    assert is_marked(store.address)
-    damage = store.damage("probe", KEY)
-    assert damage is not None
-    assert "of an older PAPA" in str(damage)
 
 
 def test_runs_that_begin_at_once_make_one_store(store: Store) -> None:

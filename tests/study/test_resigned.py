@@ -16,7 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from papa.attention.average import AttentionSums
 from papa.attention.constants import FILE, ConstantMatrices
 from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
@@ -24,7 +23,6 @@ from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
 from papa.storage.artifacts import published, reference
 from papa.storage.metadata import METADATA, describe, metadata_bytes
-from papa.study.average import SUMS, _read_sums, fold
 from papa.study.baseline import BASELINE, read_baseline
 from papa.study.probe import EXAMPLES, SCORES, ProbeScores, ScoredSeed, read_examples, read_scores
 from papa.study.rank import LAMBDA, read_lambda
@@ -74,29 +72,6 @@ def test_constant_matrices(tmp_path: Path, change: Change) -> None:
     save_file(change(load_file(folder / FILE)), folder / FILE)
     signed_again(folder)
     refused(folder, lambda: ConstantMatrices.load(folder, encoder=ENCODER, slots=4))
-
-
-@pytest.mark.parametrize("change", TENSORS)
-def test_sums_of_an_average(tmp_path: Path, change: Change) -> None:
-    parts = [tmp_path / name for name in ("first", "second")]
-    for part in parts:
-        with published(part, {"stage": "average-shards"}) as scratch:
-            sums = AttentionSums(
-                torch.rand(*SHAPE, dtype=torch.float64), torch.ones(4, 4, dtype=torch.float64)
-            )
-            sums.save(scratch / SUMS)
-    assert _read_sums(str(parts[1]), SHAPE).sums.shape == SHAPE
-    save_file(change(load_file(parts[1] / SUMS)), parts[1] / SUMS)
-    signed_again(parts[1])
-    refused(parts[1], lambda: _read_sums(str(parts[1]), SHAPE))
-    folded = {
-        "parts": [*map(str, parts)],
-        "folder": str(tmp_path / "sum"),
-        "metadata": {},
-        "progress": lambda *_: None,
-    }
-    refused(parts[1], lambda: fold(**folded))
-    assert not (tmp_path / "sum").exists()
 
 
 def columns(**changed: Callable[[np.ndarray], np.ndarray]) -> Change:

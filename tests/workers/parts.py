@@ -9,6 +9,7 @@ from typing import Any
 
 from papa.errors import NumbersError
 from papa.progress import Progress
+from papa.storage.artifacts import read_metadata
 from papa.workers import WorkerPool
 from papa.workers.group import Replicas, WorkerGroup
 from tests.flows.processes import PATIENCE_SECONDS
@@ -56,6 +57,11 @@ def refused(*, encoder: Any, group: WorkerGroup, progress: Progress) -> list[int
 def own_process(*, progress: Progress) -> int:
     """The worker's process id."""
     return os.getpid()
+
+
+def opened(*, address: str, progress: Progress) -> None:
+    """Read an artifact."""
+    read_metadata(address)
 
 
 def kill_and_wait(*, pid: int, progress: Progress) -> None:

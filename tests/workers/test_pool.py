@@ -20,12 +20,11 @@ from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import DamagedError, NumbersError
 from papa.processes import Process
 from papa.spec import EncoderSpec
-from papa.study.average import fold
 from papa.workers import WorkerPool
 from papa.workers.free_workers import FreeWorkers
 from papa.workers.ray_session import ClusterError, remove_dead_sessions, session_folder
 from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
-from tests.workers.parts import EXPECTED, both_ready, own_process, refused, squares
+from tests.workers.parts import EXPECTED, both_ready, opened, own_process, refused, squares
 
 SOCKET = "session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 
@@ -159,17 +158,15 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
 
 @pytest.mark.server
 def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_path: Path) -> None:
-    arguments = {"parts": [tmp_path / "none"], "folder": tmp_path / "sums", "metadata": {}}
     with pytest.raises(DamagedError, match="holds no complete artifact") as raised:
-        pool.run(fold, arguments=arguments)
+        pool.run(opened, arguments={"address": str(tmp_path / "none")})
     assert raised.value.address == str(tmp_path / "none")
-    assert not (tmp_path / "sums").exists()
 
 
 @pytest.mark.server
 def test_an_error_that_is_no_users_names_its_kind(pool: WorkerPool) -> None:
     with pytest.raises(TypeError, match="unexpected keyword"):
-        pool.run(fold, arguments={"nonsense": 1})
+        pool.run(opened, arguments={"nonsense": 1})
 
 
 @pytest.mark.server

@@ -1,0 +1,219 @@
+"""A store to which somebody else may write, and a folder with somebody else's modules: nothing that
+was planted or exchanged there is shown as a study's, and nothing outside is read or written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from papa.spec.file import load_study
+from tests.finished import finish_study
+from tests.flows.conftest import ENGINES, TINY, Finished, papa, refusal, said, write_study
+
+pytestmark = pytest.mark.server
+
+SECRET = "what lies outside"
+
+
+@pytest.fixture
+def store(tiny: tuple[str, Path], tmp_path: Path) -> Path:
+    """A copy of a store with a finished study."""
+    shutil.copytree(tiny[1], tmp_path / "store")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder beside the store, as a home folder is."""
+    folder = tmp_path / "outside"
+    (folder / "small").mkdir(parents=True)
+    for name in ("secret.txt", "small/thesis.txt"):
+        (folder / name).write_text(SECRET)
+    return folder
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def swap(one: Path, other: Path) -> None:
+    aside = one.with_name("aside")
+    for source, target in ((one, aside), (other, one), (aside, other)):
+        source.rename(target)
+
+
+def signed_again(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what an artifact says of itself, as who can write there can."""
+    from papa.storage.metadata import signed
+
+    document = json.loads((folder / "metadata.json").read_text())
+    change(document)
+    (folder / "metadata.json").write_text(json.dumps(signed(document)))
+
+
+def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: Path) -> None:
+    """Their digests fit, and each says whose it is."""
+    finish_study(tiny[0], store, "name=other", "seeds=[1]")
+    at = ("--store", str(store))
+    table = said("compare", "small", "other", *at).out
+    studies = store / "studies"
+    swap(studies / "small", studies / "other")
+    line = refusal(said("compare", "small", "other", *at))
+    assert f"{studies}/small holds the results of study 'other'" in line
+    listed = {line.split("\t")[0]: line.split("\t") for line in said("list", *at).out.splitlines()}
+    assert listed["small"][4] == listed["other"][4] == "damaged results"
+    for name in ("small", "other"):
+        assert said("report", name, *at).code == 0
+    assert said("compare", "small", "other", *at).out == table
+    swap(studies / "small.yaml", studies / "other.yaml")
+    assert f"{studies}/small.yaml is of study 'other'" in refusal(said("heads", "small", *at))
+
+
+FIELDS: list[tuple[str, Any]] = [
+    *(("flops", value) for value in ("many", math.inf, [], True)),
+    *(("inputs", value) for value in (7, [7])),
+    *(("rows", value) for value in (7, {"train": "many"})),
+    *(("finished", value) for value in (1e300, math.nan, "soon")),
+    *(("shards", value) for value in ({"train": [{}]}, {"train": [{"rows": "all"}]})),
+    ("worker_seconds", "long"), ("tokens", {"train": "many"}), ("stage", []), ("name", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_an_odd_field_stops_nobody(tiny: tuple[str, Path], store: Path, removed: bool) -> None:
+    """Every artifact and the results say something odd, or lack that field."""
+    places = [*sorted((store / "artifacts").glob("*/[!.]*")), store / "studies" / "small"]
+    whole = {place: (place / "metadata.json").read_bytes() for place in places}
+    for field, value in dict(FIELDS).items() if removed else FIELDS:
+        for place in places:
+            (place / "metadata.json").write_bytes(whole[place])
+            if removed:
+                signed_again(place, lambda document, field=field: document.pop(field, None))
+            else:
+                signed_again(place, lambda found, new={field: value}: found.update(new))
+        for command in (("list",), ("prune",), ("plan", tiny[0])):
+            told = said(*command, "--store", str(store))
+            if told.code:
+                assert command[0] == "plan", (field, value, command)
+                assert removed, (field, value)
+                assert "delete " in refusal(told)
+
+
+def test_links_of_a_store_lead_nowhere(
+    tiny: tuple[str, Path], store: Path, outside: Path, prefect: dict[str, str]
+) -> None:
+    """A file that no digest names, and links: a run that places and logs its results anew writes
+    and copies nothing of what lies outside.
+    """
+    before = everything(outside)
+    (results,) = (store / "artifacts" / "aggregate").glob("[!.]*")
+    (results / ".bashrc").write_text("planted")
+    (results / "key.txt").symlink_to(outside / "secret.txt")
+    shutil.rmtree(store / "studies" / "small")
+    (store / "studies" / "small").symlink_to(outside / "small")
+    run = papa("run", tiny[0], "--store", str(store), more=prefect)
+    assert f"{store}/studies/small is a link" in refusal(run)
+    (store / "studies" / "small").unlink()
+    run = papa("run", tiny[0], "--store", str(store), more=prefect)
+    assert run.code == 0, run.err
+    assert everything(outside) == before
+    found = {path.name: path for path in (store / "studies" / "small").rglob("*")}
+    assert "report.html" in found
+    assert not found.keys() & {".bashrc", "key.txt"}
+    copied = [path for path in (store / "mlartifacts").rglob("*") if path.is_file()]
+    assert copied
+    assert not [path for path in copied if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("name", ["studies", "artifacts", "scratch", "locks", "runs"])
+@pytest.mark.parametrize("command", ["run", "report", "list", "prune"])
+def test_a_folder_of_a_store_that_is_a_link_is_refused(
+    tiny: tuple[str, Path], store: Path, outside: Path, name: str, command: str
+) -> None:
+    shutil.rmtree(store / name, ignore_errors=True)
+    (store / name).symlink_to(outside)
+    before = everything(outside)
+    study = {"run": [tiny[0]], "report": [tiny[0]]}.get(command, [])
+    delete = ["--delete"] if command == "prune" else []
+    line = refusal(said(command, *study, "--store", str(store), *delete))
+    assert f"{store}/{name} is a link" in line
+    assert everything(outside) == before
+
+
+@pytest.mark.parametrize("name", ["mlflow.db", "mlartifacts"])
+def test_mlflows_place_that_is_a_link_is_refused(
+    tiny: tuple[str, Path], store: Path, outside: Path, name: str
+) -> None:
+    """A database of another program would be migrated, and files be written over."""
+    with sqlite3.connect(outside / "photos.db") as database:
+        database.execute("CREATE TABLE photos (name)")
+    shutil.rmtree(store / "mlartifacts", ignore_errors=True)
+    (store / "mlflow.db").unlink(missing_ok=True)
+    (store / name).symlink_to(outside / "photos.db" if name == "mlflow.db" else outside)
+    before = everything(outside)
+    line = refusal(said("run", tiny[0], "--store", str(store)))
+    assert f"{store}/{name} is a link" in line
+    assert everything(outside) == before
+
+
+def test_a_link_among_mlflows_files_is_refused(
+    tiny: tuple[str, Path], store: Path, outside: Path
+) -> None:
+    files = [path for path in (store / "mlartifacts").rglob("*") if path.is_file()]
+    files[0].unlink()
+    files[0].symlink_to(outside / "secret.txt")
+    line = refusal(said("run", tiny[0], "--store", str(store)))
+    assert f"{files[0]} is a link" in line
+
+
+def test_a_study_file_names_no_cluster(tmp_path: Path) -> None:
+    """What a cluster answers are pickles, which this process would load."""
+    study = write_study(tmp_path, TINY | {"execution": {"ray_address": "10.0.0.1:6379"}})
+    for command in ("run", "check", "plan"):
+        line = refusal(said(command, study, "--store", str(tmp_path / "store")))
+        assert "'execution': ray_address is no key of a study file" in line
+        assert "--ray-address" in line
+        assert "RAY_ADDRESS" in line
+    null = write_study(tmp_path, TINY | {"execution": {"ray_address": None}})
+    assert load_study(Path(null)).name == "small", "as earlier versions wrote it"
+
+
+PLANTED = ("pyarrow", "numpy", "torch", "psutil", "papa")
+POOL = """
+from papa.workers import WorkerPool
+import tests.workers.parts as parts
+with WorkerPool(1, "cpu") as pool:
+    print(pool.run(parts.own_process, arguments={}))
+"""
+
+
+def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
+    fired = tmp_path / "fired"
+    for name in PLANTED:
+        (tmp_path / f"{name}.py").write_text(f"open({str(fired)!r}, 'w')\n")
+
+    def python(*options: str) -> Finished:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ENGINES)}
+        done = subprocess.run(
+            [sys.executable, *options], cwd=tmp_path, capture_output=True, text=True,
+            env=kept | {"PYTHONPATH": str(Path(__file__).parents[2])}, timeout=120,
+        )  # fmt: skip
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    run = python("-P", "-c", POOL)
+    assert run.code == 0, run.err
+    assert int(run.out) > 0
+    assert not fired.exists()
+    python("-c", "import pyarrow")
+    assert fired.exists(), "the control: Python itself would"
