@@ -20,7 +20,7 @@ from prefect.states import Crashed
 
 from papa.errors import PapaError, TransientError
 from papa.spec import StudySpec
-from tasks.tracking import without_password
+from tasks.mlflow import without_password
 
 FLOW = "papa-study"
 """The flow whose runs are studies."""

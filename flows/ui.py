@@ -19,7 +19,7 @@ from flows.environment import free_port, own_server
 from flows.terminal import say
 from papa.errors import PapaError
 from papa.study.store import Store
-from tasks.tracking import SQLITE, connect, tracking_address, without_password
+from tasks.mlflow import SQLITE, connect, tracking_address, without_password
 
 _OUTSIDE = """SELECT artifact_uri FROM runs UNION
 SELECT artifact_location FROM experiments WHERE experiment_id != 0"""

@@ -17,7 +17,7 @@ from papa.spec.file import load_study
 from papa.storage.cache import cache_folder
 from papa.study.provenance import command_line
 from papa.study.store import Store
-from tasks.tracking import without_password
+from tasks.mlflow import without_password
 
 SECRET = "pa55w/rd+of=mine"
 WITH = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tasks.tracking import connect
+from tasks.mlflow import connect
 from tests.flows.processes import without_engines
 
 

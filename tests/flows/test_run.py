@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from papa.reporting.summary import read_summary
-from tasks.tracking import connect
+from tasks.mlflow import connect
 from tests.finished import finish_study
 from tests.flows.conftest import (
     SMALL,

@@ -21,7 +21,7 @@ from websockets.sync.client import connect as connect_socket
 
 from papa.processes import start_of
 from papa.study.store import Store
-from tasks.tracking import connect
+from tasks.mlflow import connect
 from tests.flows.conftest import environment, papa, refusal, start, until
 from tests.flows.processes import descendants, is_loopback, listening, wait_until
 from tests.tasks.tracked import address_in, log_study

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from papa.study.store import Store
-from tasks.tracking import TrackingError
+from tasks.mlflow import TrackingError
 from tests.integration.services import Postgres, create_databases, mlflow_server
 from tests.tasks.tracked import MODELS, RESULTS, log_study, logged
 

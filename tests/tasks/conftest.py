@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.tracking import connect
+from tasks.mlflow import connect
 from tests.tasks.tracked import address_in
 
 

@@ -18,7 +18,8 @@ import pytest
 from papa.errors import ArtifactError, TransientError
 from papa.reporting.summary import LINE, summarise
 from papa.study.store import Store
-from tasks.tracking import Tracking, TrackingError, connect, without_password
+from tasks.mlflow import TrackingError, connect, without_password
+from tasks.tracking import Tracking
 from tests.tasks.tracked import RESULTS, address_in, log_study, logged, make, steps_of
 
 
@@ -218,7 +219,7 @@ def test_a_locked_database_is_not_to_be_moved_away(store: Store, tmp_path: Path)
 @pytest.mark.server
 def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
     code = (
-        "import sys; from tasks.tracking import connect;"
+        "import sys; from tasks.mlflow import connect;"
         "connect(sys.argv[1]).create_experiment(sys.argv[2])"
     )
     making = [
