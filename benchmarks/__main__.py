@@ -22,8 +22,6 @@ from benchmarks.pipeline import pipeline_rows
 from benchmarks.roofline import roofline_rows
 from benchmarks.rows import LeftOut, Row, measured, selected
 from benchmarks.stages import stage_rows
-from benchmarks.values import value_rows
-from benchmarks.workers import worker_rows
 
 THREADS = 2
 UNKNOWN_SECONDS = 20.0
@@ -35,9 +33,7 @@ def all_rows(folder: Path) -> Iterator[Row]:
     yield from head_rows()
     yield from roofline_rows(folder)
     yield from stage_rows(folder)
-    yield from value_rows(folder)
     yield from memory_rows(folder)
-    yield from worker_rows(folder)
     yield from busy_rows(folder)
     yield from pipeline_rows(folder)
 

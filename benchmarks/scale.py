@@ -80,8 +80,6 @@ def run(
         (folder / "progress.log").open("w", buffering=1) as log,
     ):
         pool.begin()
-        # Says what went wrong where Ray did not start.
-        assert pool.on_gpu is False
         server.wait()
         from flows.progress import StudyProgress
         from flows.startup import ReadyStudy, live_runs

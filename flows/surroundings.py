@@ -23,7 +23,7 @@ from papa.errors import PapaError, TransientError
 from papa.storage.cache import cache_folder
 from papa.storage.filesystem import in_time
 from papa.study.store import Store, check_is_ours, is_marked
-from papa.workers.ray_session import OBJECT_STORE_BYTES, ClusterError, reach
+from papa.workers import OBJECT_STORE_BYTES, ClusterError, reach
 from tasks.mlflow import check_tracking, database_of, tracking_address, without_password
 
 PATIENCE = 10.0

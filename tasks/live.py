@@ -80,7 +80,7 @@ class LiveRuns:
         """A worker has started a step."""
         self._tell(self._start_cells, step)
 
-    def epoch(self, step: str, epoch: int, losses: Mapping[int, float]) -> None:
+    def epoch(self, step: str, epoch: int, losses: Mapping[int, float], at: float = 0.0) -> None:
         """A step has trained for one more epoch, with these losses of each seed."""
         self._tell(self._add_losses, step, epoch, losses)
 

@@ -283,7 +283,7 @@ def test_the_command_explains_itself_and_names_what_it_does_not_know(
         return ended.value.code
 
     assert command("--help") == 0
-    groups = "heads, flops, averaging, features, λ, probing, study, values, memory, workers"
+    groups = "heads, flops, averaging, features, λ, probing, study, memory"
     assert groups in " ".join(capsys.readouterr().out.split())
     assert command("--rows", "gpu") == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("or a part of a row's name")

@@ -48,7 +48,6 @@ class Aggregate(WorkerStep):
 
     stage: ClassVar[str] = "aggregate"
     version: ClassVar[int] = 10
-    urgency: ClassVar[int] = 1
     at_driver: ClassVar[bool] = True
 
     study: StudySpec
