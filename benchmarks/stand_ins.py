@@ -9,6 +9,7 @@ process does the rest.
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +28,7 @@ from papa.study.baseline import BASELINE, Baseline
 from papa.study.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
 from papa.study.rank import LAMBDA, Rank
 from papa.study.step import Step
-from papa.workers import WorkerPool, ray_session
-from papa.workers.free_workers import FreeWorkers, WorkerHandle
-from papa.workers.worker import PROGRESS_BOARD, BoardReader, Epochs, ProgressBoard
+from papa.workers import WorkerPool
 
 Found = Mapping[Step, ArtifactReference]
 ROWS = 32
@@ -48,14 +47,8 @@ class StandIn:
         """Nothing, as soon as the worker can take a call."""
 
     def run(
-        self,
-        function: Any,
-        encoder: Any,
-        arguments: dict[str, Any],
-        call: int,
-        helpers: Any,
-        epochs: bool,
-    ) -> tuple[Any, Epochs]:
+        self, function: Any, encoder: Any, arguments: dict[str, Any], epochs: bool
+    ) -> tuple[Any, list[Any]]:
         """As ``Worker.run``."""
         store = arguments["store"]
         if "step" in arguments:
@@ -79,6 +72,8 @@ class StandInPool(WorkerPool):
 
     def __init__(self, stand_ins: int, seconds: Mapping[str, float], folder: Path) -> None:
         super().__init__(stand_ins, "cpu", folder)
+        # Where workers find stand-ins.
+        os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
         self._seconds = seconds
         self._others = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
@@ -99,20 +94,8 @@ class StandInPool(WorkerPool):
         self._others.shutdown()
         super().close()
 
-    def _start(self) -> FreeWorkers:
-        self._ray, self._temporary = ray, _ = ray_session.start(self._size, self._folder)
-        self._board = BoardReader(
-            ray, ray.remote(ProgressBoard).options(name=PROGRESS_BOARD, num_cpus=0).remote()
-        )
-        actor = ray.remote(StandIn)
-        handles = []
-        for number in range(self._size):
-            handle = actor.options(num_cpus=1).remote(self._seconds)
-            # One after the other, before the study begins: a small machine starts so many processes
-            # slowly.
-            ray.get(handle.ready.remote())
-            handles.append(WorkerHandle(f"stand-in-{number}", handle))
-        return FreeWorkers(ray, handles)
+    def _new(self) -> Any:
+        return self._ray.remote(StandIn).options(num_cpus=1).remote(self._seconds)
 
 
 def computed(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:

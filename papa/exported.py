@@ -105,7 +105,7 @@ class ConstantHeadsModel(PreTrainedModel):
         ):
             constant = len(heads) * size // count
             if hasattr(module, "Wqkv"):
-                module.Wqkv = _FusedMaps(module.Wqkv, constant)
+                module.Wqkv = _FusedMaps(module.Wqkv, constant)  # type: ignore[arg-type]
             else:
                 # Where all heads are constant, any states do as queries and keys.
                 kept = size - constant
@@ -163,7 +163,8 @@ class ConstantHeadsModel(PreTrainedModel):
             return states.gather(1, chosen)
 
         held = placed(mask, 0)
-        outputs = None if self.places is None else self.places[mask.sum(1, keepdim=True), columns]
+        of_outputs: Any = self.places
+        outputs = None if of_outputs is None else of_outputs[mask.sum(1, keepdim=True), columns]
         positions = columns.expand_as(held)
         if family.padding is not None:
             before = family.padding(self.inner.config)
@@ -221,7 +222,7 @@ class ConstantHeadsModel(PreTrainedModel):
         return mask, near if mask is None else (near & mask) | (distances == 0)
 
     @classmethod
-    def from_pretrained(cls, name: Any, *arguments: Any, **options: Any) -> Any:
+    def from_pretrained(cls, name: Any, *arguments: Any, **options: Any) -> Any:  # type: ignore[override]
         """As of transformers; a file of weights that changed is an ``ArtifactError``."""
         found = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
         digests = (found[0] if isinstance(found, tuple) else found).config.digests
@@ -269,7 +270,8 @@ class ConstantHeadsModel(PreTrainedModel):
                         weights[f"{name}.{new}.{part}"] = whole[chosen]
         self.inner.load_state_dict(weights)
         if places is not None:
-            self.places.copy_(places)
+            of_outputs: Any = self.places
+            of_outputs.copy_(places)
 
 
 KINDS = {"AutoModel": ConstantHeadsModel} | {

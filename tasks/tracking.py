@@ -107,9 +107,9 @@ class Tracking:
         )
         return "" if self._local else page
 
-    def epoch(self, step: str, epoch: int, losses: Mapping[int, float]) -> None:
-        """A step has trained for one more epoch, with these losses of each seed."""
-        self._losses[step].append((epoch, losses, _now()))
+    def epoch(self, step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
+        """A step has trained for one more epoch, until then, with these losses of each seed."""
+        self._losses[step].append((epoch, losses, int(ended * 1000)))
 
     def cells(self, step: Step) -> None:
         """The scores that a step gives to cells, and what its probes lost by epoch."""

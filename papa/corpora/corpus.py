@@ -79,16 +79,16 @@ class TokenisedCorpus:
         )
 
 
-def load_corpus(folder: Path) -> TokenisedCorpus:
-    """Open the corpus at ``folder`` after checking every file against its digest."""
-    metadata, folder = verify(folder, CORPUS), fetched(folder)
-    with reading(folder):
+def load_corpus(address: Path) -> TokenisedCorpus:
+    """Open the corpus at ``address`` after checking every file against its digest."""
+    metadata, folder = verify(address, CORPUS), fetched(address)
+    with reading(address):
         held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
         for shard in (shard for name in SPLITS for shard in held["shards"][name]):
             if shard["file"] not in metadata["files"]:
                 raise ArtifactError(
-                    f"{folder} names a shard {shard['file']!r} that is none of its files: delete "
-                    f"{folder} and run again"
+                    f"{address} names a shard {shard['file']!r} that is none of its files: delete "
+                    f"{address} and run again"
                 )
         names = held["label_names"]
         corpus = TokenisedCorpus(

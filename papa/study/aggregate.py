@@ -59,7 +59,6 @@ class Aggregate(WorkerStep):
 
     stage: ClassVar[str] = "aggregate"
     version: ClassVar[int] = 11
-    urgency: ClassVar[int] = 1
     at_driver: ClassVar[bool] = True
 
     study: StudySpec

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _CALLS_A_WORKER = 4
 """A worker that is lost takes a part of its work with it, and large sums are seldom sent."""
-_URGENCY = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +70,6 @@ class Average(OnText):
                         "batch_tokens": session.execution.batch_tokens,
                     },
                     progress=partial(advance, call),
-                    urgency=_URGENCY,
                 )
             )
             advance(call, 1, 1)
@@ -89,7 +87,7 @@ class Average(OnText):
             "store": session.store,
             "metadata": {**self.metadata(found), **work},
         }
-        session.pool.run(self.finish, arguments=arguments, urgency=_URGENCY)
+        session.pool.run(self.finish, arguments=arguments)
 
     def sum_shards(
         self,

@@ -39,7 +39,6 @@ class Controls(WorkerStep):
 
     stage: ClassVar[str] = "controls"
     version: ClassVar[int] = 1
-    urgency: ClassVar[int] = 3
 
     encoder: EncoderReference
     kind: ConstantsKind
@@ -68,7 +67,6 @@ class Derived(WorkerStep):
 
     stage: ClassVar[str] = "derived"
     version: ClassVar[int] = 1
-    urgency: ClassVar[int] = 2
 
     encoder: EncoderReference
     average: Average
@@ -104,7 +102,6 @@ class MeanQK(OnText, WorkerStep):
 
     stage: ClassVar[str] = "mean_qk"
     version: ClassVar[int] = 1
-    urgency: ClassVar[int] = 2
     loads_encoder: ClassVar[bool] = True
 
     slots: int
@@ -173,7 +170,6 @@ class Outputs(OnText, WorkerStep):
 
     stage: ClassVar[str] = "outputs"
     version: ClassVar[int] = 1
-    urgency: ClassVar[int] = 2
     loads_encoder: ClassVar[bool] = True
 
     slots: int
@@ -248,7 +244,6 @@ class OnTheFly(WorkerStep):
     """What heads see; nothing is computed, so its artifact holds no more than its record."""
 
     version: ClassVar[int] = 1
-    urgency: ClassVar[int] = 3
 
     parameters: Mapping[str, int]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
-from papa.progress import OnEpoch, Progress, ignore_progress
+from papa.progress import EpochEnded, Progress, ignore_progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import remove
 from papa.study.step import Reporter, Session, Step
@@ -81,11 +82,13 @@ class ThisProcess:
         arguments: Mapping[str, Any],
         encoder: EncoderReference | None = None,
         progress: Progress = ignore_progress,
-        on_epoch: OnEpoch | None = None,
-        **_: Any,
+        on_epoch: EpochEnded | None = None,
+        at_driver: bool = False,
     ) -> Any:
-        """Call a function; see ``WorkerPool.run``. There are no helpers, and no queue."""
-        given: dict[str, Any] = {} if on_epoch is None else {"on_epoch": on_epoch}
+        """Call a function; see ``WorkerPool.run``."""
+        given: dict[str, Any] = {}
+        if on_epoch is not None:
+            given["on_epoch"] = lambda epoch, losses: on_epoch(epoch, losses, time.time())
         with _one_thread():
             if encoder is not None:
                 given["encoder"] = self._load(encoder)

@@ -41,7 +41,6 @@ class Rank(OnText, WorkerStep):
 
     stage: ClassVar[str] = "rank"
     version: ClassVar[int] = 6
-    urgency: ClassVar[int] = 1
     loads_encoder: ClassVar[bool] = True
     trains: ClassVar[bool] = True
 

@@ -36,7 +36,6 @@ class FrozenProbe(OnText, WorkerStep):
 
     stage: ClassVar[str] = "frozen_probe"
     version: ClassVar[int] = 1
-    urgency: ClassVar[int] = 2
     loads_encoder: ClassVar[bool] = True
 
     task: TaskSpec
@@ -85,7 +84,6 @@ class ScoreHeads(WorkerStep):
 
     stage: ClassVar[str] = "scores"
     version: ClassVar[int] = 3
-    urgency: ClassVar[int] = 1
     loads_encoder: ClassVar[bool] = True
 
     encoder: EncoderReference

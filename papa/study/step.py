@@ -142,8 +142,6 @@ class WorkerStep(Step):
     The step itself goes to the worker: it holds specifications and other steps, no data.
     """
 
-    urgency: ClassVar[int] = 0
-    """Among steps that wait for a worker the highest goes first."""
     at_driver: ClassVar[bool] = False
     """Whether what it reads lies on the driver's machine alone."""
     loads_encoder: ClassVar[bool] = False
@@ -163,7 +161,6 @@ class WorkerStep(Step):
             encoder=encoder if self.loads_encoder and encoder and not encoder.causal else None,
             arguments={"step": self, "store": session.store, "execution": session.execution},
             progress=progress,
-            urgency=self.urgency,
             at_driver=self.at_driver,
             on_epoch=partial(session.on_epoch, self.name) if self.trains else None,
         )
@@ -280,8 +277,8 @@ class Reporter(Protocol):
         """There is something to know of the step ``name``."""
 
 
-EpochOfStep = Callable[[str, int, Mapping[int, float]], None]
-"""Called with a step's name and what ``papa.progress.OnEpoch`` is called with."""
+EpochOfStep = Callable[[str, int, Mapping[int, float], float], None]
+"""Called with a step's name and what ``papa.progress.EpochEnded`` is called with."""
 
 
 @dataclass(eq=False)

@@ -24,7 +24,6 @@ class Tokenise(WorkerStep):
 
     stage: ClassVar[str] = "tokenise"
     version: ClassVar[int] = TOKENISE_VERSION
-    urgency: ClassVar[int] = 3
     # The source may lie on this machine alone.
     at_driver: ClassVar[bool] = True
 

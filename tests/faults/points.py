@@ -64,7 +64,7 @@ POINTS = (
     _process("a worker is up", WORKER),
     _line("tokenise", "started"),
     _line("average", "started"),
-    Point("a shard is stored", lambda seen: any((seen.store / "artifacts").glob("average*/*/*"))),
+    Point("an average is stored", lambda seen: any((seen.store / "artifacts").glob("average/*/*"))),
     _line("average", "done"),
     _line("rank", "started"),
     _line("rank", "done"),

