@@ -100,7 +100,7 @@ def export(
     # As in a study, a special token that a text spells is text; but masks are given so.
     tokenizer.split_special_tokens = head != "ForMaskedLM"
     tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
-    original = Path(model.name_or_path)
+    original = Path(model.name_or_path or "")
     card = ModelCard.from_template(
         ModelCardData(
             library_name="transformers",

@@ -11,7 +11,7 @@ WORK = """
 import sys
 import papa
 assert "torch" not in sys.modules
-papa.load_exported
+papa.ablated
 assert "torch" in sys.modules
 import torch
 from benchmarks.memory import own_memory

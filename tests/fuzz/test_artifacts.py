@@ -1,6 +1,4 @@
-"""Artifacts and exported folders that somebody damaged: what is read is what was stored, or one
-sentence says so.
-"""
+"""Artifacts that somebody damaged: what is read is what was stored, or one sentence says so."""
 
 from __future__ import annotations
 
@@ -14,31 +12,32 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from papa.exporting import export_encoder
-from papa.exporting.loading import load_exported
 from safetensors.torch import save_file
+from transformers import ElectraTokenizer
 
 from papa.attention.constants import ConstantMatrices
+from papa.corpora import tokenise_corpus
 from papa.corpora.corpus import load_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError
+from papa.spec import LayoutSpec, TaskSpec
 from papa.storage.artifacts import borrowed, inspect, published, read_metadata, reference, verify
-from papa.storage.metadata import METADATA, signed
+from papa.storage.metadata import METADATA
 from papa.study.probe import ProbeScores, ScoredSeed, read_scores
 from papa.study.rank import LAMBDA, read_lambda
-from tests.exporting.conftest import Case, folders, make_case, small  # noqa: F401
 from tests.fuzz.outcomes import one_sentence, times
 from tests.fuzz.test_corpora import BITS, damaged
 from tests.fuzz.values import changed
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
+TEXTS = ["fine film", "dull", "fine dull film", "film"]
 SCORES_FOUND = ProbeScores((ScoredSeed(0, 0.6, 1.0),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
 LAMBDAS_FOUND = torch.linspace(0.4, 0.6, 6).reshape(1, 2, 3)
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory, small: Case) -> Path:  # noqa: F811
-    """An artifact of each kind, and an exported encoder."""
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact of each kind."""
     place = tmp_path_factory.mktemp("sound")
     torch.manual_seed(0)
     matrices = ConstantMatrices(
@@ -49,10 +48,22 @@ def sound(tmp_path_factory: pytest.TempPathFactory, small: Case) -> Path:  # noq
         save_file({"lambda_by_epoch": LAMBDAS_FOUND}, scratch / LAMBDA)
     with published(place / "probe", {"stage": "probe"}) as scratch:
         SCORES_FOUND.save(scratch)
-    shutil.copytree(small.split.shards[0].parent, place / "corpus")
-    export_encoder(
-        small.reference, small.constants, small.some_heads(), small.layout, place / "export"
+    rows = place / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": text, "label": 0}) + "\n" for text in TEXTS))
+    task = TaskSpec.model_validate(
+        {
+            "name": "task",
+            "kind": "text",
+            "source": {"kind": "files", "train": rows, "validation": rows},
+            "columns": {"text": "text", "label": "label"},
+            "metric": "accuracy",
+            "slots": 8,
+            "probe": {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1},
+        }
     )
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fine", "dull", "film"]
+    tokenizer = ElectraTokenizer(vocab={word: number for number, word in enumerate(words)})
+    tokenise_corpus(task, LayoutSpec(), tokenizer, ENCODER, place / "corpus", shard_rows=64)
     return place
 
 
@@ -79,20 +90,13 @@ def corpus_of(folder: Path) -> Any:
     )
 
 
-def exported(folder: Path) -> Any:
-    model = load_exported(folder)
-    weights = {name: value.sum().item() for name, value in model.state_dict().items()}
-    return weights, model.document.heads, model.document.constants, vars(model.layout)
-
-
 READERS: dict[str, Callable[[Path], Any]] = {
     "average": matrices_of,
     "rank": lambda folder: read_lambda({0: reference(folder)}).by_epoch[0].tolist(),
     "probe": read_scores,
     "corpus": corpus_of,
-    "export": exported,
 }
-ARTIFACTS = [name for name in READERS if name != "export"]
+ARTIFACTS = list(READERS)
 
 
 def copied(sound: Path, kind: str, place: Path) -> Path:
@@ -115,10 +119,9 @@ def check(kind: str, place: Path, sound: Path) -> None:
     """What was damaged is refused by every reader, or all of it is as it was stored."""
     if not refused(lambda: READERS[kind](place)):
         assert READERS[kind](place) == READERS[kind](sound / kind)
-    if kind != "export":
-        for look in (inspect, verify, lambda folder: borrowed(folder).__enter__()):
-            if not refused(lambda look=look: look(place)):
-                assert inspect(place) == inspect(sound / kind)
+    for look in (inspect, verify, lambda folder: borrowed(folder).__enter__()):
+        if not refused(lambda look=look: look(place)):
+            assert inspect(place) == inspect(sound / kind)
 
 
 def test_sound_ones_are_read(sound: Path) -> None:
@@ -130,7 +133,7 @@ def test_sound_ones_are_read(sound: Path) -> None:
 
 @times(6)
 @given(
-    st.sampled_from([*ARTIFACTS, "export"]),
+    st.sampled_from(ARTIFACTS),
     st.floats(0, 1, exclude_max=True),
     st.lists(BITS, max_size=3),
     st.sampled_from([1.0, 1.0, 1.0, 0.99, 0.5]),
@@ -173,37 +176,6 @@ def test_rewritten_metadata(sound: Path, place: Path, kind: str, data: st.DataOb
     check(kind, place, sound)
     if not refused(lambda: read_metadata(place)):
         assert read_metadata(place) == read_metadata(sound / kind)
-
-
-@times(4)
-@given(st.data(), st.booleans())
-def test_rewritten_documents_of_exports(
-    sound: Path, place: Path, data: st.DataObject, sign: bool
-) -> None:
-    path = copied(sound, "export", place) / "papa.json"
-    before = json.loads(path.read_text())
-    document = data.draw(changed(before, most=2))
-    assume(document != before)
-    assume("\\ud" not in json.dumps(document))
-    path.write_text(
-        json.dumps(signed(document) if sign and isinstance(document, dict) else document)
-    )
-    assert refused(lambda: load_exported(place)) or sign
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *((name, []) for name in ("constants", "score", "speed", "fidelity")),
-        ("heads", [[0, float("inf")]]),
-    ],
-)
-def test_documents_of_exports_signed_by_another_program(
-    sound: Path, place: Path, name: str, value: Any
-) -> None:
-    path = copied(sound, "export", place) / "papa.json"
-    path.write_text(json.dumps(signed(json.loads(path.read_text()) | {name: value})))
-    assert refused(lambda: load_exported(place))
 
 
 @times(2)

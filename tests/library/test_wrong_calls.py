@@ -118,7 +118,6 @@ def test_devices_that_are_not_here(device: str, sentence: str) -> None:
     held = BertModel(BertConfig(vocab_size=30522, **SMALL))
     _refuses(lambda: papa.load_encoder("embedded/all-MiniLM-L6-v2", device=device), sentence)
     _refuses(lambda: papa.load_encoder(held, tokenizer, device=device), sentence)
-    _refuses(lambda: papa.load_exported("no-such-folder", device=device), sentence)
 
 
 def test_heads_and_constants_that_do_not_fit(encoder: papa.TextEncoder, shallow: str) -> None:
@@ -245,10 +244,6 @@ def test_values_of_other_types(
     _refuses(
         lambda: papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=slots),
         "slots is 32.0, expected",
-    )
-    _refuses(
-        lambda: papa.save_exported(cast("Any", encoder), "folder"),
-        "model is a TextEncoder, expected what papa.load_exported gives",
     )
 
 

@@ -39,4 +39,3 @@ assert_type(found.plot(), Chart)
 assert_type(found.answers, list[str])
 
 error: Exception = papa.PapaError("a sentence")
-assert_type(papa.load_exported("folder"), papa.ExportedEncoder)
