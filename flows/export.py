@@ -1,34 +1,31 @@
-"""What ``papa export`` does: ``papa.export`` with a finished cell of a study."""
+"""What ``papa export`` does: ``papa.export`` with a cell of a finished study."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 
-from flows.drops import Answer, answers
 from flows.terminal import say
-from papa.errors import SpecError, joined, nearest_first
-from papa.spec import StudySpec
-from papa.spec.cells import Cell
+from papa.errors import ArtifactError, SpecError, joined, nearest_first
+from papa.spec import EncoderSpec
 from papa.spec.task import UNLABELLED_METRICS
-from papa.study.constants import Outputs, ReusedBefore
-from papa.study.own import Own
-from papa.study.probe import Probe, read_scores
-from papa.study.store import Store
-from papa.study.stored import StoredStudy
+from papa.study.constants import Outputs
+from papa.study.manifest import CellEntry, FinishedStudy
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from papa.encoders.reference import EncoderReference
+
+_LINE = ("encoder", "task", "constants", "order")
+"""What cells have in common that differ in their fraction alone."""
+_MATRICES = ("average", "controls", "derived", "given", "mean_qk")
+"""Stages that make constant matrices."""
 
 
 def export_cell(
-    study: StudySpec,
-    store: Store,
+    finished: FinishedStudy,
     wanted: Mapping[str, str],
     folder: Path,
     console: Console,
@@ -41,153 +38,163 @@ def export_cell(
     """
     import papa
     from papa.attention.constants import ConstantMatrices
+    from papa.attention.outputs import read_outputs
     from papa.encoders.reference import load_tokenizer
+    from papa.encoders.weights import load_reference
+    from papa.probes.own_model import own_class
 
-    stored = StoredStudy(study, store)
-    line = _line(stored, wanted)
+    line = _line(finished, wanted)
     if max_drop is not None:
-        fraction = _within(stored, line[0], max_drop)
-    cell = next((cell for cell in line if math.isclose(cell.fraction, fraction or 0)), None)
-    if cell is None or not stored.has(cell):
-        done = joined(f"{cell.fraction:g}" for cell in line if stored.has(cell)) or "none"
-        raise SpecError(f"fraction {fraction:g} is not finished here: give one that is ({done})")
-    step = _one_encoder(stored, cell)
-    assert step.constants is not None
-    layout, made = stored.inputs.study.layout, step.constants.reference(store)
-    pairs, own = step.task.kind == "pair", isinstance(step, Own)
-    if pairs and layout.segment_ids == "stay":
-        raise SpecError("segment_ids: stay has no export: run the study with follow")
-    if isinstance(step.constants, Outputs):
-        constants: Any = step.constants.read(made)
+        fraction = _within(_rows(finished, line), max_drop)
+    cell = next((cell for cell in line if abs(cell.fraction - (fraction or 0)) < 1e-6), None)
+    if cell is None:
+        fractions = joined(f"{cell.fraction:g}" for cell in line)
+        raise SpecError(f"the study has no fraction {fraction:g}: give one of {fractions}")
+    heads, stage = _constant_heads(finished, cell)
+    encoder = _encoder(finished, cell)
+    task = next(task for task in finished.study.tasks if task.name == cell.task)
+    layout, own = finished.study.layout, task.head == "own"
+    if task.kind == "pair" and layout.segment_ids == "stay":
+        raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
+    made = finished.artifact(str(cell.probes[0].constants))
+    if stage == Outputs.stage:
+        sizes = encoder.layers, encoder.heads, task.slots
+        constants: Any = read_outputs(made, cast(Any, cell.constants), *sizes)
     else:
-        constants = ConstantMatrices.load(made.folder, encoder=step.encoder, slots=step.task.slots)
-    tokenizer = load_tokenizer(step.encoder)
-    if step.task.kind == "text" and layout.one_text_truncation == "half":
-        tokenizer.model_max_length = step.task.slots // 2 + 1
+        constants = ConstantMatrices.load(made.folder, encoder=encoder, slots=task.slots)
+    head, tokenizer = own_class(task, encoder) if own else "AutoModel", load_tokenizer(encoder)
+    if task.kind == "text" and layout.one_text_truncation == "half":
+        tokenizer.model_max_length = task.slots // 2 + 1
     with console.status("writing, and measuring speed …"):
         papa.export(
-            _model(step),
+            cast(Any, load_reference(encoder, head=head, attention="sdpa")[0]).eval(),
             tokenizer,
-            read_scores(stored.found[step]).constant_heads,
+            heads,
             constants,
             folder,
-            pairs=pairs,
+            pairs=task.kind == "pair",
             positions="tokens" if own else "slots",
-            study={"name": study.name, "cell": asdict(cell), "found": _findings(stored, cell)},
+            study={
+                "name": finished.manifest.study,
+                **cell.model_dump(exclude={"probes"}),
+                "found": _findings(finished, cell),
+            },
         )
-    say(console, (folder / "README.md").read_text().partition("---\n\n")[2].strip())
-    say(console, f"Written to {folder}.")
+    say(console, (folder / "README.md").read_text().partition("\n---\n")[2].strip())
+    say(console, f"\nWritten to {folder}.")
 
 
-def _line(stored: StoredStudy, wanted: Mapping[str, str]) -> list[Cell]:
+def _line(finished: FinishedStudy, wanted: Mapping[str, str]) -> list[CellEntry]:
     """The cells with these names, in full or as in tables; they differ in their fraction alone."""
-    full = {stored.inputs.labels[one]: one.name for one in stored.inputs.encoders}
-    cells = list(stored.steps.cells)
-    for what, name in wanted.items():
+    full = {entry.label: entry.name for entry in finished.manifest.encoders}
+    cells = list(finished.manifest.cells)
+    for what in _LINE:
         names = {getattr(cell, what) for cell in cells}
-        cells = [c for c in cells if name in (found := getattr(c, what), full.get(found))]
-        if not cells:
-            raise SpecError(
-                f"--{what} {name}: study '{stored.inputs.study.name}' has "
-                f"{nearest_first(name, names)}: give one of them"
-            )
-    for what in ("encoder", "task"):
-        if len(names := {getattr(cell, what) for cell in cells}) > 1:
-            raise SpecError(f"the study has more than one {what}: give --{what}: {joined(names)}")
-    if not any(map(stored.has, cells)):
-        raise SpecError(stored.nothing_found())
+        name = wanted.get(what)
+        if name is None and len(names) > 1:
+            raise SpecError(f"the study has several: give --{what}, one of {joined(names)}")
+        chosen = {one for one in names if name in (None, one, full.get(one))}
+        if not chosen:
+            raise SpecError(f"--{what} {name}: the study has {nearest_first(str(name), names)}")
+        cells = [cell for cell in cells if getattr(cell, what) in chosen]
     return cells
 
 
-def _within(stored: StoredStudy, asked: Cell, max_drop: float) -> float:
-    """The smallest fraction whose drop is surely within a share."""
-    names = ("encoder", "task", "constants", "order")
-    same: Iterable[Answer] = (
-        answer
-        for answer in answers(stored, max_drop)
-        if all(getattr(answer, name) == getattr(asked, name) for name in names)
-    )
-    answer = next(iter(same))
-    if answer.most:
-        return answer.most.fraction
-    drop = f"no fraction of the study is surely within a drop of {100 * max_drop:g} %"
-    if answer.reason or not answer.counts:
-        raise SpecError(f"{drop}: {answer.reason or 'none below 1 is finished'}")
-    fewer = 1 - answer.counts[0].constant_heads // 2 / answer.heads_in_all
-    raise SpecError(
-        f"{drop}: add {fewer:.3g} to its fractions, more seeds or more validation rows, and run it"
-    )
+def _rows(finished: FinishedStudy, cells: Sequence[CellEntry]) -> list[dict[str, Any]]:
+    """The rows of the summary of some cells, the fewest constant heads first."""
+    keys = {(*cell.line, round(cell.fraction, 6)) for cell in cells}
+    rows = finished.summary.sort_values("constant_heads").to_dict("records")
+    return [
+        row for row in rows if (*(row[name] for name in _LINE), round(row["fraction"], 6)) in keys
+    ]
 
 
-def _one_encoder(stored: StoredStudy, cell: Cell) -> Probe | Own:
-    """The step of a cell whose heads and constants are those of one encoder."""
-    step, *others = stored.steps.cells[cell]
-    fault = ""
-    if step.constants is None:
-        fault = "no head is constant in this cell: give a fraction below 1"
-    elif isinstance(step.constants, ReusedBefore):
-        fault = f"'{cell.constants}' heads mix by the attention of the layer before, no constant"
-    elif step.trained:
-        fault = "trained constants differ from seed to seed and are not kept"
-    elif others and isinstance(step.constants, Outputs) and step.constants.seed is not None:
-        fault = f"'{cell.constants}' draws other inputs for each of the study's seeds"
-    elif others:
-        fault = f"order '{cell.order}' makes other heads constant for each of the study's seeds"
-    elif step.encoder.causal:
-        fault = f"'{step.encoder.name}' is a decoder: hold its heads constant with papa.ablated"
-    if fault:
-        raise SpecError(fault)
-    return step
-
-
-def _model(step: Probe | Own) -> PreTrainedModel:
-    """The original with the fastest attention that transformers has, its own head where that was
-    asked.
+def _within(rows: Sequence[Mapping[str, Any]], max_drop: float) -> float:
+    """The smallest fraction whose drop is surely within a share: up to the first whose interval's
+    upper end is not, so that the chance of a wrong one stays that of a single test.
     """
-    from typing import cast
+    drop, first = f"within a drop of {100 * max_drop:g} %", rows[0]
+    reason = next((row["reason"] for row in rows if row["reason"]), "")
+    if reason or first["seeds"] == 1:
+        reason = reason or "one seed has no interval"
+        raise SpecError(f"the study cannot tell what stays {drop}, as {reason}")
+    beyond = next(
+        (row for row in rows if row["fraction"] < 1 and not row["drop_high"] <= max_drop), None
+    )
+    within = [
+        row for row in rows if beyond is None or row["constant_heads"] < beyond["constant_heads"]
+    ]
+    if within[-1]["fraction"] < 1:
+        return float(within[-1]["fraction"])
+    share = 1 - (beyond["share_of_heads"] if beyond else 1)
+    raise SpecError(
+        f"no fraction of the study is surely {drop}: add {1 - share / 2:.4g} to its fractions, or "
+        "more seeds or validation rows, and run it"
+    )
 
-    from papa.encoders.weights import load_model
-    from papa.probes.own_model import own_class
 
-    head = own_class(step.task, step.encoder) if isinstance(step, Own) else "AutoModel"
-    what = f"encoder '{step.encoder.name}'"
-    model = load_model(Path(step.encoder.folder), what, attention="sdpa", head=head)
-    return cast("PreTrainedModel", model.float().eval())
+def _constant_heads(
+    finished: FinishedStudy, cell: CellEntry
+) -> tuple[tuple[tuple[int, int], ...], str]:
+    """The heads of a cell that is one encoder, and the stage that made its constants."""
+    made, heads = {probe.constants for probe in cell.probes}, cell.constant_heads
+    stages, fault = {(one or "").partition("/")[0] for one in made}, ""
+    if None in made:
+        fault = "no head is constant in it: give a fraction below 1"
+    elif finished.encoder(cell.encoder).key_heads is not None:
+        fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
+    elif any(probe.trained for probe in cell.probes):
+        fault = f"'{cell.constants}' are trained with the probe and are not kept"
+    elif not stages <= {*_MATRICES, Outputs.stage}:
+        fault = f"'{cell.constants}' heads still depend on the text"
+    elif len(made) > 1:
+        fault = f"'{cell.constants}' draws other inputs for each seed"
+    elif heads is None:
+        fault = f"order '{cell.order}' makes other heads constant for each seed"
+    if fault or not heads:
+        raise SpecError(f"this cell cannot be exported: {fault}")
+    return heads, stages.pop()
 
 
-def _findings(stored: StoredStudy, cell: Cell) -> dict[str, str]:
-    """What the study found of the cell, and of the model's own use with the same heads."""
+def _encoder(finished: FinishedStudy, cell: CellEntry) -> EncoderReference:
+    """The encoder that was measured: where it was, or found anew by its name."""
+    from papa.encoders.reference import resolve_encoder
 
-    def heads(one: Cell) -> set[tuple[tuple[int, int], ...]]:
-        steps = stored.steps.cells[one]
-        return {read_scores(stored.found[step]).constant_heads for step in steps}
-
-    alike = [one for one in stored.cells if replace(one, task=cell.task) == cell]
-    same = [one for one in alike if heads(one) == heads(cell)]
-    originals = [replace(one, fraction=1.0) for one in same]
-    rows = stored.summary([*same, *(one for one in stored.cells if one in originals)])
-    found: dict[str, str] = {}
-    for row in rows[rows["fraction"] == cell.fraction].to_dict("records"):
-        own = row["metric"] in UNLABELLED_METRICS
-        if row["task"] != cell.task and not own:
-            continue
-        told = [_interval(row["mean"], row["low"], row["high"])]
-        if not own:
-            drop = _interval(row["relative_drop"], row["drop_low"], row["drop_high"])
-            told += [
-                f"the original {row['original']:.3f}, a relative drop of {drop}",
-                f"always one answer {row['always_one_answer']:.3f}",
-                f"word embeddings {row['word_embeddings']:.3f}",
-            ]
-        sure = "lies above 0" if row["drop_low"] > 0 else "reaches 0 or is not known"
-        told.append(row["reason"] and f"inconclusive, as the original {row['reason']}")
-        told.append("" if own or row["reason"] else f"the drop's interval {sure}")
-        kind = "own use kept" if own else "score"
-        found[f"{row['task']}: {kind} ({row['metric']}, {row['seeds']} seeds)"] = "; ".join(
-            filter(None, told)
-        )
+    entry = finished.encoder(cell.encoder)
+    if Path(entry.folder).is_dir():
+        return entry.reference()
+    found = resolve_encoder(EncoderSpec(name=entry.name, revision=entry.revision))
+    if found.digest != entry.digest:
+        raise ArtifactError(f"'{entry.name}' has other weights here than those that were measured")
     return found
 
 
-def _interval(mean: float, low: float, high: float) -> str:
+def _findings(finished: FinishedStudy, cell: CellEntry) -> dict[str, str]:
+    """What the study found of the cell, and of the model's own use with the same heads."""
+    same = [
+        one
+        for one in finished.manifest.cells
+        if (one.encoder, one.fraction) == (cell.encoder, cell.fraction)
+        and (one.constants, one.constant_heads) == (cell.constants, cell.constant_heads)
+    ]
+    (row,) = _rows(finished, [cell])
+    sure = "the drop is sure" if row["drop_low"] > 0 else "no drop is sure"
+    baselines = {"always one answer": "always_one_answer", "word embeddings": "word_embeddings"}
+    return {
+        f"Score ({row['metric']}, {row['seeds']} seeds)": _interval(row, "mean", "low", "high"),
+        "Original": f"{row['original']:.3f}",
+        "Relative drop": _interval(row, "relative_drop", "drop_low", "drop_high"),
+        "Baselines": ", ".join(
+            f"{said} {row[name]:.3f}" for said, name in baselines.items() if row[name] == row[name]
+        ),
+        "Verdict": f"inconclusive: the original {row['reason']}" if row["reason"] else sure,
+    } | {
+        f"Own use, {own['task']} ({own['metric']})": _interval(own, "mean", "low", "high")
+        for own in _rows(finished, same)
+        if own["metric"] in UNLABELLED_METRICS
+    }
+
+
+def _interval(row: Mapping[str, Any], *names: str) -> str:
+    mean, low, high = (row[name] for name in names)
     return f"{mean:.3f} ({low:.3f} to {high:.3f})"

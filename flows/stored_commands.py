@@ -11,7 +11,6 @@ from rich.console import Console
 
 from flows.options import (
     DEFAULT_STORE,
-    Code,
     Overrides,
     StoreAddress,
     StudyOrName,
@@ -81,8 +80,6 @@ def export(
     task: OnlyOne = None,
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
     order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
-    overrides: Overrides = None,
-    code: Code = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
@@ -94,17 +91,15 @@ def export(
     with one_sentence(verbose):
         from flows.drops import parse_share
         from flows.export import export_cell
-        from papa.study.store import Store
+        from papa.spec.file import load_study
+        from papa.study.manifest import open_study
 
         if (fraction is None) == (max_drop is None):
             raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
-        opened = Store(store)
-        spec = load_stored(study, overrides, opened, code)
-        opened.check()
+        named = load_study(Path(study)).name if Path(study).is_file() else study
         export_cell(
-            spec,
-            opened,
+            open_study(open_store(store), named),
             {what: name for what, name in names.items() if name is not None},
             to,
             Console(),

@@ -89,6 +89,7 @@ class ConstantHeadsModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     auto: ClassVar[str] = "AutoModel"
+    places: Tensor | None
 
     def __init__(self, config: ConstantHeadsConfig) -> None:
         super().__init__(config)
@@ -100,12 +101,11 @@ class ConstantHeadsModel(PreTrainedModel):
         headless = model.base_model is model
         self.model = nn.ModuleDict({model.base_model_prefix: model}) if headless else model
         size, count = original.hidden_size, original.num_attention_heads
-        for module, heads in zip(
-            self.family.attentions(model.base_model), config.heads, strict=True
-        ):
+        modules: Any = self.family.attentions(model.base_model)
+        for module, heads in zip(modules, config.heads, strict=True):
             constant = len(heads) * size // count
             if hasattr(module, "Wqkv"):
-                module.Wqkv = _FusedMaps(module.Wqkv, constant)  # type: ignore[arg-type]
+                module.Wqkv = _FusedMaps(module.Wqkv, constant)
             else:
                 # Where all heads are constant, any states do as queries and keys.
                 kept = size - constant
@@ -222,7 +222,9 @@ class ConstantHeadsModel(PreTrainedModel):
         return mask, near if mask is None else (near & mask) | (distances == 0)
 
     @classmethod
-    def from_pretrained(cls, name: Any, *arguments: Any, **options: Any) -> Any:  # type: ignore[override]
+    def from_pretrained(  # type: ignore[override]
+        cls, name: Any, *arguments: Any, **options: Any
+    ) -> Any:
         """As of transformers; a file of weights that changed is an ``ArtifactError``."""
         found = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
         digests = (found[0] if isinstance(found, tuple) else found).config.digests
@@ -269,9 +271,8 @@ class ConstantHeadsModel(PreTrainedModel):
                     if whole is not None and len(chosen):
                         weights[f"{name}.{new}.{part}"] = whole[chosen]
         self.inner.load_state_dict(weights)
-        if places is not None:
-            of_outputs: Any = self.places
-            of_outputs.copy_(places)
+        if self.places is not None and places is not None:
+            self.places.copy_(places)
 
 
 KINDS = {"AutoModel": ConstantHeadsModel} | {

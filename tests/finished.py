@@ -14,6 +14,7 @@ from papa.storage.artifacts import ArtifactReference
 from papa.study.aggregate import place_results
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs
+from papa.study.manifest import FinishedStudy, open_study
 from papa.study.results import results_table
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
@@ -56,3 +57,11 @@ def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}
     return Scored(steps, store, results_table(steps.parts, found), found)
+
+
+def opened(scored: Scored) -> FinishedStudy:
+    """Such a study with its report, opened."""
+    aggregate: Any = scored.steps.steps[-1]
+    run_here([aggregate], scored.store, aggregate.study.execution, Told())
+    place_results(scored.store, aggregate.study.name, aggregate.reference(scored.store))
+    return open_study(scored.store, aggregate.study.name)

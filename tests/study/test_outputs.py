@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from papa.exporting import measuring
 from rich.console import Console
+from transformers import AutoConfig
 
-import papa
 from flows.drops import answers
-from flows.export import ExportRequest, export_cell
+from flows.export import export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.spec.file import resolve_study
 from papa.study.constants import Outputs
 from papa.study.stored import StoredStudy
-from tests.finished import score_study
-from tests.flows.conftest import SMALL
+from tests.finished import opened, score_study
+from tests.flows.conftest import SMALL, hurried  # noqa: F401
 
 pytestmark = pytest.mark.unchecked
 
@@ -54,10 +52,10 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     kinds: list[str],
     shallow: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    hurried: None,  # noqa: F811
 ) -> None:
     described = document(task, kinds, shallow)
-    steps, store, table, _ = score_study(described, Path(), tmp_path / "store")
+    steps, store, table, _ = scored = score_study(described, Path(), tmp_path / "store")
     outputs = [step for step in steps.steps if isinstance(step, Outputs)]
     assert sorted((step.kind, step.seed) for step in outputs if step.seed is None) == [
         ("mean_output", None),
@@ -84,22 +82,24 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     assert all(told.values())
     half_of_all = tuple((0, head) for head in range(12))
     assert all(count.heads == half_of_all for counts in told.values() for count in counts)
-    monkeypatch.setattr(measuring, "BUDGET", 0.0)
-    monkeypatch.setattr(measuring, "PATIENCE", 0.0)
-    request = ExportRequest(None, None, "mean_output_by_slot", "first_to_last", 0.5)
-    export_cell(study, store, request, tmp_path / "export", Console())
-    exported = papa.load_exported(tmp_path / "export")
-    assert exported.document.constants == "mean_output_by_slot"
-    assert exported.layout.positions == ("tokens" if task is OWN else "slots")
+    asked = {"order": "first_to_last", "constants": "mean_output_by_slot"}
+    export_cell(opened(scored), asked, tmp_path / "export", Console(), fraction=0.5)
+    config = AutoConfig.from_pretrained(tmp_path / "export")
+    assert (config.shape[0], config.positions) == (32, "tokens" if task is OWN else "slots")
     for kind, sentence in {
-        "resampled_output": "'resampled_output' draws other inputs for each of the study's 2 seeds",
-        "optimal_output": "trained constants differ from seed to seed",
-        "reused": "'reused' heads mix by the attention of the layer before, which is no constant",
+        "resampled_output": "'resampled_output' draws other inputs for each seed",
+        "optimal_output": "'optimal_output' are trained with the probe and are not kept",
+        "reused": "'reused' heads still depend on the text",
     }.items():
         if kind in kinds:
-            asked = replace(request, constants=kind)
             with pytest.raises(SpecError, match=sentence):
-                export_cell(study, store, asked, tmp_path / "other", Console())
+                export_cell(
+                    opened(scored),
+                    asked | {"constants": kind},
+                    tmp_path / "other",
+                    Console(),
+                    fraction=0.5,
+                )
 
 
 def test_what_is_trained_with_a_probe_and_what_decoders_lack_is_said() -> None:

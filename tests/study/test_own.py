@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from papa.exporting import measuring
 from rich.console import Console
 from transformers import (
     AutoModel,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
@@ -25,9 +25,8 @@ from transformers import (
 )
 from typer.testing import CliRunner
 
-import papa
 from flows.cli import app
-from flows.export import ExportRequest, export_cell
+from flows.export import export_cell
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder
@@ -37,7 +36,8 @@ from papa.reporting.summary import summarise
 from papa.study.own import Own, read_answers
 from papa.study.tokenise import open_corpus
 from tests.encoders.lower import with_tokenizer
-from tests.finished import Scored, score_study
+from tests.finished import Scored, opened, score_study
+from tests.flows.conftest import hurried  # noqa: F401
 from tests.plain import plain_model, plainly, with_constants
 
 pytestmark = pytest.mark.unchecked
@@ -217,21 +217,19 @@ def test_constant_heads_are_those_of_a_plain_implementation(
 
 @torch.no_grad()
 def test_an_export_answers_as_the_study_found(
-    classified: Scored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    classified: Scored,
+    tmp_path: Path,
+    hurried: None,  # noqa: F811
 ) -> None:
-    monkeypatch.setattr(measuring, "PATIENCE", 0.0)
-    request = ExportRequest(None, "accuracy", "average", "first_to_last", 0.5)
-    study = classified[0].steps[-1].study
-    export_cell(study, classified[1], request, tmp_path / "export", Console())
-    model = papa.load_exported(tmp_path / "export")
-    inputs = model.tokenizer(
-        [row["text"] for row in rows(120, 2)], padding=True, return_tensors="pt"
-    )
-    logits = model(**inputs).logits.numpy()
-    assert np.abs(logits - answered(classified, "accuracy", 0.5)["logits"]).max() < 1e-4
-    assert np.abs(logits - answered(classified, "accuracy", 1)["logits"]).max() > 0.1
+    wanted = {"task": "accuracy", "constants": "average", "order": "first_to_last"}
+    export_cell(opened(classified), wanted, tmp_path / "export", Console(), fraction=0.5)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "export")
+    found = model(**padded([row["text"] for row in rows(120, 2)])).logits.numpy()
+    assert np.abs(found - answered(classified, "accuracy", 0.5)["logits"]).max() < 1e-4
+    assert np.abs(found - answered(classified, "accuracy", 1)["logits"]).max() > 0.1
     assert tuple(model.config.id2label.values()) == NAMES
-    assert "holds its encoder alone" not in (tmp_path / "export" / "README.md").read_text()
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "| Own use, agreement (agreement) | " in card
 
 
 def test_results_have_a_row_a_seed_and_say_that_nothing_was_trained(classified: Scored) -> None:

@@ -1,0 +1,130 @@
+"""``papa export`` from a study that ran: the folder, its card, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import papa
+from papa.attention.constants import ConstantMatrices
+from papa.study.manifest import FinishedStudy, open_study
+from papa.study.store import Store
+from tests.finished import finish_study
+from tests.flows.conftest import SMALL, Finished, said, words, write_study
+
+pytestmark = pytest.mark.server
+
+PROBE = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 3}
+TASK = {"name": "reviews", "slots": 32, "train_rows": 300, "validation_rows": 200, "probe": PROBE}
+STUDY: dict[str, Any] = SMALL | {
+    "tasks": [TASK],
+    "orders": ["first_to_last", "random"],
+    "fractions": [1, 0.833, 0.5],
+    "seeds": [0, 1],
+}
+TEXTS = ["a fine film", "dull", "nobody would want to see this one again, or would they?"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> Path:
+    """A folder with a study and the store it ran in."""
+    folder = tmp_path_factory.mktemp("export")
+    finish_study(write_study(folder, STUDY | {"encoders": [shallow]}), folder / "store")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(place: Path) -> FinishedStudy:
+    return open_study(Store(place / "store"), "small")
+
+
+def export(place: Path, *options: str, to: Path) -> Finished:
+    given = options if "--order" in options else ("--order", "first_to_last", *options)
+    return said("export", "small", "--store", str(place / "store"), "--to", str(to), *given)
+
+
+def test_a_cell_is_written_as_the_study_measured_it(
+    place: Path, study: FinishedStudy, shallow: str, tmp_path: Path, hurried: None
+) -> None:
+    done = export(place, "--fraction", "0.5", to=tmp_path / "half")
+    assert done.code == 0, done.err
+    (cell,) = (
+        one for one in study.manifest.cells if one.line[3] != "random" and one.fraction == 0.5
+    )
+    made = study.artifact(str(cell.probes[0].constants)).folder
+    encoder = papa.load_encoder(shallow, slots=32, device="cpu")
+    constants, heads = ConstantMatrices.load(made), cell.constant_heads
+    assert heads == tuple((0, head) for head in range(12))
+    with papa.replaced(encoder, constants, heads):
+        expected = [one[:, -1] for one in papa.features(encoder, TEXTS, progress=False)]
+    model = AutoModel.from_pretrained(tmp_path / "half")
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "half")
+    with torch.no_grad():
+        inputs = tokens(TEXTS, padding=True, truncation=True, return_tensors="pt")
+        found = model(**inputs).last_hidden_state
+    for one, mask, states in zip(found, inputs["attention_mask"], expected, strict=True):
+        assert (one[mask.bool()] - states).abs().max() < 1e-5
+    summary = study.summary.set_index(["order", "fraction"])
+    row = summary.loc[("first_to_last", 0.5)]
+    card = (tmp_path / "half" / "README.md").read_text()
+    for what in (
+        "12 of 24 heads constant",
+        f"| Score (accuracy, 2 seeds) | {row['mean']:.3f} ({row['low']:.3f} to ",
+        f"| Original | {row['original']:.3f} |",
+        f"always one answer {row['always_one_answer']:.3f}, word embeddings",
+        "texts × tokens",
+    ):
+        assert what in card
+        assert what in done.out
+
+
+def test_the_most_heads_within_a_drop_are_among_the_studys_fractions(
+    place: Path, study: FinishedStudy, tmp_path: Path, hurried: None
+) -> None:
+    rows = study.summary[study.summary["order"] == "first_to_last"].set_index("fraction")
+    assert not any(rows["reason"]), "the study can tell"
+    few, more = rows.loc[0.833, "drop_high"], rows.loc[0.5, "drop_high"]
+    for share, expected in ((few, 0.833 if more > few else 0.5), (max(few, more), 0.5)):
+        to = tmp_path / f"{share}"
+        done = export(place, "--max-drop", f"{100 * (share + 1e-6):.6f}%", to=to)
+        assert done.code == 0, done.err
+        config = json.loads((to / "config.json").read_text())
+        assert config["study"]["fraction"] == expected
+    refused = export(place, "--max-drop", f"{few - 1e-6:.6f}", to=tmp_path / "none")
+    assert refused.code == 1
+    (line,) = words(refused)
+    assert "no fraction of the study is surely within a drop" in line
+    assert "add 0.9167 to its fractions" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--fraction", "0.25"], "the study has no fraction 0.25: give one of 1, 0.833, 0.5"),
+        (["--fraction", "1"], "no head is constant in it: give a fraction below 1"),
+        (["--fraction", "0.5", "--order", "random"], "makes other heads constant for each seed"),
+        (["--fraction", "0.5", "--order", "lamda"], "--order lamda: the study has"),
+        (["--fraction", "0.5", "--encoder", "other"], "--encoder other: the study has"),
+        (["--max-drop", "1%", "--fraction", "0.5"], "give either --fraction"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_sentence(
+    place: Path, options: list[str], sentence: str, tmp_path: Path
+) -> None:
+    done = export(place, *options, to=tmp_path / "to")
+    assert done.code == 1
+    (line,) = words(done)
+    assert sentence in line
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_folder_that_holds_something_stays(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    done = export(place, "--fraction", "0.5", to=tmp_path)
+    assert done.code == 1
+    assert "holds something: give a new or an empty folder" in done.err
