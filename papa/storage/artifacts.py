@@ -140,7 +140,7 @@ def inspect(address: Address) -> Metadata:
     metadata = read_metadata(address)
     sizes = metadata.get("sizes", {})
     files = Files(address).find("" if _flat(address, metadata) else metadata["digest"])
-    there = {file.path: file.size for file in files if not file.link}
+    there = {file.path: file.size for file in files if file.plain}
     for name in metadata["files"]:
         if name not in there:
             raise damaged(f"{name} is missing from its artifact", address)

@@ -40,13 +40,13 @@ _PASSING = {"InternalError", "ServiceUnavailable", "SlowDown", "500", "503"}
 @dataclass(frozen=True)
 class StoredFile:
     """A file by its path below the address that was asked, with slashes, and when it was written,
-    in seconds since 1970.
+    in seconds since 1970; a link, or what else has no bytes of its own, is not ``plain``.
     """
 
     path: str
     size: int
     modified: float
-    link: bool = False
+    plain: bool = True
 
 
 class Files:
@@ -197,7 +197,7 @@ class Files:
                 name.removeprefix(f"{path}/"),
                 entry["size"],
                 _modified(entry),
-                entry.get("islink", False),
+                entry["type"] == "file" and not entry.get("islink"),
             )
             for name, entry in found.items()
             if name.startswith(f"{path}/") and entry["type"] != "directory"
@@ -207,14 +207,19 @@ class Files:
         """The file ``name`` of every folder directly below the address that has one, by folder; one
         that is removed meanwhile is left out.
         """
-        folders = (file.path.rpartition("/") for file in self.find() if not file.link)
+        there = (file.path.rpartition("/") for file in self.find() if file.plain)
+        folders = [
+            folder
+            for folder, _, found in there
+            if found == name and folder and "/" not in folder and folder[0] != "."
+        ]
+        if self.folder is not None:
+            read = {folder: self.read(f"{folder}/{name}") for folder in folders}
+            return {folder: data for folder, data in read.items() if data is not None}
         with self._at("") as (files, root):
-            paths = {
-                f"{root}/{folder}/{name}": folder
-                for folder, _, found in folders
-                if found == name and folder and "/" not in folder and folder[0] != "."
-            }
-            found = files.cat(sorted(paths), on_error="omit") if paths else {}
+            paths = {f"{root}/{folder}/{name}": folder for folder in folders}
+            # All at once.
+            found = files.cat(list(paths), on_error="omit") if paths else {}
         return {paths[path]: data for path, data in found.items()}
 
     def remove(self, name: str = "") -> None:
@@ -231,9 +236,12 @@ class Files:
 def filesystem(uri: str) -> tuple[Any, str]:
     """The filesystem of a URI or folder and the path in it."""
     # Not at the top: it takes a while to import.
+    import fsspec
     from fsspec.core import url_to_fs
 
-    protocol = uri.partition("://")[0]
+    protocol, remote, _ = uri.partition("://")
+    if not remote:
+        return fsspec.filesystem("file"), uri
     options = _S3 if protocol in ("s3", "s3a") else {}
     try:
         return url_to_fs(uri, use_listings_cache=False, **options)

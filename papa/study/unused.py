@@ -107,11 +107,11 @@ def _artifacts(store: Store, found: Findings) -> set[str]:
         else:
             others: dict[str, list[StoredFile]] = {}
             for file in files:
-                folder = file.path.removeprefix(f"{step}/").partition("/")[0]
-                if re.fullmatch(DIGEST, folder) and folder != document["digest"]:
-                    others.setdefault(folder, []).append(file)
-            for folder, left in others.items():
-                found.unused.append(_unused(f"{address}/{folder}", stage, _KILLED, left))
+                part = file.path.removeprefix(f"{step}/").partition("/")[0]
+                if part != document["digest"] and re.fullmatch(rf"{DIGEST}|\..+\.{MARK}", part):
+                    others.setdefault(part, []).append(file)
+            for part, left in others.items():
+                found.unused.append(_unused(f"{address}/{part}", stage, _KILLED, left))
     return {step.replace("/", "-") for step in used}
 
 

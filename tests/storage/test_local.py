@@ -15,6 +15,7 @@ from papa.storage.artifacts import (
     folder_written,
     is_complete,
     is_sound,
+    metadata_below,
     read_metadata,
     remove,
     verify,
@@ -63,6 +64,17 @@ class TestLocalStore(HostileLaws):
         assert names(place) == []
         assert verify(tmp_path / "other")
 
+    def test_a_folder_may_have_any_name(self, tmp_path: Path) -> None:
+        """Also one that fsspec would take for a pattern, or for a chain of URIs."""
+        for name in ("a [v2]", "b*?", "c::d", "~e", "é"):
+            place = str(tmp_path / name)
+            publish(f"{place}/a")
+            assert list(metadata_below(place)) == ["a"]
+            assert verify(f"{place}/a")
+            assert len(names(place)) == 2
+            remove(place)
+        assert names(str(tmp_path)) == []
+
     @pytest.mark.parametrize("linked", ["", "inner", "inner/file.txt"])
     def test_a_link_leads_out_of_no_artifact(self, place: str, tmp_path: Path, linked: str) -> None:
         """Not even to the very same bytes."""
@@ -98,6 +110,8 @@ class TestLocalStore(HostileLaws):
         for look in (is_complete, read_metadata, verify):
             with pytest.raises(ArtifactError, match=r"a/metadata\.json .* \(it is no file\)"):
                 look(f"{place}/a")
+        publish(f"{place}/b")
+        assert list(metadata_below(place)) == ["b"]
 
     def test_a_folder_for_people_holds_its_metadata_beside_its_files(self, place: str) -> None:
         """As artifacts of earlier versions do, without sizes, which are read as well."""

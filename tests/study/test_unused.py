@@ -229,6 +229,8 @@ def test_scratch_of_killed_runs_and_of_a_killed_prune_is_found(folder: Store) ->
         place.mkdir(parents=True)
         (place / "data").write_text("left")
     (folder.root / "studies" / "demo").mkdir()
+    places.append(Path(folder.folder("probe", USED), ".metadata.json.1.0123abcd"))
+    places[-1].write_text("left")
     prune(folder)
     assert not any(place.exists() for place in places)
     assert (folder.root / "studies" / "demo").is_dir()
