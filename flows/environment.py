@@ -141,13 +141,16 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
         [sys.executable, "-P", "-m", "uvicorn", *app, "--host", "127.0.0.1", "--port", str(port)],
         env={**os.environ, **ephemeral, "PREFECT_UI_ENABLED": "0"},
         stdin=subprocess.DEVNULL,
+        start_new_session=True,  # A terminal's Ctrl-C is this process's.
     )
     ending = threading.Event()
     atexit.register(server.terminate)
     atexit.register(ending.set)
     # It reads until this process is gone, however that ended.
     reader = ["sh", "-c", 'read _; kill -9 "$0"', str(server.pid)]
-    subprocess.Popen(reader, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    subprocess.Popen(
+        reader, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
     def wait() -> None:
         end = time.monotonic() + _START_SECONDS

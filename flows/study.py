@@ -18,13 +18,14 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture, wait
+from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 from pydantic import PositiveInt
 
 from flows.check import Checked, check_study
 from flows.environment import settle_environment
-from flows.flow_runs import FLOW, begin_run, publish_report
+from flows.flow_runs import FLOW, begin_run, mark_interrupted, publish_report
 from flows.progress import StudyProgress
 from flows.studies import failure_kept
 from papa.errors import PapaError
@@ -105,6 +106,7 @@ def run_study(
     given = ready.get(None) or _checked(study, overrides or (), store, workers, ray_address)
     opened, spec = given.store, given.checked.inputs.study
     begin_run(spec)
+    given.progress.endings.append(partial(mark_interrupted, flow_run.id))
     try:
         with failure_kept(opened, spec.name):
             given.outcome.set_result(_run(given))
