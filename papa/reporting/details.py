@@ -100,6 +100,8 @@ def unseen_table(results: pandas.DataFrame) -> WrittenTable:
 
 def own_heads(results: pandas.DataFrame) -> list[str]:
     """Which class of a task is which of a model's own head, in sentences."""
+    if "classes" not in results:
+        return []
     heads = results[results["classes"] != ""].drop_duplicates(["encoder", "task"])
     return [
         f"{row['encoder']} on {row['task']}: the classes of its own head: {row['classes']}."

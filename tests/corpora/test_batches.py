@@ -246,20 +246,6 @@ def test_no_gradient_comes_from_places_without_a_token() -> None:
     assert torch.equal(tokens.grad, torch.ones(1, 4, 2))
 
 
-def test_columns_are_the_slots_that_occur() -> None:
-    tokens = PackedTokens(
-        input_ids=np.array([101, 102, 101, 9, 102]),
-        slot_ids=np.array([0, 7, 0, 1, 7]),
-        token_type_ids=np.zeros(5, np.int64),
-        lengths=np.array([2, 3]),
-        first_lengths=np.array([0, 1]),
-    )
-    batch = MicroBatch.of(np.array([4, 2]), tokens)
-    assert batch.columns.tolist() == [0, 1, 7]
-    assert batch.attention_mask.tolist() == [[True, False, True], [True, True, True]]
-    assert batch.slot_ids.tolist() == [0, 7, 0, 1, 7]
-
-
 def test_gradients_of_packing_are_its_own_inverse() -> None:
     """As autograd of the plain look-ups has them, where places without a token have no part."""
     batch = some_inputs(1).compact()

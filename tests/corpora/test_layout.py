@@ -44,21 +44,6 @@ def test_two_texts_keep_to_their_halves(bert: Any) -> None:
     assert arranged.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
 
 
-def test_segments_that_stay_are_the_unmoved_arrangements(bert: Any) -> None:
-    """The reference is the tokenizer's own output, padded to S, read at the slots."""
-    slots = 16
-    first, second = "the doll came loose", "it moved"
-    own = bert(first, second, padding="max_length", max_length=slots)["token_type_ids"]
-    ids = [bert(text, add_special_tokens=False)["input_ids"] for text in (first, second)]
-    special_tokens = special_tokens_of(bert)
-    stay = arrange_pair(ragged(ids[0]), ragged(ids[1]), special_tokens, "stay", slots)
-    assert stay.token_type_ids.tolist() == [own[slot] for slot in stay.slot_ids]
-    follow = arrange_pair(ragged(ids[0]), ragged(ids[1]), special_tokens, "follow", slots)
-    assert follow.token_type_ids.tolist() == bert(first, second)["token_type_ids"]
-    assert stay.token_type_ids.tolist() != follow.token_type_ids.tolist()
-    assert stay.input_ids.tolist() == follow.input_ids.tolist() == bert(first, second)["input_ids"]
-
-
 def test_segments_of_pairs_of_any_length(bert: Any) -> None:
     """Against the truncation of the Python tokenizers, spelled out token by token, for all lengths
     up to S.
@@ -97,13 +82,6 @@ def test_full_halves_fill_every_slot_once(name: str, request: pytest.FixtureRequ
         ragged(range(limits[0])), ragged(range(limits[1])), special_tokens, "follow", 16
     )
     assert arranged.slot_ids.tolist() == list(range(16))
-
-
-def test_room_of_one_text_is_the_papers_or_the_codes() -> None:
-    half = LayoutSpec(one_text_truncation="half")
-    assert text_capacity(LayoutSpec(), "text", 64) == 62
-    assert text_capacity(half, "text", 64) == 31
-    assert text_capacity(half, "words", 64) == text_capacity(half, "mlm", 64) == 62
 
 
 def test_too_few_slots_for_a_pair_are_refused(bert: Any, roberta: Any) -> None:

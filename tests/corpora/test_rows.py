@@ -366,19 +366,6 @@ def test_uneven_words_and_tags_are_named(make_task: Make) -> None:
         read_rows(make_task([{"tokens": "a b", "tags": ["O", "O"]}], **WORDS))
 
 
-def test_conll_files_are_read_by_column_number(make_task: Make) -> None:
-    content = (
-        "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n"
-    )
-    columns = {"words": "0", "label": "3"}
-    rows = read_rows(
-        make_task(content, suffix=".conll", kind="words", columns=columns, metric="entity_f1")
-    )
-    assert rows.label_names == ("B-ORG", "B-PER", "O")
-    assert rows.train["words"].to_pylist() == [["EU", "rejects"], ["Peter"]]
-    assert rows.notes["tags_converted_from_iob1"] == {"train": 2, "validation": 2}
-
-
 def test_colas_own_files_are_read_by_column_number(make_task: Make) -> None:
     task = make_task(
         'gj04\t1\t\tOne "quoted.\ngj04\t0\t*\tTwo it.\n',

@@ -19,8 +19,9 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.spec.task import EMBEDDING_METRICS
 from papa.study.store import MARKER, Store
+from tests.encoders.lower import with_tokenizer
 from tests.flows.conftest import refusal, said
-from tests.study.test_own import SMALL, saved
+from tests.study.test_own import SMALL
 
 BERT = "google-bert/bert-base-uncased"
 
@@ -201,7 +202,7 @@ def test_a_long_name_of_a_file_of_texts_is_cut(tmp_path: Path) -> None:
 
 def classifier(folder: Path, classes: int) -> str:
     shape = {**SMALL, "num_labels": classes}
-    return str(saved(BertForSequenceClassification(BertConfig(**shape)), folder))
+    return str(with_tokenizer(BertForSequenceClassification(BertConfig(**shape)), folder))
 
 
 def table(folder: Path, *columns: str) -> Path:

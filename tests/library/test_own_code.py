@@ -27,9 +27,10 @@ from papa.library.encoder import TextEncoder
 from papa.probes import own_probe
 from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
+from tests.encoders.lower import with_tokenizer
 from tests.flows.conftest import SMALL, artifacts
 from tests.library.conftest import AS_IT_IS
-from tests.study.test_own import NAMES, rows, saved
+from tests.study.test_own import NAMES, rows
 from tests.study.test_own import SMALL as SHAPE
 
 COLUMNS: dict[str, Any] = {"text": "review", "label": "verdict", "epochs": 1}
@@ -193,7 +194,7 @@ def classifier(tmp_path: Path) -> tuple[BertForSequenceClassification, TextEncod
     labels = {"id2label": dict(enumerate(NAMES[::-1])), "label2id": {NAMES[1]: 0, NAMES[0]: 1}}
     shape = {**SHAPE, "initializer_range": 0.35}
     model = BertForSequenceClassification(BertConfig(**shape, **labels)).eval()
-    encoder = papa.load_encoder(saved(model, tmp_path / "model"), slots=16, device="cpu")
+    encoder = papa.load_encoder(with_tokenizer(model, tmp_path / "model"), slots=16, device="cpu")
     data = {"train": pandas.DataFrame(rows(48, 1)), "validation": pandas.DataFrame(rows(48, 2))}
     return model, encoder, data
 

@@ -28,7 +28,8 @@ from papa.study.rank import Rank, read_lambda
 from papa.study.steps import study_steps
 from papa.study.store import Store
 from papa.study.tokenise import open_corpus
-from tests.study.test_own import NAMES, SMALL, saved, written
+from tests.encoders.lower import with_tokenizer
+from tests.study.test_own import NAMES, SMALL, written
 from tests.study.told import Told
 
 pytestmark = pytest.mark.unchecked
@@ -129,7 +130,7 @@ def small(task: dict[str, Any], folder: Path) -> str:
         "token_f1": BertForTokenClassification,
         "negative_log_perplexity": BertForMaskedLM,
     }.get(task["metric"], BertForSequenceClassification)
-    return str(saved(kind(BertConfig(**sharp, **classes)), folder))
+    return str(with_tokenizer(kind(BertConfig(**sharp, **classes)), folder))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_the_rate_that_nobody_names_moves_the_one_head_that_says_something(
                 if (number, head) != planted:
                     span = slice(head * width, (head + 1) * width)
                     layer.attention.output.dense.weight[:, span] = 0
-    encoder = str(saved(model, tmp_path / "model"))
+    encoder = str(with_tokenizer(model, tmp_path / "model"))
     task = {"head": "own", "metric": "cosine", "columns": {"text": "text"}}
     found = lambdas(ranked(data, tmp_path / "store", encoder, **task, probe=None))
     others = np.delete(found.ravel(), np.ravel_multi_index(planted, found.shape))
