@@ -3,7 +3,7 @@
 A number of constant heads is within the drop where the upper end of its drop's 95 % interval over
 seeds and examples is (paper, Sections 3.4 and 4.2), and so is that of every smaller number: tested
 from few heads to many up to the first failure, the chance that any "within" is wrong stays that of
-a single test, 2.5 %. What ``flows.most_heads`` tries after a failure has each its own chance.
+a single test, 2.5 %.
 """
 
 from __future__ import annotations
