@@ -1,6 +1,4 @@
-"""How many heads may become constant within a drop of the score (``papa.reporting.drops``). What
-``flows.most_heads`` tries after a failure has each its own chance of being wrong.
-"""
+"""How many heads may become constant within a drop of the score (``papa.reporting.drops``)."""
 
 from __future__ import annotations
 

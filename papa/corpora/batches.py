@@ -146,17 +146,6 @@ class MicroBatch:
         return replace(self, **moved)
 
 
-class OrdinaryBatch(MicroBatch):
-    """A batch whose tokens have the positions that they have in a model's ordinary use; constants
-    are read at their slots all the same.
-    """
-
-    @property
-    def positions(self) -> Int[Tensor, " tokens"]:
-        """The absolute position of each token: its number in its input."""
-        return self.positions_in_input
-
-
 class _Unpacked(torch.autograd.Function):
     """Unpacked states, a head of an input in one piece; empty places have no part in gradients."""
 

@@ -123,9 +123,6 @@ class SlotPositions:
     def _rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
         """The rows that occur, ascending, and which of them each pair of columns means."""
         batch = self._dispatch.current_batch
-        if torch.compiler.is_exporting():
-            # How many occur depends on the inputs, which no graph can: there all do.
-            return torch.arange(len(self._all_embeddings())), self._rows()
         if batch is not self._batch:
             # The same batch may come again with gradients, which tensors made in inference mode
             # cannot serve.

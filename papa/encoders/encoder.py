@@ -21,8 +21,6 @@ from papa.encoders.finite import check_states
 from papa.encoders.linear import (
     FrozenLinear,
     FrozenLinears,
-    Int8Linear,
-    Kind,
     dependent_heads_projected,
 )
 from papa.encoders.precision import check_device, check_precision
@@ -45,8 +43,6 @@ class Encoder:
             CPU its layers' linear maps and attention take and give bfloat16
             (``papa.encoders.linear``); on a GPU it is autocast. Hidden states are float32 all the
             same.
-        int8: whether its layers' linear maps are computed in 8 bits (``papa.encoders.linear``): in
-            float32, on a CPU.
 
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
@@ -54,7 +50,6 @@ class Encoder:
         files: that its weights are mapped from; None for a model that was given.
         reference: what it was loaded from; None likewise.
         precision: what it computes in, and what token probes multiply its features in.
-        int8: as given.
     """
 
     def __init__(
@@ -62,8 +57,6 @@ class Encoder:
         model: nn.Module,
         device: str | torch.device = "cpu",
         precision: Precision = "float32",
-        *,
-        int8: bool = False,
     ) -> None:
         config: Any = model.config
         family = family_of(config.model_type)
@@ -89,7 +82,6 @@ class Encoder:
         self.config: Any = model.config
         self.device = torch.device(device)
         self.precision = precision
-        self.int8 = int8
         self.layers: int = config.num_hidden_layers
         self.heads: int = config.num_attention_heads
         self.width: int = config.hidden_size
@@ -103,12 +95,7 @@ class Encoder:
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
         on_cpu = self.device.type == "cpu"
-        self._kind: Kind | None = None
-        if int8:
-            self._kind = Int8Linear
-        elif precision == "bfloat16" and on_cpu:
-            self._kind = FrozenLinear
-        self._frozen_linears = None if self._kind is None else FrozenLinears(model, self._kind)
+        self._frozen_linears = FrozenLinears(model) if precision == "bfloat16" and on_cpu else None
 
     def tokens_per_batch(self, asked: int | None) -> int:
         """The tokens of a micro-batch: what was asked for, else what suits the device."""
@@ -153,9 +140,7 @@ class Encoder:
             states.squeeze(0)
             for states in self._forward(batch, output_hidden_states=True).hidden_states
         ]
-        # A graph that is written out has no branch that depends on its numbers.
-        if not torch.compiler.is_exporting():
-            check_states(self.model, layers, batch)
+        check_states(self.model, layers, batch)
         return layers if self.precision == "float32" else [states.float() for states in layers]
 
     def observe(self, batch: MicroBatch) -> None:
@@ -204,7 +189,10 @@ class Encoder:
         """Inside the block the layers follow ``rules``: queries and keys only where they ask."""
         # A rule for all heads, as of averaging or mixing, needs whole projections.
         some_heads = any(rule.dependent_heads is not None for rule in rules.values())
-        names, prepared = self.family.projections, self._kind or _as_it_is
+        names, prepared = (
+            self.family.projections,
+            FrozenLinear if self._frozen_linears else _as_it_is,
+        )
         sliced = (
             dependent_heads_projected(
                 self._attentions, names, self.dispatch, self.head_width, prepared
@@ -220,10 +208,8 @@ def _as_it_is(linear: nn.Linear) -> nn.Linear:
     return linear
 
 
-def load_encoder(
-    reference: EncoderReference, device: str = "cpu", *, int8: bool = False
-) -> Encoder:
-    """Load the encoder of ``reference`` from its local folder; ``int8`` as of ``Encoder``."""
+def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
+    """Load the encoder of ``reference`` from its local folder."""
     check_device(device)
     check_precision(reference.precision, device)
     if reference.causal:
@@ -234,6 +220,6 @@ def load_encoder(
     family = family_of(reference.model_type)
     attention = family.attention_implementation if family else "eager"
     model, files = load_reference(reference, attention=attention)
-    encoder = Encoder(model, device, reference.precision, int8=int8)
+    encoder = Encoder(model, device, reference.precision)
     encoder.files, encoder.reference = files, reference
     return encoder

@@ -1,5 +1,5 @@
-"""The linear maps of a frozen encoder's layers: on a CPU in bfloat16 or in 8-bit integers, weights
-rounded and arranged once; and those to queries and keys for some heads alone.
+"""The linear maps of a frozen encoder's layers: on a CPU in bfloat16, weights rounded and arranged
+once; and those to queries and keys for some heads alone.
 
 Autocast would round float32 weights to bfloat16 at every call, as it keeps only those that need
 gradients; and a product rearranges its weights for the machine at every call unless they are given
@@ -8,7 +8,6 @@ to it so arranged. Products are summed in float32; what goes in and what comes o
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -20,7 +19,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.encoders.dispatch import Dispatch
-from papa.encoders.precision import cpu_has
 
 _TOKENS = 512
 """For how many tokens weights are arranged: those of a micro-batch."""
@@ -70,52 +68,19 @@ def _product(x: Tensor, arranged: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x.to(torch.bfloat16), arranged, bias, "none", [], "")
 
 
-_LARGEST = 127
-"""The largest weight of a row."""
-
-
-class Int8Linear:
-    """x Wᵀ + b with W and x in 8 bits, of a float32 map on a CPU, which stays as it is.
-
-    Weights are rounded once, with a scale for each row; inputs at every call, with one scale for
-    all tokens of the batch, so that a text's numbers depend a little on the texts beside it. Sums
-    are integers, what comes out is float32. Nothing is trained or calibrated, and no gradient
-    passes.
-    """
-
-    def __init__(self, linear: nn.Linear) -> None:
-        weight = linear.weight.detach()
-        tiny = torch.finfo(torch.float32).tiny  # A row of zeros has a scale, too.
-        scales = (weight.abs().amax(dim=1) / _LARGEST).clamp_min(tiny)
-        with warnings.catch_warnings():
-            # Tensors of this kind are to leave PyTorch; it has no other way to pack weights.
-            warnings.filterwarnings("ignore", "torch.quantize_per_tensor", UserWarning)
-            rounded = torch.quantize_per_channel(
-                weight, scales.double(), torch.zeros(len(weight)).long(), 0, torch.qint8
-            )
-        self._packed = torch.ops.quantized.linear_prepack(rounded, linear.bias)
-        # Without VNNI x86 sums products of 8 bits in 16, where two may overflow at more than 7.
-        self._seven_bits = not cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
-
-    def __call__(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
-        """The map of x in float32."""
-        found: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self._seven_bits)
-        return found
-
-
 Kind = Callable[[nn.Linear], Callable[[Tensor], Tensor]]
 """From a frozen linear map to what computes it."""
 
 
 class FrozenLinears:
-    """The linear maps of a model's layers, which are in lists of modules, as ``FrozenLinear`` or
-    another ``kind``, which stand for the model's own while it runs.
+    """The linear maps of a model's layers, which are in lists of modules, as ``FrozenLinear``, which
+    stand for the model's own while it runs.
 
     Maps outside the layers keep float32: the few that widen embeddings, from which the residual
     stream starts.
     """
 
-    def __init__(self, model: nn.Module, kind: Kind = FrozenLinear) -> None:
+    def __init__(self, model: nn.Module) -> None:
         stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
         maps = (
             module
@@ -123,7 +88,7 @@ class FrozenLinears:
             for module in stack.modules()
             if isinstance(module, nn.Linear)
         )
-        self._frozen = {linear: kind(linear) for linear in dict.fromkeys(maps)}
+        self._frozen = {linear: FrozenLinear(linear) for linear in dict.fromkeys(maps)}
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

@@ -50,14 +50,6 @@ def check_device(device: str | torch.device) -> None:
         )
 
 
-def check_int8(device: str | torch.device) -> None:
-    """Refuse int8 elsewhere than on a CPU."""
-    import torch
-
-    if torch.device(device).type != "cpu":
-        raise SpecError(f"int8 runs on a CPU, not on {device}: use cpu, or leave int8 out")
-
-
 def check_precision(precision: Precision, device: str) -> None:
     """Refuse a precision that there is not, or that the device does not compute in."""
     if precision not in get_args(Precision):

@@ -46,6 +46,7 @@ def document(task: dict[str, Any], kinds: list[str], encoder: str = EMBEDDED) ->
     }
 
 
+@pytest.mark.server
 @pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, [*KINDS[:3], "reused"])])
 def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     task: dict[str, Any],

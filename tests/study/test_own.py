@@ -215,6 +215,7 @@ def test_constant_heads_are_those_of_a_plain_implementation(
         assert np.abs(logits - found[row]).max() < 1e-4
 
 
+@pytest.mark.server
 @torch.no_grad()
 def test_an_export_answers_as_the_study_found(
     classified: Scored,
