@@ -73,8 +73,9 @@ Kind = Callable[[nn.Linear], Callable[[Tensor], Tensor]]
 
 
 class FrozenLinears:
-    """The linear maps of a model's layers, which are in lists of modules, as ``FrozenLinear``, which
-    stand for the model's own while it runs.
+    """The linear maps of a model's layers, which are in lists of modules, as ``FrozenLinear``.
+
+    These stand for the model's own while it runs.
 
     Maps outside the layers keep float32: the few that widen embeddings, from which the residual
     stream starts.

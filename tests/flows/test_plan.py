@@ -24,6 +24,7 @@ def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.server
 def test_a_plan_says_how_long_such_steps_took_here(tiny: tuple[str, Path]) -> None:
     study, store = tiny
     changed = said("plan", study, "--store", str(store), "--set", "tasks.0.probe.epochs=2")

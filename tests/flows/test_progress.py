@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from typing import Any
 
 from rich.console import Console
 
@@ -15,22 +16,17 @@ OTHER = "probe · all-MiniLM-L6-v2 · reviews · average · lambda · 68 of 72 h
 
 def screen(width: int) -> list[str]:
     """The bars of a study that runs, as a terminal shows them."""
-    console = Console(
-        file=io.StringIO(),
-        force_terminal=True,
-        width=width,
-        color_system="standard",
-        legacy_windows=False,
-    )
-    progress = StudyProgress(console)
+    settings: dict[str, Any] = {"force_terminal": True, "color_system": "standard", "width": width}
+    progress = StudyProgress(Console(**settings, file=io.StringIO()))
     progress.steps = 2
     with progress, progress.running(LONG) as report, progress.running(OTHER) as other:
         report(1, 2)
         other(1, 4)
         assert progress._bars is not None
-        with console.capture() as shown:
-            console.print(progress._bars.get_renderable())
-    return re.sub(r"\x1b\[[0-9;]*m", "", shown.get()).splitlines()
+        shown = Console(**settings, file=io.StringIO())
+        shown.print(progress._bars.get_renderable())
+    assert isinstance(shown.file, io.StringIO)
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.file.getvalue()).splitlines()
 
 
 def test_bars_names_and_shares_are_there_at_eighty_columns() -> None:

@@ -233,15 +233,6 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
     "streaming": {},
     "reused": {},
-    "track": {
-        "study.execution.*": "only changes speed",
-        "parents.0.encoder.tokenizer_digest": "is not logged",
-        "parents.0.baseline": "its scores are in the results, whose key is in the key",
-        **{
-            f"parents.0.task.{name}": OF_THE_STUDY
-            for name in ("source.*", "columns.*", "labels", "mask_seed", "head", "validation_slots")
-        },
-    },
 }
 
 

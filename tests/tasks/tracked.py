@@ -19,7 +19,7 @@ from tasks.tracking import Tracking
 from tests.reporting.studies import results, study
 
 MODELS = ("first-encoder", "second-encoder")
-RESULTS = results(encoders=MODELS, fractions=(1.0, 0.5, 0.0), seeds=(0, 1))
+RESULTS = results(encoders=MODELS, fractions=(1.0, 0.5, 0.125, 0.0), seeds=(0, 1))
 
 
 def steps_of(name: str, frame: pandas.DataFrame = RESULTS) -> tuple[StudyInputs, StudySteps]:
