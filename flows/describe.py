@@ -19,7 +19,6 @@ from flows.options import (
     open_store,
     option,
 )
-from flows.studies import rebuild_report
 from flows.terminal import print_table, say
 from papa.errors import SpecError
 from papa.storage.atomic import write_atomically
@@ -138,6 +137,4 @@ def _of_study(
     stored = StoredStudy(study, store)
     frames = describe_study(stored, only, limit, trees, fraction)
     say(Console(), f"Written to {keep_described(stored, frames)}")
-    if stored.steps.steps[-1] in stored.found:
-        rebuild_report(study, store, Console())
     return frames

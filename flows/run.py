@@ -156,14 +156,14 @@ def _record_and_run(
 
 
 def _show_results(track: Track, store: Store, console: Console) -> None:
-    from papa.reporting.summary import read_summary
     from papa.reporting.tables import summary_table
+    from papa.scores.summary import read_table
     from tasks.shown import page_link, run_links
     from tasks.track import logged_runs
 
     study, document = track.study.name, logged_runs(track, store)
     folder, tracking = store.study(study), without_password(tracking_address(store))
-    console.print(summary_table(read_summary(folder / "summary.csv")))
+    console.print(summary_table(read_table(folder / "summary.csv")))
     say(console, f"report   {folder}/report.html (and report.md)")
     say(console, f"figures  {folder}/scores.png, scores.svg")
     if charts := run_links(document).get(study):

@@ -141,14 +141,14 @@ def log_finished(
     """Log a study from the artifacts of its steps; returns what ``runs.json`` says of its runs."""
     import pandas
 
-    from papa.reporting.summary import read_summary
     from papa.reporting.tables import verdict
+    from papa.scores.summary import read_table
 
     folder, done = found[track.results].folder, 0
     verify(folder)
     digest = read_metadata(folder)["files"][_TABLE]
     results = pandas.read_parquet(folder / _TABLE, columns=["encoder", "task", *POINT, "score"])
-    summary = read_summary(folder / "summary.csv")
+    summary = read_table(folder / "summary.csv")
     at_once = 1 if database_of(track.address) else _AT_ONCE
     for shown in track.shown:
         scores, rows = shown.rows_of(results), shown.rows_of(summary)

@@ -19,7 +19,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from papa.reporting.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
+from papa.scores.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
 from papa.scores.metrics import MEANINGS
 from papa.spec import (
     CodeSpec,

@@ -20,12 +20,11 @@ from papa.probes.own_model import check_own
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
-from papa.reporting.answers import answers
-from papa.reporting.certainty import certainty
-from papa.reporting.columns import INFLUENCE_COLUMNS
-from papa.reporting.summary import summarise
+from papa.reporting.answers import answers, certainty
 from papa.reporting.tables import score_tables
+from papa.scores.columns import INFLUENCE_COLUMNS
 from papa.scores.own import OwnCode
+from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order
 from papa.storage.artifacts import ArtifactReference
 from papa.study.average import Average
@@ -39,7 +38,7 @@ from papa.study.steps import study_steps
 from papa.study.store import Store
 
 if TYPE_CHECKING:
-    from papa.reporting.figures.chart import Chart
+    from papa.reporting.figures import Figure
 
 
 @dataclass(frozen=True)
@@ -77,14 +76,14 @@ class Measurement:
         """What was found, in sentences."""
         fractions = list(self.summary["fraction"].unique())
         return answers(self.summary) + (
-            [certainty(self.lambdas, fractions)] if self.lambdas else []
+            [certainty(self.lambdas.facts(fractions))] if self.lambdas else []
         )
 
-    def plot(self) -> Chart:
+    def plot(self) -> Figure:
         """Score against the share of heads that stay input-dependent, with 95 % intervals (paper,
         Figure 2).
         """
-        from papa.reporting.figures.scores import scores_figure
+        from papa.reporting.figures import scores_figure
 
         return scores_figure(self.summary)
 

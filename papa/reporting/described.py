@@ -13,7 +13,7 @@ from papa.descriptions.means import HALF
 from papa.descriptions.relations import picked
 from papa.descriptions.seen import TEXTS
 from papa.descriptions.similarity import heads_by_cluster
-from papa.reporting.wording import WrittenTable
+from papa.reporting.written import WrittenTable
 from papa.spec.orders import order_named
 
 SHOWN = 15

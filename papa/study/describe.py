@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from papa.corpora.treebank import LaidTrees, Tree
-    from papa.reporting.sections import Section
     from papa.spec.orders import Head
     from papa.study.stored import StoredStudy
 
@@ -86,15 +85,6 @@ def kept(store: Store, study: str, averages: Mapping[str, str]) -> dict[str, pd.
             for name in DESCRIPTIONS
             if f"{name}.parquet" in files
         }
-
-
-def kept_section(store: Store, study: str, averages: Mapping[str, str]) -> Section | None:
-    """What was kept, as a section of the study's report."""
-    from papa.reporting.sections import descriptions_section
-
-    frames = kept(store, study, averages)
-    with reading(store.study(study) / FOLDER):
-        return descriptions_section(frames) if frames else None
 
 
 def describe_study(
