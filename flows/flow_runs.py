@@ -24,13 +24,14 @@ from prefect.states import Crashed, State
 from flows.server import FLOW
 from papa.errors import PapaError, TransientError
 from papa.processes import Process
+from papa.reporting.tables import summary_markdown
+from papa.scores.summary import read_table
 from papa.spec import StudySpec
 from tasks.mlflow import without_password
 from tasks.shown import page_link, run_links
 
 TAG = "driver="
 _REQUEST_SECONDS = 15.0
-_FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
 _STUDIES = FlowFilter.model_validate({"name": {"any_": [FLOW]}})
 
 
@@ -111,19 +112,17 @@ def _mark_crashed_runs(client: SyncPrefectClient) -> None:
 
 
 def publish_report(folder: Path, document: Mapping[str, Any]) -> None:
-    """Keep a study's report as a Prefect artifact of the flow run, with its figures and links to
-    the tracked runs.
+    """Keep a study's report as a Prefect artifact of the flow run, with its scores drawn and links
+    to the tracked runs.
 
     Where Prefect's server does not answer just then, the study is finished all the same.
     """
 
-    def inline(figure: re.Match[str]) -> str:
-        # A data URI: Prefect's UI shows no other address that every reader reaches.
-        content = base64.b64encode((folder / f"{figure['name']}.png").read_bytes()).decode()
-        return f"(data:image/png;base64,{content})"
-
-    report = _FIGURE.sub(inline, (folder / "report.md").read_text())
-    title, _, rest = report.partition("\n")
+    # A data URI: Prefect's UI shows no other address that every reader reaches.
+    content = base64.b64encode((folder / "scores.png").read_bytes()).decode()
+    summary = read_table(folder / "summary.csv")
+    title = f"# {folder.name}"
+    rest = f"{summary_markdown(summary)}\n![Scores](data:image/png;base64,{content})\n"
     page = page_link(document)
     where = (
         f"With interactive figures and every head: [report.html]({page})"

@@ -164,8 +164,8 @@ def _show_results(track: Track, store: Store, console: Console) -> None:
     study, document = track.study.name, logged_runs(track, store)
     folder, tracking = store.study(study), without_password(tracking_address(store))
     console.print(summary_table(read_table(folder / "summary.csv")))
-    say(console, f"report   {folder}/report.html (and report.md)")
-    say(console, f"figures  {folder}/scores.png, scores.svg")
+    say(console, f"report   {folder}/report.html")
+    say(console, f"figures  {folder}/scores.png, scores.svg, scores.pdf")
     if charts := run_links(document).get(study):
         say(console, f"MLflow   charts  {charts}")
         say(console, f"MLflow   report  {page_link(document)}")

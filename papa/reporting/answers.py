@@ -123,7 +123,7 @@ def certainty(found: Mapping[str, Any]) -> str:
     ]
     shared = f"; of the constant heads two seeds share {joined(shares)}" if shares else ""
     return (
-        f"Over {found['seeds']} seeds the head order by λ {told}: Kendall's τ is "
+        f"over {found['seeds']} seeds the head order by λ {told}: Kendall's τ is "
         f"{found['kendall_tau']:.2f} between two of them (by chance at most "
         f"{found['tau_by_chance']:.2f}), and λ of {found['heads_told']} of {found['heads']} heads "
         f"can be told from .5 (by chance {0.05 * found['heads']:.0f}){shared}."

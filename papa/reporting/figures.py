@@ -43,7 +43,7 @@ _GRADIENT = re.compile(r'((?:id="|"url\(#)gradient_)(\d+)')
 """Vega counts gradients over all figures of a process."""
 _NOT_XML = re.compile(r"\\u(?:00(?:0[0-8bcef]|1[0-9a-f])|fff[ef])")
 """Names come from folders: a character that XML cannot hold would end the process."""
-_SIDE = 200
+_SIDE, _ROW = 200, 40
 
 
 def config(ink: str, quiet: str, line: str, lines: Sequence[str], paper: str, font: str) -> Spec:
@@ -261,7 +261,6 @@ def _rows(
     across = {"x": {"field": low, **x}, "x2": {"field": high}, "color": colour}
     name = {"text": {"field": y}, "x": {"value": 2}}
     return {
-        "height": {"step": 40},
         "encoding": {"y": {"field": y, "type": "nominal", "sort": None, "axis": None}},
         "layer": [
             _mark("rule", {"x": {"datum": 0, **x}, "y": {"value": 0}, "y2": {"value": "height"}}),
@@ -289,7 +288,11 @@ def drop_panels(summary: pandas.DataFrame) -> list[Figure]:
     rows = _rows("name", ("relative_drop", "drop_low", "drop_high"), x, "verdict", shapes)
     return [
         Figure(
-            f"drop-{at}", at, "drops", own, _spec("drops", f"drop at {at}", _PANEL | rows, heads=at)
+            f"drop-{at}",
+            at,
+            "drops",
+            own,
+            _spec("drops", f"drop at {at}", _PANEL | rows | {"height": _ROW * len(own)}, heads=at),
         )
         for at, own in lost[lost["fraction"] < 1].groupby("heads", sort=False)
     ]
@@ -340,7 +343,11 @@ def order_panels(each_way: pandas.DataFrame) -> list[Figure]:
     rows = rows.assign(name=rows["order"].map(order_label))
     x = {"title": f"mean score less that by {order_label(first)}", "scale": {"padding": 12}}
     shapes = {BETTER: "triangle-up", WORSE: "triangle-down", NOT_TOLD: "circle"}
-    panel = _PANEL | _rows("name", ("difference", "low", "high"), x, "verdict", shapes)
+    panel = (
+        _PANEL
+        | {"height": _ROW * rows["name"].nunique()}
+        | _rows("name", ("difference", "low", "high"), x, "verdict", shapes)
+    )
     return [
         Figure(
             f"orders-{task}-{encoder}",
@@ -428,7 +435,7 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
                 ),
             ],
         }
-        name = f"{method_label(method)}-{encoder}-{task}"
+        name = f"{method_label(method)} · {encoder} · {task}"
         spec = _spec("heads", name, body, encoder=encoder, task=task, method=method)
         panels.append(Figure(f"heads-{name}", name, "heads", drawn, spec))
     return panels

@@ -11,7 +11,7 @@ import pandas
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from papa.reporting.answers import one_answer_label
+from papa.reporting.answers import answers, one_answer_label
 from papa.reporting.figures import MARK
 from papa.reporting.wording import (
     NOTHING,
@@ -28,7 +28,7 @@ from papa.reporting.wording import (
     varying,
     words_label,
 )
-from papa.reporting.written import WrittenTable
+from papa.reporting.written import WrittenTable, markdown_text
 from papa.scores.summary import WORDS, reason_sentence
 
 _COLUMNS = "Columns: share of heads that stay input-dependent. "
@@ -84,6 +84,13 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
 
 def _sentences(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
+
+
+def summary_markdown(summary: pandas.DataFrame) -> str:
+    """What a study found, in sentences and tables, as Markdown."""
+    sentences = "".join(f"- {markdown_text(one)}\n" for one in [*answers(summary), *marks(summary)])
+    tables = [f"## {table.heading}\n\n{table.markdown}" for table in score_tables(summary)]
+    return "\n".join([sentences, *tables])
 
 
 def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:

@@ -243,9 +243,9 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     named = store.study(study)
     folder = next((path for path in (named, Path(study)) if is_complete(path)), None)
     if folder is None:
-        if named.with_name(f"{study}.yaml").is_file():
+        if (saved := named.with_name(f"{study}.yaml")).is_file():
             raise SpecError(
-                f"study '{study}' is not finished in {store.address}: run 'papa run {study}' to go "
+                f"study '{study}' is not finished in {store.address}: run 'papa run {saved}' to go "
                 "on"
             )
         finished = {path.parent.name for path in named.parent.glob(f"[!.]*/{METADATA}")}

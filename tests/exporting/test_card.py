@@ -7,7 +7,7 @@ import yaml
 
 from papa.exporting.card import model_card
 from papa.exporting.gains import study_score
-from papa.reporting.summary import summarise
+from papa.scores.summary import summarise
 from tests.exporting.conftest import document_with
 from tests.reporting.studies import results
 

@@ -12,11 +12,11 @@ from typing import Any
 import jaxtyping
 import pandas
 import pytest
+from flows.retrained import FinishedCell, int8_scores
 from rich.console import Console
 
 import papa as library
 from flows.export import ExportRequest, export_cell
-from flows.retrained import FinishedCell, int8_scores
 from papa.corpora import load_corpus
 from papa.encoders.encoder import load_encoder
 from papa.errors import PapaError

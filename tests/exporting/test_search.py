@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from flows.drops import Answer, answers
+from flows.most_heads import run_and_choose, search
+
 from flows.export import ExportRequest
 from flows.interrupt import Interruption
-from flows.most_heads import run_and_choose, search
 from papa.errors import SpecError
 from papa.spec import StudySpec
 from papa.spec.file import load_study

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from papa.processes import Process
-from papa.reporting.summary import read_summary
+from papa.scores.summary import read_table
 from tasks.mlflow import connect
 from tests.finished import finish_study
 from tests.flows.conftest import (
@@ -158,7 +158,7 @@ def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None
     assert results["always_one_answer"].between(0.5, 1).all()
     assert results["one_answer"].isin(["negative", "positive"]).all()
     assert (results.groupby("seed")["word_embeddings"].nunique() == 1).all()
-    summary = read_summary(folder / "summary.csv")
+    summary = read_table(folder / "summary.csv")
     assert (summary["low"] < summary["high"]).all()
     assert summary["mean"].between(summary["low"], summary["high"]).all()
     whole = summary["fraction"] == 1
@@ -259,7 +259,7 @@ def test_a_parent_run_carries_matrices_order_and_results(first: Finished, store:
     assert {"baseline/always_one_answer", "baseline/word_embeddings"} <= set(
         client.get_run(parent).data.metrics
     )
-    summary = read_summary(store / "studies" / "small" / "summary.csv")
+    summary = read_table(store / "studies" / "small" / "summary.csv")
     beaten = client.get_run(parent).data.tags["papa.beats_baseline"]
     assert (beaten == "yes") == bool(summary["beats_baseline"].iloc[0])
     scores = {f"accuracy/{end}" for end in ("original", "all_heads_constant/average")}

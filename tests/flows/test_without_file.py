@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
+from flows.most_heads import needed_part
 from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification
 
 from flows.export import ExportRequest
-from flows.most_heads import needed_part
 from flows.studies import failure_kept, save_study, saved_study, show_studies, stored_studies
 from flows.without_file import own_study, study_without_file
 from papa.encoders.reference import EMBEDDED

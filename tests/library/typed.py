@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import assert_type
 
+from papa.reporting.figures.chart import Chart
 from torch import Tensor
 
 import papa
 from papa.attention.replacement import EntryCounts
-from papa.reporting.figures.chart import Chart
 
 encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2")
 assert_type(encoder, papa.TextEncoder)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.drops import answers
 from rich.console import Console
 
 import papa
-from flows.drops import answers
 from flows.export import ExportRequest, export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError

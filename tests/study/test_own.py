@@ -37,7 +37,7 @@ from papa.errors import EncoderError, PapaError, SpecError
 from papa.exporting import measuring
 from papa.probes.own_model import check_own
 from papa.reporting.answers import answers
-from papa.reporting.summary import summarise
+from papa.scores.summary import summarise
 from papa.spec import EncoderSpec, TaskSpec
 from papa.study.own import Own, read_answers
 from papa.study.tokenise import open_corpus

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from papa.errors import ArtifactError
-from papa.reporting.summary import summarise
+from papa.scores.summary import summarise
 from papa.study.store import Store
 from tasks.mlflow import connect
 from tasks.shown import page_link, run_links

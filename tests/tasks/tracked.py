@@ -14,7 +14,7 @@ import pandas
 
 from papa.encoders.reference import EncoderReference
 from papa.progress import ignore_progress
-from papa.reporting.summary import LINE, summarise
+from papa.scores.summary import LINE, summarise
 from papa.spec.cells import Cell
 from papa.storage.artifacts import published
 from papa.study.costs import size_of

@@ -40,13 +40,12 @@
     const size = page.matrices[at].labels.length ** 2;
     return bytes[at].subarray(number * size, (number + 1) * size);
   }
-  function tile(at, number) {
+  function tile(at, number, colour) {
     const rows = page.matrices[at].labels.length;
     const canvas = Object.assign(document.createElement("canvas"), { width: rows, height: rows });
     const picture = new ImageData(rows, rows);
-    const colour = vega.scheme("cividis");
     levels(at, number).forEach((level, entry) => {
-      const [red, green, blue] = level === page.unseen ? [128, 128, 128] : colour(level / page.top).match(/\d+/g);
+      const [red, green, blue] = level === page.unseen ? [128, 128, 128] : colour((level / page.top) ** 2).match(/\d+/g);
       picture.data.set([red, green, blue, 255], 4 * entry);
     });
     canvas.getContext("2d").putImageData(picture, 0, 0);
@@ -85,10 +84,12 @@
 
   (async () => {
     for (const place of document.querySelectorAll(".chart")) await draw(place, page.figures[place.dataset.figure]);
+    const entries = [0, 1].map((weight) => ({ from: weight, to: weight, weight }));
+    const { view } = await draw(document.createElement("div"), { ...page.matrix, data: { values: entries } });
     for (const place of document.querySelectorAll(".tiles")) {
       const at = Number(place.dataset.set);
       place.style.setProperty("--heads", page.matrices[at].heads);
-      place.append(...page.matrices[at].largest.map((_, number) => tile(at, number)));
+      place.append(...page.matrices[at].largest.map((_, number) => tile(at, number, view.scale("color"))));
     }
     document.documentElement.dataset.ready = "figures";
   })();
