@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 import torch.nn.functional as F
+from flows.retrained import FinishedCell, trained_probe
 
 import papa
-from flows.retrained import FinishedCell, trained_probe
 from papa.attention.constants import ConstantMatrices
 from papa.corpora import load_corpus
 from papa.corpora.split import TokenisedSplit

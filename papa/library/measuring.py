@@ -38,7 +38,7 @@ from papa.study.steps import study_steps
 from papa.study.store import Store
 
 if TYPE_CHECKING:
-    from papa.reporting.figures import Figure
+    from papa.reporting.drawing import Figure
 
 
 @dataclass(frozen=True)

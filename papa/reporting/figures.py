@@ -1,161 +1,55 @@
-"""Figures of a study in Vega-Lite: scores, drops, encoders, head orders, heads and matrices.
-
-Each is built from a frame and its specification names that frame, so that a page holds data once.
-"""
+"""Figures of a study, from its tables: scores, drops, encoders, head orders, heads and matrices."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas
-import vl_convert
 
-from papa.errors import SpecError
+from papa.reporting.drawing import Figure, Spec
 from papa.reporting.wording import (
     condition,
     fraction_headings,
     metric_label,
-    names_of,
     order_label,
     varying,
 )
 from papa.scores.drops import correlation, drops_over_tasks
 from papa.scores.orders import BETTER, NOT_TOLD, WORSE
-from papa.scores.summary import WORDS, main_lines
+from papa.scores.summary import ONE_ANSWER, WORDS, main_lines
 from papa.spec.methods import HEAD_SCORES
-from papa.storage.atomic import write_atomically
 
-Spec = dict[str, Any]
 MARK = "†"
 """Marks drops of an encoder and task whose original score does not beat its baselines."""
-FORMATS = ("svg", "png", "pdf")
-_SCALE = 2
-"""Pixels of a PNG for one unit of the drawing."""
-_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b0578d", "#a87400", "#2f8fc4", "#4a4a4a"]
-"""After Okabe and Ito: colour-blind readers tell them apart."""
-_GRADIENT = re.compile(r'((?:id="|"url\(#)gradient_)(\d+)')
-"""Vega counts gradients over all figures of a process."""
-_NOT_XML = re.compile(r"\\u(?:00(?:0[0-8bcef]|1[0-9a-f])|fff[ef])")
-"""Names come from folders: a character that XML cannot hold would end the process."""
-_SIDE, _ROW = 200, 40
-
-
-def config(ink: str, quiet: str, line: str, lines: Sequence[str], paper: str, font: str) -> Spec:
-    """Colours and type: of a file, or variables of the page's style."""
-    text = {"labelColor": quiet, "titleColor": quiet, "labelFontSize": 12, "titleFontSize": 12}
-    text["titleFontWeight"] = "normal"
-    return {
-        "font": font,
-        "background": paper,
-        "axis": {**text, "gridColor": line, "domainColor": line, "tickColor": line},
-        "axisX": {"labelAngle": 0},
-        "axisY": {"domain": False, "ticks": False, "tickCount": 5},
-        "legend": {**text, "labelColor": ink, "orient": "bottom", "labelLimit": 600, "columns": 3},
-        "header": {"labelColor": ink, "labelFontSize": 13, "labelFontWeight": "bold"},
-        "view": {"stroke": None},
-        "range": {"category": list(lines)},
-        "point": {"color": lines[0], "opacity": 1, "tooltip": {"content": "data"}},
-        "rule": {"color": quiet},
-        "text": {"color": ink},
-        "title": {"color": ink, "subtitleColor": quiet, "fontSize": 13, "anchor": "start"},
-    }
-
-
-FILE = config(
-    *("#1d2733", "#5b6775", "#d9dee4", _COLOURS, "white"),
-    # vl-convert brings the first; the others are as wide, so files look the same anywhere.
-    font='"Liberation Sans", Arial, Helvetica, sans-serif',
-)
-PAGE = config(
-    *("var(--ink)", "var(--quiet)", "var(--line)"),
-    [f"var(--line-{number})" for number in range(1, 8)],
-    "transparent",
-    font='system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif',
-)
-"""The page's style decides, so figures follow the reader's setting and the printer's."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A frame drawn as Vega-Lite says, without colours and type. A notebook shows it by itself.
-
-    Attributes:
-        name: of its files.
-        source: what the specification calls the frame.
-    """
-
-    name: str
-    title: str
-    source: str
-    data: pandas.DataFrame = field(repr=False)
-    specification: Spec = field(repr=False)
-
-    def _drawable(self) -> str:
-        specification = {**self.specification, "datasets": {self.source: records(self.data)}}
-        return _NOT_XML.sub(r"\\ufffd", json.dumps(specification))
-
-    def svg(self) -> str:
-        """On white; equal data give equal text."""
-        drawn = vl_convert.vegalite_to_svg(self._drawable(), config=FILE)
-        numbers: dict[str, int] = {}
-        return _GRADIENT.sub(
-            lambda found: f"{found[1]}{numbers.setdefault(found[2], len(numbers))}", drawn
-        )
-
-    def save(self, path: str | Path) -> None:
-        """Write it to a file that ends in ``.png``, ``.svg`` or ``.pdf``.
-
-        Raises:
-            SpecError: the name ends in none of them.
-        """
-        path, svg = Path(path), self.svg()
-        match path.suffix:
-            case ".svg":
-                write_atomically(path, svg)
-            case ".png":
-                write_atomically(path, vl_convert.svg_to_png(svg, scale=_SCALE))
-            case ".pdf":
-                write_atomically(path, vl_convert.svg_to_pdf(svg))
-            case _:
-                raise SpecError(
-                    f"a figure cannot be written to {path}: give a file that ends in .png, .svg or "
-                    ".pdf"
-                )
-
-    _repr_svg_ = svg
-
-
-def records(frame: pandas.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON has them: null where a number is missing."""
-    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=10))
-    return rows
-
-
-def _spec(source: str, description: str, body: Spec, **equal: str) -> Spec:
-    """A specification of the rows whose columns are ``equal`` to values."""
-    chosen = [{"filter": {"field": name, "equal": value}} for name, value in equal.items()]
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "description": description,
-        "data": {"name": source},
-        **body,
-        "transform": [*chosen, *body.get("transform", [])],
-    }
-
-
 _PANEL = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
 """As wide as its place on a page."""
+_ROW = 40
 
 
-def _mark(kind: str, encoding: Spec, where: str = "", **looks: Any) -> Spec:
+def _figure(
+    name: str, title: str, source: str, data: pandas.DataFrame, body: Spec, **equal: str
+) -> Figure:
+    """A figure of the rows whose columns are ``equal`` to values."""
+    chosen = [{"filter": {"field": column, "equal": value}} for column, value in equal.items()]
+    schema = "https://vega.github.io/schema/vega-lite/v6.json"
+    named = {"$schema": schema, "description": title, "data": {"name": source}}
+    return Figure(name, title, source, data, {**named, **body, "transform": chosen})
+
+
+def _mark(kind: str, encoding: Spec, where: str = "", **looks: object) -> Spec:
     rows = {"transform": [{"filter": where}]} if where else {}
     return {**rows, "mark": {"type": kind, **looks}, "encoding": encoding}
+
+
+def _number(field: str, title: str | None = None, **more: object) -> Spec:
+    return {"field": field, "type": "quantitative", "title": title, **more}
+
+
+def _name(field: str, domain: Sequence[str] | None = None, **more: object) -> Spec:
+    """A channel of names, in their order."""
+    scale = {"scale": {"domain": list(domain)}} if domain else {}
+    return {"field": field, "type": "nominal", "title": None, "sort": None, **scale, **more}
 
 
 def labelled(summary: pandas.DataFrame) -> pandas.DataFrame:
@@ -163,116 +57,127 @@ def labelled(summary: pandas.DataFrame) -> pandas.DataFrame:
     and ``mark`` at the lowest fraction of what beats no baseline.
     """
     lowest = summary.groupby(["encoder", "task"])["fraction"].transform("min")
-    inconclusive = ~summary["beats_baseline"].astype(bool) & (summary["fraction"] == lowest)
+    marked = ~summary["beats_baseline"].astype(bool) & (summary["fraction"] == lowest)
     return summary.assign(
         heads=summary["fraction"].map(fraction_headings(summary)),
         order=summary["order"].map(order_label),
-        mark=(inconclusive & (summary["fraction"] < 1)).map({True: MARK, False: ""}),
+        mark=(marked & (summary["fraction"] < 1)).map({True: MARK, False: ""}),
     )
 
 
-def _scores(summary: pandas.DataFrame, axes: Sequence[str], metric: str) -> list[Spec]:
-    """The layers of one task: a line for each value of the axes, the first as colour."""
-    y = {"type": "quantitative", "scale": {"zero": False}, "title": metric}
-    x = {
-        "field": "heads",
-        "type": "ordinal",
-        "sort": list(fraction_headings(summary).values()),
-        "title": "share of heads that stay input-dependent",
+def _lines(rows: pandas.DataFrame, heads: Sequence[str], axes: list[str], metric: str) -> Spec:
+    """A line for each value of the axes: the first as colour and shape, the others as dashes; with
+    intervals, baselines and daggers.
+    """
+    joins = {"line": axes, "rest": axes[1:]}
+    named = {
+        what: list(dict.fromkeys(", ".join(row) for row in rows[own].itertuples(index=False)))
+        for what, own in joins.items()
     }
-    looks: Spec = {}
-    for channel, axis in zip(("color", "strokeDash", "size"), axes, strict=False):
-        values = [names_of(row, [axis]) for row in summary.drop_duplicates(axis).to_dict("records")]
-        domain = [value for one in values for value in one.values()]
-        looks[channel] = {"field": axis, "type": "nominal", "scale": {"domain": domain}}
-        looks[channel]["title"] = None
-    point = {**looks, **({"shape": looks["color"]} if axes else {})}
+    looks: Spec = {"detail": _name("line")}
+    if axes:
+        looks["color"] = _name(axes[0], list(rows[axes[0]].unique()))
+    if axes[1:]:
+        looks["strokeDash"] = _name("rest", named["rest"], legend={"symbolType": "stroke"})
+    shape = {"shape": looks["color"]} if axes else {}
+    ordinal = {"field": "heads", "type": "ordinal", "sort": list(heads)}
+    x = {**ordinal, "title": "share of heads that stay input-dependent"}
+    place: Spec = {"x": x}
+    if axes:
+        x["scale"] = {"paddingInner": 0.75, "paddingOuter": 0.4}
+        place["xOffset"] = _name("line", named["line"])
+
+    def y(field: str, **more: object) -> Spec:
+        return {"y": _number(field, metric, scale={"zero": False}, **more)}
+
     layers = []
-    for name, column in (("always one answer", "always_one_answer"), (WORDS, "word_embeddings")):
-        if summary[column].notna().any():
-            end = {"y": {"aggregate": "max", "field": column, **y}}
-            of_encoder = axes[:1] == ["encoder"] and name == WORDS
-            colour = {"color": looks["color"]} if of_encoder else {}
-            layers.append(_mark("rule", {**end, **colour}, strokeDash=[2, 4]))
-            side = {"align": "left", "dx": 2} if name != WORDS else {"align": "right", "dx": -2}
+    for column, name, end in (
+        ("always_one_answer", ONE_ANSWER, {"align": "left", "dx": 2}),
+        ("word_embeddings", WORDS, {"align": "right", "dx": -2}),
+    ):
+        if rows[column].notna().any():
+            own = axes[:1] == ["encoder"] and name == WORDS
+            baseline = {**y(column, aggregate="max"), **({"color": looks["color"]} if own else {})}
+            layers.append(_mark("rule", baseline, strokeDash=[2, 4]))
             at = {"x": {"value": 0 if name != WORDS else "width"}, "text": {"value": name}}
-            layers.append(_mark("text", {**end, **at}, dy=-6, fontSize=10.5, **side))
-    apart = {"xOffset": {"field": "line", "scale": {"range": [-9, 9]}}} if axes else {}
-    interval = {"y": {"field": "low", **y}, "y2": {"field": "high"}, **looks}
-    interval.pop("strokeDash", None)
-    mean = {"y": {"field": "mean", **y}}
+            text = {**y(column, aggregate="max"), **at}
+            layers.append(_mark("text", text, dy=-6, fontSize=10.5, **end))
+    interval = {**y("low"), "y2": {"field": "high"}, "color": looks.get("color", {"value": None})}
+    interval = {name: channel for name, channel in interval.items() if channel != {"value": None}}
     lines = [
-        _mark("line", {**mean, **looks}),
+        _mark("line", {**y("mean"), **looks}),
         _mark("rule", interval, "isValid(datum.low)", strokeWidth=1.5),
-        _mark("point", {**mean, **point}, filled=True, size=60),
+        _mark("point", {**y("mean"), **looks, **shape}, filled=True, size=60),
     ]
-    dagger = {**mean, "text": {"field": "mark"}}
-    if not summary["beats_baseline"].all():
+    if (rows["mark"] != "").any():
+        dagger = {**y("mean"), "text": {"field": "mark"}}
         lines.append(_mark("text", dagger, "datum.mark !== ''", dx=11, fontSize=14))
-    join = " + ', ' + ".join(f"datum.{axis}" for axis in axes) or "''"
-    own = {"transform": [{"calculate": join, "as": "line"}], "encoding": {"x": x, **apart}}
-    return [*layers, {**own, "layer": lines}]
+    texts = {what: " + ', ' + ".join(f"datum.{one}" for one in own) for what, own in joins.items()}
+    calculated = [{"calculate": text or "''", "as": what} for what, text in texts.items()]
+    return {"layer": [*layers, {"transform": calculated, "encoding": place, "layer": lines}]}
 
 
 def scores_figure(summary: pandas.DataFrame, name: str = "scores") -> Figure:
     """A panel a task, a line for each encoder, constants, order and study, with 95 % intervals and
     baselines (paper, Figures 2, 5, 6).
     """
+    rows, heads = labelled(summary), list(fraction_headings(summary).values())
     metrics = {metric_label(row) for row in summary.to_dict("records")}
-    axes = varying(summary, ("encoder", "constants", "order", "study"))
-    panel = {"width": 320, "height": 280}
-    panel["layer"] = _scores(summary, axes, metrics.pop() if len(metrics) == 1 else "score")
+    axes = varying(rows, ("encoder", "constants", "order", "study"))
+    panel = _lines(rows, heads, axes, metrics.pop() if len(metrics) == 1 else "score")
     body = {
-        "facet": {"field": "task", "type": "nominal", "title": None, "sort": None},
+        "facet": _name("task"),
         "columns": 3,
-        "spec": panel,
+        "spec": {"width": 320, "height": 280, **panel},
         "resolve": {"scale": {"y": "independent"}},
     }
     title = "Score against the share of heads that stay input-dependent, with 95 % intervals."
-    return Figure(name, title, "summary", labelled(summary), _spec("summary", title, body))
+    return _figure(name, title, "summary", rows, body)
 
 
 def score_panels(summary: pandas.DataFrame, axis: str) -> list[Figure]:
     """The page's panels, a line for each value of one axis, with the first of all others."""
-    first, panels = summary.iloc[0], []
+    rows, heads = labelled(summary), list(fraction_headings(summary).values())
     others = [name for name in ("constants", "order") if name != axis]
-    lines = summary[(summary[others] == first[others]).all(axis=1)]
-    fixed = {name: names_of(first, [name]).popitem()[1] for name in others}
+    fixed, panels = rows.iloc[0][others].to_dict(), []
+    rows = rows[(rows[others] == rows.iloc[0][others]).all(axis=1)]
     by = ["task"] if axis == "encoder" else ["task", "encoder"]
-    for key, own in lines.groupby(by, sort=False):
-        equal = dict(zip(by, key, strict=True)) | fixed
+    for key, own in rows.groupby(by, sort=False):
         title = " · ".join(key if summary["encoder"].nunique() > 1 else key[:1])
-        layers = _scores(own, varying(lines, [axis]), metric_label(own.iloc[0]))
-        body = {**_PANEL, "height": 260, "layer": layers}
-        spec = _spec("summary", title, body, **equal)
-        panels.append(Figure(f"{axis}-{title}", title, "summary", labelled(own), spec))
+        lines = _lines(own, heads, varying(rows, [axis]), metric_label(own.iloc[0]))
+        body = {**_PANEL, "height": 260, **lines}
+        equal = dict(zip(by, key, strict=True)) | fixed
+        panels.append(_figure(f"{axis}-{title}", title, "summary", own, body, **equal))
     return panels
 
 
-def _rows(
-    y: str, ends: tuple[str, str, str], x: Spec, verdict: str, shapes: dict[str, str]
-) -> Spec:
-    """A row for each ``y``, its name above: a difference with its interval, a shape a verdict."""
-    middle, low, high = ends
-    x = {"type": "quantitative", **x}
-    domain = {"domain": list(shapes)}
-    colour = {"field": verdict, "type": "nominal", "scale": domain, "title": None}
-    shape = {**colour, "scale": {**domain, "range": list(shapes.values())}}
-    across = {"x": {"field": low, **x}, "x2": {"field": high}, "color": colour}
-    name = {"text": {"field": y}, "x": {"value": 2}}
+def _rows(rows: int, ends: Sequence[str], x: Spec, shapes: dict[str, str]) -> Spec:
+    """A row for each ``name``, above it: a difference with its interval, and a shape for each
+    ``verdict``.
+    """
+    middle, low, high = (_number(end, **x) for end in ends)
+    colour = _name("verdict", list(shapes))
+    shape = {**colour, "scale": {"domain": list(shapes), "range": list(shapes.values())}}
+    zero = {
+        "x": {**middle, "field": None, "datum": 0},
+        "y": {"value": 0},
+        "y2": {"value": "height"},
+    }
+    del zero["x"]["field"]
+    text = {"text": {"field": "name"}, "x": {"value": 2}}
+    point = {"x": middle, "color": colour, "shape": shape}
+    interval = {"x": low, "x2": {"field": high["field"]}, "color": colour}
+    layers = [
+        _mark("rule", zero),
+        _mark("rule", interval, f"isValid(datum.{low['field']})", strokeWidth=2),
+        _mark("point", point, filled=True, size=90),
+        _mark("text", text, align="left", dy=-14, fontSize=12),
+    ]
     return {
-        "encoding": {"y": {"field": y, "type": "nominal", "sort": None, "axis": None}},
-        "layer": [
-            _mark("rule", {"x": {"datum": 0, **x}, "y": {"value": 0}, "y2": {"value": "height"}}),
-            _mark("rule", across, f"isValid(datum.{low})", strokeWidth=2),
-            _mark(
-                "point",
-                {"x": {"field": middle, **x}, "color": colour, "shape": shape},
-                filled=True,
-                size=90,
-            ),
-            _mark("text", name, align="left", dy=-14, fontSize=12),
-        ],
+        **_PANEL,
+        "height": _ROW * rows,
+        "encoding": {"y": _name("name", axis=None)},
+        "layer": layers,
     }
 
 
@@ -280,22 +185,15 @@ def drop_panels(summary: pandas.DataFrame) -> list[Figure]:
     """The relative drop of every encoder on every task, a panel for each fraction below 1."""
     lines = labelled(main_lines(summary)).dropna(subset="relative_drop")
     verdicts = {True: "beats its baselines", False: "inconclusive"}
-    lost = lines.assign(
-        name=lines["task"] + " · " + lines["encoder"], verdict=lines["beats_baseline"].map(verdicts)
-    )
+    names = lines["task"] + " · " + lines["encoder"]
+    lost = lines.assign(name=names, verdict=lines["beats_baseline"].map(verdicts))
     x = {"title": "relative drop", "axis": {"format": "~%", "tickCount": 6}}
     shapes = dict(zip(verdicts.values(), ("circle", "diamond"), strict=True))
-    rows = _rows("name", ("relative_drop", "drop_low", "drop_high"), x, "verdict", shapes)
-    return [
-        Figure(
-            f"drop-{at}",
-            at,
-            "drops",
-            own,
-            _spec("drops", f"drop at {at}", _PANEL | rows | {"height": _ROW * len(own)}, heads=at),
-        )
-        for at, own in lost[lost["fraction"] < 1].groupby("heads", sort=False)
-    ]
+    ends, panels = ("relative_drop", "drop_low", "drop_high"), []
+    for at, own in lost[lost["fraction"] < 1].groupby("heads", sort=False):
+        body = _rows(len(own), ends, x, shapes)
+        panels.append(_figure(f"drop-{at}", at, "drops", own, body, heads=at))
+    return panels
 
 
 def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
@@ -305,59 +203,36 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
     points, _ = drops_over_tasks(summary)
     if len(points) < 2:
         return None
-    r = correlation(points)
+    r, axis = correlation(points), {"format": "~%", "tickCount": 6}
     title = f"Encoders{'' if np.isnan(r) else f', r = {r:.2f}'}"
     drop = f"relative drop {condition(summary['fraction'].min())}, mean over tasks"
-    axis = {"format": "~%", "tickCount": 6}
-    x = {
-        "field": "relative_drop",
-        "title": drop,
-        "axis": axis,
-        "scale": {"zero": False, "padding": 60},
+    wide = {"zero": False, "padding": 60}
+    encoding = {
+        "x": _number("relative_drop", drop, axis=axis, scale=wide),
+        "y": _number("original", "original score", scale={"zero": False, "padding": 24}),
     }
-    y = {"field": "original", "title": "original score", "scale": {"zero": False, "padding": 24}}
-    number, encoder = (
-        {"type": "quantitative"},
-        {"field": "encoder", "type": "nominal", "legend": None},
-    )
-    body = {
-        **_PANEL,
-        "height": 280,
-        "title": title,
-        "encoding": {"x": {**x, **number}, "y": {**y, **number}},
-        "layer": [
-            _mark("point", {"color": encoder, "shape": encoder}, filled=True, size=90),
-            _mark("text", {"text": {"field": "encoder"}}, dy=-12),
-        ],
-    }
-    return Figure("drops", title, "encoders", points, _spec("encoders", title, body))
+    encoder = _name("encoder", legend=None)
+    layers = [
+        _mark("point", {"color": encoder, "shape": encoder}, filled=True, size=90),
+        _mark("text", {"text": {"field": "encoder"}}, dy=-12),
+    ]
+    body = {**_PANEL, "height": 280, "title": title, "encoding": encoding, "layer": layers}
+    return _figure("drops", title, "encoders", points, body)
 
 
 def order_panels(each_way: pandas.DataFrame) -> list[Figure]:
     """Other orders less the first, by the first constants, for each encoder and task."""
-    first = each_way["order"].iloc[0]
-    rows = each_way[
-        (each_way["other"] == first) & (each_way["constants"] == each_way["constants"].iloc[0])
-    ]
+    first, kind = each_way[["order", "constants"]].iloc[0]
+    rows = each_way[(each_way["other"] == first) & (each_way["constants"] == kind)]
     rows = rows.sort_values("difference", ascending=False, kind="stable")
     rows = rows.assign(name=rows["order"].map(order_label))
     x = {"title": f"mean score less that by {order_label(first)}", "scale": {"padding": 12}}
-    shapes = {BETTER: "triangle-up", WORSE: "triangle-down", NOT_TOLD: "circle"}
-    panel = (
-        _PANEL
-        | {"height": _ROW * rows["name"].nunique()}
-        | _rows("name", ("difference", "low", "high"), x, "verdict", shapes)
-    )
-    return [
-        Figure(
-            f"orders-{task}-{encoder}",
-            f"{task} · {encoder}",
-            "orders",
-            own,
-            _spec("orders", f"{task} · {encoder}", panel, task=task, encoder=encoder),
-        )
-        for (task, encoder), own in rows.groupby(["task", "encoder"], sort=False)
-    ]
+    shapes, panels = {BETTER: "triangle-up", WORSE: "triangle-down", NOT_TOLD: "circle"}, []
+    for (task, encoder), own in rows.groupby(["task", "encoder"], sort=False):
+        title, equal = f"{task} · {encoder}", {"task": task, "encoder": encoder}
+        body = _rows(len(own), ("difference", "low", "high"), x, shapes)
+        panels.append(_figure(f"orders-{title}", title, "orders", own, body, **equal))
+    return panels
 
 
 def method_label(method: str) -> str:
@@ -374,113 +249,58 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
     """
     panels = []
     for (encoder, task, method), own in heads.groupby(["encoder", "task", "method"], sort=False):
+        label, count = method_label(method), len(own)
         nothing = 0.5 if method == "lambda" else getattr(HEAD_SCORES.get(method), "nothing", np.nan)
         known = not np.isnan(nothing) and own["low"].notna().all()
+        nearer = np.clip(nothing, own["low"], own["high"]) if known else own["score"]
+        text = [f"Colour: {label} itself."]
         scale: Spec = {"scheme": "cividis"}
-        text = [f"Colour: {method_label(method)} itself."]
-        nearer = own["score"]
+        layers = []
         if known:
-            nearer = (
-                own["low"]
-                .clip(lower=nothing)
-                .where(own["low"] > nothing, own["high"].clip(upper=nothing))
-            )
             far = float((nearer - nothing).abs().max()) or 1.0
             # White stays white in both themes; the ends are told apart by colour-blind readers.
-            scale = {
-                "domain": [nothing - far, nothing, nothing + far],
-                "range": ["#b35806", "#f7f7f7", "#2166ac"],
-            }
-            dots, count = int((nearer != nothing).sum()), len(own)
+            colours = ["#b35806", "#f7f7f7", "#2166ac"]
+            scale = {"domain": [nothing - far, nothing, nothing + far], "range": colours}
             text = [
                 f"Dot, colour: the 95 % interval leaves {nothing:g} out.",
-                f"{dots} of {count} heads; by chance about {0.05 * count:.2g} would.",
+                f"{(nearer != nothing).sum()} of {count} heads; by chance about "
+                f"{0.05 * count:.2g} would.",
             ]
-        drawn = own.assign(nearer=nearer)
-        colour = {
-            "field": "nearer",
-            "type": "quantitative",
-            "title": method_label(method),
-            "scale": scale,
-        }
+            dot = {"size": 9, "color": "#1d2733", "opacity": 1}
+            layers = [_mark("circle", {}, f"datum.nearer !== {nothing}", **dot)]
+        colour = {"color": _number("nearer", label, scale=scale)}
+        looks = {"stroke": "#8a94a0", "strokeWidth": 0.5, "tooltip": {"content": "data"}}
         body = {
-            "width": {"step": 24},
-            "height": {"step": 24},
+            **{side: {"step": 24} for side in ("width", "height")},
             "title": {"text": text, "fontSize": 11, "fontWeight": "normal"},
             "encoding": {
-                name: {"field": row, "type": "ordinal"}
-                for name, row in (("x", "head"), ("y", "layer"))
+                "x": {"field": "head", "type": "ordinal"},
+                "y": {"field": "layer", "type": "ordinal"},
             },
-            "layer": [
-                _mark(
-                    "rect",
-                    {"color": colour},
-                    stroke="#8a94a0",
-                    strokeWidth=0.5,
-                    tooltip={"content": "data"},
-                ),
-                *(
-                    [
-                        _mark(
-                            "circle",
-                            {},
-                            f"datum.nearer !== {nothing}",
-                            size=9,
-                            color="#1d2733",
-                            opacity=1,
-                        )
-                    ]
-                    if known
-                    else []
-                ),
-            ],
+            "layer": [_mark("rect", colour, **looks), *layers],
         }
-        name = f"{method_label(method)} · {encoder} · {task}"
-        spec = _spec("heads", name, body, encoder=encoder, task=task, method=method)
-        panels.append(Figure(f"heads-{name}", name, "heads", drawn, spec))
+        name, equal = f"{label} · {encoder} · {task}", {"encoder": encoder, "task": task}
+        data = own.assign(nearer=nearer)
+        panels.append(_figure(f"heads-{name}", name, "heads", data, body, **equal, method=method))
     return panels
 
 
 def matrix(labels: Sequence[str]) -> Spec:
-    """One matrix of the frame ``entries``: row, column, weight; ``labels`` are the slots' names."""
+    """One matrix of the frame ``entries``: from, to, weight; ``labels`` are the slots' names."""
     every = max(1, len(labels) // 8)
     named = [name for at, name in enumerate(labels) if not name.isdigit() or at % every == 0]
-    place = {
-        "type": "ordinal",
-        "sort": list(labels),
-        "axis": {"values": named, "labelOverlap": "greedy"},
+    axis = {"values": named, "labelOverlap": "greedy"}
+    place = {"type": "ordinal", "sort": list(labels), "axis": axis}
+    scale = {"type": "sqrt", "scheme": "cividis"}
+    encoding = {
+        "x": {"field": "to", "title": "slot attended to", **place},
+        "y": {"field": "from", "title": "slot that attends", **place},
+        "color": _number("weight", "mean attention", scale=scale),
     }
-    colour = {
-        "field": "weight",
-        "type": "quantitative",
-        "scale": {"type": "sqrt", "scheme": "cividis"},
-    }
-    return {
-        "width": _SIDE,
-        "height": _SIDE,
-        "mark": {"type": "rect", "tooltip": {"content": "data"}},
-        "encoding": {
-            "x": {"field": "to", "title": "slot attended to", **place},
-            "y": {"field": "from", "title": "slot that attends", **place},
-            "color": {**colour, "title": "mean attention"},
-        },
-    }
+    return {"width": 200, "height": 200, **_mark("rect", encoding, tooltip={"content": "data"})}
 
 
 def matrices_figure(entries: pandas.DataFrame, labels: Sequence[str]) -> Figure:
     """A panel a head (paper, Figure 4), on one colour scale. Columns head, from, to, weight."""
-    title = "Constant matrices of chosen heads."
-    body = {
-        "facet": {"field": "head", "type": "nominal", "title": None, "sort": None},
-        "columns": 4,
-        "spec": matrix(labels),
-    }
-    return Figure("matrices", title, "entries", entries, _spec("entries", title, body))
-
-
-def datasets(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of all figures, each once, by the names that specifications use."""
-    frames: dict[str, list[pandas.DataFrame]] = {}
-    for figure in figures:
-        frames.setdefault(figure.source, []).append(figure.data)
-    return {name: records(pandas.concat(own).drop_duplicates()) for name, own in frames.items()}
+    body = {"facet": _name("head"), "columns": 4, "spec": matrix(labels)}
+    return _figure("matrices", "Constant matrices of chosen heads.", "entries", entries, body)

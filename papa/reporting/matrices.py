@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.reporting.figures import Figure, matrices_figure
+from papa.reporting.drawing import Figure
+from papa.reporting.figures import matrices_figure
 from papa.reporting.heads import Average
 from papa.spec.orders import Head
 

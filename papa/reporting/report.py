@@ -26,13 +26,9 @@ from papa.reporting.details import (
     unseen_table,
     versions,
 )
+from papa.reporting.drawing import FILE, FORMATS, PAGE, Figure, datasets
 from papa.reporting.figures import (
-    FILE,
-    FORMATS,
     MARK,
-    PAGE,
-    Figure,
-    datasets,
     drop_panels,
     encoders_figure,
     head_panels,

@@ -10,8 +10,8 @@ import pandas
 import pytest
 
 from papa.errors import SpecError
+from papa.reporting.drawing import Figure
 from papa.reporting.figures import (
-    Figure,
     drop_panels,
     encoders_figure,
     head_panels,
