@@ -19,13 +19,14 @@ from prefect.settings.context import temporary_settings
 from prefect.states import Crashed
 
 from papa.errors import PapaError, TransientError
+from papa.reporting.tables import summary_markdown
+from papa.scores.summary import read_table
 from papa.spec import StudySpec
 from tasks.mlflow import without_password
 
 FLOW = "papa-study"
 """The flow whose runs are studies."""
 _REQUEST_SECONDS = 15.0
-_FIGURE = re.compile(r"\((?P<name>\w+)\.svg\)")
 
 
 def check_server() -> None:
@@ -73,22 +74,19 @@ def mark_interrupted(run: str) -> None:
 
 
 def publish_report(folder: Path, link: str) -> None:
-    """Keep a study's report as a Prefect artifact of the flow run, with its figures and a ``link``
-    to MLflow, or none.
+    """Keep a study's report as a Prefect artifact of the flow run, with its scores drawn and a
+    ``link`` to MLflow, or none.
 
     Where Prefect's server does not answer just then, the study is finished all the same.
     """
-
-    def inline(figure: re.Match[str]) -> str:
-        # A data URI: Prefect's UI shows no other address that every reader reaches.
-        content = base64.b64encode((folder / f"{figure['name']}.png").read_bytes()).decode()
-        return f"(data:image/png;base64,{content})"
-
-    title, _, rest = _FIGURE.sub(inline, (folder / "report.md").read_text()).partition("\n")
+    # A data URI: Prefect's UI shows no other address that every reader reaches.
+    content = base64.b64encode((folder / "scores.png").read_bytes()).decode()
+    rest = f"{summary_markdown(read_table(folder / 'summary.csv'))}\n"
+    rest += f"![Scores](data:image/png;base64,{content})\n"
     where = f"In full: `{folder}/report.html`" + (f" · [MLflow]({link})" if link else "")
     # A key of Prefect's has lower-case letters, digits and dashes.
     key = re.sub("[^a-z0-9]+", "-", f"papa {folder.name} report".lower())
     try:
-        create_markdown_artifact(f"{title}\n\n{where}\n{rest}", key=key)
+        create_markdown_artifact(f"# {folder.name}\n\n{where}\n\n{rest}", key=key)
     except (httpx.HTTPError, RuntimeError) as error:
         get_run_logger().warning("Prefect's server took no report: %s", error)

@@ -4,181 +4,175 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import typer
-from rich.console import Console
 
-from flows.drops import Answer, Count, answers
 from papa.errors import SpecError, joined
-from papa.ranking.seeds import HeadScores, TrainedLambda
-from papa.spec import StudySpec
 from papa.spec.head_scores import scores_as_tsv
-from papa.spec.orders import Head
-from papa.study.score_heads import read_head_scores
-from papa.study.store import Store
-from papa.study.stored import StoredStudy
+from papa.spec.orders import Head, needs_lambda
+from papa.study.manifest import FinishedStudy
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_LINE = ["encoder", "task", "constants", "order"]
 
 
-def show_heads(study: StudySpec, store: Store, max_drop: float, *, as_json: bool) -> None:
-    """Print what a study's finished cells say of a drop."""
-    stored = StoredStudy(study, store)
-    if not stored.cells:
-        raise SpecError(stored.nothing_found())
-    found = answers(stored, max_drop)
+def parse_share(text: str) -> float:
+    """A share such as ``1%`` or ``0.01``."""
+    try:
+        share = float(text.strip().removesuffix("%")) / (100 if "%" in text else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share < 1:
+        raise SpecError(
+            f"--max-drop {text}: give a percentage such as 1%, or a share below 1 such as 0.01"
+        )
+    return share
+
+
+def show_heads(found: FinishedStudy, max_drop: float, *, as_json: bool) -> None:
+    """Print what a study says of a relative drop that is acceptable."""
+    answers = list(_answers(found, max_drop))
     if as_json:
         document = {
-            "study": study.name,
+            "study": found.manifest.study,
             "max_drop": max_drop,
-            "answers": [document_of(answer) for answer in found],
-            "scores": [*_scores_of(stored)],
+            "answers": answers,
+            "scores": [*_scores(found)],
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
-    console = Console()
-    for answer in found:
-        lines = [text_of(answer, max_drop), *_unmeasured(stored, answer)]
-        console.print("\n".join(lines), highlight=False, markup=False)
+    for answer in answers:
+        typer.echo("\n".join(_lines(answer, max_drop)))
 
 
-def show_scores(study: StudySpec, store: Store) -> None:
-    """Print a score for every head, a line for each layer, as ``papa.load_scores`` reads them: λ or
-    that of another method, a mean over seeds; or the study's own.
-    """
-    found = {
-        f"{'λ' if method == 'lambda' else method} of {' · '.join(pair)}": scores
-        for pair, method, scores in _scored(StoredStudy(study, store))
-    }
-    if not study.scores and len(found) != 1:
+def show_scores(found: FinishedStudy) -> None:
+    """Print a score for every head, a line for each layer, as ``papa.load_scores`` reads them."""
+    frames = {" · ".join(key): own for key, own in _by_method(found.heads)}
+    if len(frames) != 1:
         raise SpecError(
-            f"study '{study.name}' has finished {joined(found) or 'no scores of heads'}: --tsv "
-            "prints those of one method on one encoder and task; cut the study with --set, such "
-            "as --set 'tasks=[cola]' or --set 'orders=[lambda]'"
+            f"study '{found.manifest.study}' has {joined(frames) or 'no scores of heads'}: --tsv "
+            "prints those of one method on one encoder and task; heads.parquet in "
+            f"{found.folder} holds all"
         )
-    given = [np.array(scores.values) for scores in study.scores]
-    typer.echo(scores_as_tsv([*given, *(scores.mean for scores in found.values())][0]))
+    (own,) = frames.values()
+    typer.echo(scores_as_tsv(_grid(own, "score")))
 
 
-def _scored(
-    stored: StoredStudy,
-) -> Iterator[tuple[tuple[str, str], str, HeadScores | TrainedLambda]]:
-    """The finished scores of heads: of which encoder on which task, and by which method."""
-    for part in stored.steps.parts:
-        for method, by_seed in part.rankings.items():
-            if all(step in stored.found for step in by_seed.values()):
-                rankings = {seed: stored.found[step] for seed, step in by_seed.items()}
-                yield part.pair, method, read_head_scores(method, rankings)
+def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
+    """What a study says, for every encoder, task, kind of constants and head order."""
+    from papa.reporting.answers import certainty
+    from papa.scores.drops import heads_at
+
+    agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
+    frame = heads_at(found.summary, found.constant_heads, max_drop)
+    for key, line in frame.groupby(_LINE, sort=False):
+        encoder, counts = found.encoder(key[0]), line.to_dict("records")
+        most = next((one for one in reversed(counts) if one["verdict"] == "within"), None)
+        heads, of_lambda = most and most["heads"], agreement.get(key[:2])
+        yield {
+            **dict(zip(_LINE, key, strict=True)),
+            "heads_in_all": encoder.layers * encoder.heads,
+            "constant_heads": most and most["constant_heads"],
+            "heads": heads,
+            "key_heads": encoder.key_heads
+            and heads
+            and _whole_groups(heads, encoder.heads // encoder.key_heads),
+            "reason": counts[0]["reason"],
+            "certainty": certainty(of_lambda) if of_lambda and needs_lambda(key[3]) else "",
+            "counts": [
+                {
+                    **{name: one[name] for name in ("constant_heads", "fraction")},
+                    "drop": _number(one["drop"]),
+                    "drop_low": _number(one["low"]),
+                    "drop_high": _number(one["high"]),
+                    "verdict": one["verdict"],
+                    "heads": one["heads"],
+                }
+                for one in counts
+            ],
+        }
 
 
-def _scores_of(stored: StoredStudy) -> Iterator[dict[str, Any]]:
+def _whole_groups(heads: Sequence[Head], sharing: int) -> int:
+    """Of how many heads of keys every query head is among ``heads``: they need no cache then."""
+    groups = [(layer, head // sharing) for layer, head in heads]
+    return sum(groups.count(group) == sharing for group in set(groups))
+
+
+def _lines(answer: dict[str, Any], max_drop: float) -> Iterator[str]:
+    """An answer in lines."""
+    from papa.reporting.wording import order_label
+
+    named = (*(answer[name] for name in _LINE[:3]), order_label(answer["order"]))
+    yield f"{' · '.join(named)}, within a drop of {100 * max_drop:g} % on these validation rows:"
+    most, counts = answer["constant_heads"] or 0, answer["counts"]
+    for one in counts:
+        if one["constant_heads"] == most:
+            yield f"{_of(one, answer)} heads may become constant: {_drop(one)}"
+            yield from _listed(one["heads"])
+    if answer["key_heads"]:
+        yield f"  {answer['key_heads']} whole heads of keys need no cache then"
+    if answer["reason"]:
+        yield f"  the study cannot tell: {answer['reason']}"
+    elif not most:
+        yield "  no number of heads in the study is known to stay within it"
+    for one in counts:
+        if one["constant_heads"] > most and one["verdict"] == "undecided" and not answer["reason"]:
+            fewer = one["drop_high"] <= max_drop
+            why = ", but fewer are not known to be within" if fewer else "; more seeds or rows help"
+            yield f"{_of(one, answer)}: cannot tell: {_drop(one)}{why}"
+    for one in counts:
+        if one["verdict"] == "beyond":
+            yield f"{_of(one, answer)}: too many: {_drop(one)}"
+    if answer["certainty"]:
+        yield f"  {answer['certainty']}"
+
+
+def _of(count: dict[str, Any], answer: dict[str, Any]) -> str:
+    return f"  {count['constant_heads']} of {answer['heads_in_all']}"
+
+
+def _drop(count: dict[str, Any]) -> str:
+    from papa.reporting.wording import percent_label, range_label
+
+    ends = range_label(count["drop_low"], count["drop_high"], percent=True)
+    return f"drop {percent_label(count['drop'])} ({ends})"
+
+
+def _listed(constant: Sequence[Head] | None) -> Iterator[str]:
+    if constant is None:
+        yield "  which ones differs from seed to seed in this head order"
+        return
+    yield "  which, layers and heads counted from 0:"
+    layers: dict[int, list[str]] = {}
+    for layer, head in constant:
+        layers.setdefault(layer, []).append(str(head))
+    for layer, heads in layers.items():
+        yield f"    layer {layer}: {', '.join(heads)}"
+
+
+def _scores(found: FinishedStudy) -> Iterator[dict[str, Any]]:
     """Scores of heads as JSON has them, layer by layer, with both ends of their 95 % intervals."""
-    for (encoder, task), method, scores in _scored(stored):
-        low, high = scores.interval
+    for (encoder, task, method), own in _by_method(found.heads):
         lists = {
-            name: [[*map(_number, row)] for row in values.tolist()]
-            for name, values in {"mean": scores.mean, "low": low, "high": high}.items()
+            name: [[*map(_number, row)] for row in _grid(own, column).tolist()]
+            for name, column in {"mean": "score", "low": "low", "high": "high"}.items()
         }
         yield {"encoder": encoder, "task": task, "method": method, **lists}
 
 
-def _unmeasured(stored: StoredStudy, answer: Answer) -> Iterator[str]:
-    """The heads of cells that are not finished, where no scores decide on them."""
-    line = answer.encoder, answer.task, answer.constants, answer.order
-    for cell, (step, *others) in stored.steps.cells.items():
-        own = (cell.encoder, cell.task, cell.constants, cell.order) == line and not stored.has(cell)
-        if own and step.count and not step.rankings:
-            heads, *more = {tuple(sorted(one.heads({}))) for one in (step, *others)}
-            if not more:
-                yield f"  {step.count} of {answer.heads_in_all}: not measured"
-                yield from _listed(heads)
+def _by_method(heads: DataFrame) -> list[tuple[Any, DataFrame]]:
+    return list(heads.groupby(["encoder", "task", "method"], sort=False))
 
 
-def document_of(answer: Answer) -> dict[str, Any]:
-    """An answer as JSON has it."""
-    most = answer.most
-    own = ("encoder", "task", "constants", "order", "heads_in_all")
-    return {
-        **{name: getattr(answer, name) for name in own},
-        "constant_heads": most and most.constant_heads,
-        "heads": most and most.heads,
-        "key_heads": answer.key_heads,
-        "reason": answer.reason,
-        "certainty": answer.certainty,
-        "missing_cells": answer.missing,
-        "counts": [*map(_count, answer.counts)],
-    }
-
-
-def _count(count: Count) -> dict[str, Any]:
-    drop = count.drop
-    ends = {"drop": drop.mean, "drop_low": drop.low, "drop_high": drop.high}
-    return asdict(count) | {name: _number(value) for name, value in ends.items()}
+def _grid(own: DataFrame, column: str) -> Any:
+    """A number for every head, [layers, heads]."""
+    return own.pivot(index="layer", columns="head", values=column).to_numpy()
 
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def text_of(answer: Answer, max_drop: float) -> str:
-    """An answer in lines."""
-    from papa.reporting.wording import order_label
-
-    most = answer.most
-    of = " · ".join((answer.encoder, answer.task, answer.constants, order_label(answer.order)))
-    lines = [f"{of}, within a drop of {100 * max_drop:g} % on these validation rows:"]
-    if most is not None:
-        lines += [
-            f"{_of(most, answer)} heads may become constant: {_drop(most)}",
-            *_listed(most.heads),
-        ]
-        if answer.key_heads:
-            lines.append("  {} of {} heads of keys need no cache then".format(*answer.key_heads))
-    elif answer.reason:
-        lines.append(f"  the study cannot tell: {answer.reason}")
-    elif not answer.counts:
-        lines.append("  the study cannot tell: no cell with constant heads is finished")
-    else:
-        lines.append("  no number of heads in the study is known to stay within it")
-    for count in answer.undecided:
-        fewer = count.drop.high <= max_drop
-        advice = ", but fewer are not known to be within" if fewer else "; more seeds or rows help"
-        lines.append(f"{_of(count, answer)}: cannot tell: {_drop(count)}{advice}")
-    beyond = [count for count in answer.counts if count.verdict == "beyond"]
-    lines += [f"{_of(count, answer)}: too many: {_drop(count)}" for count in beyond]
-    lines += [f"  {answer.certainty}"] if answer.certainty else []
-    if answer.missing:
-        missing = f"{answer.missing} of its cells are not finished"
-        lines.append(f"  {missing}: 'papa run' on the study goes on")
-    return "\n".join(lines)
-
-
-def tried_line(answer: Answer, constant_heads: int) -> str:
-    """What was found of a number of heads, in a line."""
-    (count,) = (count for count in answer.counts if count.constant_heads == constant_heads)
-    return f"{_of(count, answer)}: {count.verdict}: {_drop(count)}"
-
-
-def _of(count: Count, answer: Answer) -> str:
-    return f"  {count.constant_heads} of {answer.heads_in_all}"
-
-
-def _drop(count: Count) -> str:
-    from papa.reporting.wording import percent_label, range_label
-
-    return (
-        f"drop {percent_label(count.drop.mean)} "
-        f"({range_label(count.drop.low, count.drop.high, percent=True)})"
-    )
-
-
-def _listed(constant: tuple[Head, ...] | None) -> list[str]:
-    if constant is None:
-        return ["  which ones differs from seed to seed in this head order"]
-    layers: dict[int, list[str]] = {}
-    for layer, head in constant:
-        layers.setdefault(layer, []).append(str(head))
-    listed = [f"    layer {layer}: {', '.join(heads)}" for layer, heads in layers.items()]
-    return ["  which, layers and heads counted from 0:", *listed]

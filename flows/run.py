@@ -96,12 +96,12 @@ def run_study(
 
 def show_results(study: str, store: Store, link: str, console: Console) -> None:
     """Print the table of a finished study, where its files are, and its ``link`` in MLflow."""
-    from papa.reporting.summary import read_summary
     from papa.reporting.tables import summary_table
+    from papa.scores.summary import read_table
 
     folder = store.study(study)
-    console.print(summary_table(read_summary(folder / "summary.csv")))
-    say(console, f"report   {folder}/report.html (and report.md)")
-    say(console, f"figures  {folder}/scores.png, scores.svg")
+    console.print(summary_table(read_table(folder / "summary.csv")))
+    say(console, f"report   {folder}/report.html")
+    say(console, f"figures  {folder}/scores.png, scores.svg, scores.pdf")
     ui = shlex.join(["papa", "ui", "--store", store.address])
     say(console, f"MLflow   {link or f'experiment {study!r}: {ui}'}")

@@ -1,11 +1,9 @@
-"""What ``papa check``, ``papa compare``, ``papa models`` and ``papa tasks`` print."""
+"""What ``papa check``, ``papa models`` and ``papa tasks`` print."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -14,14 +12,9 @@ from rich.table import Column
 from flows.check import Checked
 from flows.terminal import print_rows, print_table, say
 from papa.corpora.preview import Preview
-from papa.errors import SpecError
 from papa.spec import HubSource
 from papa.spec.file import registry
-from papa.storage.atomic import write_atomically
 from papa.study.inputs import StudyInputs, named_texts
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 _WIDE = 110
 """Columns from which on data sets are shown with their owners."""
@@ -72,36 +65,6 @@ def _task_row(name: str, task: Mapping[str, Any], metric: str, *, owner: bool) -
         str(probe["epochs"]),
         where if owner else where.partition("/")[2] or where,
     )
-
-
-def compare_studies(results: Mapping[str, DataFrame], to: Path | None, console: Console) -> None:
-    """Print the table of some studies' results; write it, with its figure, to a folder."""
-    # What draws is here; the other commands need none of it.
-    from papa.reporting.figures.scores import scores_figure
-    from papa.reporting.summary import compared
-    from papa.reporting.tables import contrast_table, marks, score_tables, summary_table
-
-    comparison = compared(results)
-    if console.is_terminal:
-        console.print(summary_table(comparison))
-    else:
-        # A line for each row: a file or another program has no width.
-        for table in filter(None, (*score_tables(comparison), contrast_table(comparison))):
-            say(console, f"{table.heading}\n\n{table.markdown}")
-        for sentence in marks(comparison):
-            say(console, sentence)
-    if to is None:
-        return
-    try:
-        to.mkdir(parents=True, exist_ok=True)
-        write_atomically(to / "compare.csv", comparison.to_csv(index=False))
-        replace(scores_figure(comparison), name="compare").write(to)
-    except OSError as error:
-        raise SpecError(
-            f"{to} cannot be written ({error.strerror}): give another folder with --to"
-        ) from None
-    say(console, f"figure  {to}/compare.png, compare.svg")
-    say(console, f"table   {to}/compare.csv")
 
 
 _SHORT = 12

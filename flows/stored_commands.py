@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,23 +10,24 @@ from rich.console import Console
 
 from flows.options import (
     DEFAULT_STORE,
-    Overrides,
     StoreAddress,
     StudyOrName,
     Verbose,
     argument,
-    load_stored,
     one_sentence,
     open_store,
     option,
 )
 from papa.errors import SpecError
 
+Finished = Annotated[
+    str, argument(metavar="STUDY", help="Its name in the store, or the folder of its results.")
+]
 OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
 
 
 def heads(
-    study: StudyOrName,
+    study: Finished,
     max_drop: Annotated[
         str,
         typer.Option(
@@ -36,35 +36,23 @@ def heads(
     ] = "1%",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_tsv: Annotated[
-        bool, typer.Option("--tsv", help="Print λ of every head, a line for each layer.")
+        bool, typer.Option("--tsv", help="Print the score of every head, a line for each layer.")
     ] = False,
-    scores: Annotated[
-        Path | None, option("--scores", metavar="FILE", help="Order heads by these scores instead.")
-    ] = None,
-    overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with one_sentence(verbose):
-        from flows.drops import parse_share
-        from flows.heads import show_heads, show_scores
+        from flows.heads import parse_share, show_heads, show_scores
+        from papa.study.manifest import open_study
 
         if as_json and as_tsv:
             raise SpecError("--json and --tsv are two forms of one answer: give one of them")
-
-        share, opened = parse_share(max_drop), open_store(store)
-        if scores is not None:
-            overrides = [
-                *(overrides or []),
-                f"orders={json.dumps([f'scores:{scores.resolve()}'])}",
-                "scores=[]",
-            ]
-        spec = load_stored(study, overrides, opened)
+        share, found = parse_share(max_drop), open_study(open_store(store), study)
         if as_tsv:
-            show_scores(spec, opened)
+            show_scores(found)
         else:
-            show_heads(spec, opened, share, as_json=as_json)
+            show_heads(found, share, as_json=as_json)
 
 
 def export(
@@ -89,8 +77,8 @@ def export(
     Give --fraction, or --max-drop for the most constant heads whose drop surely stays within it.
     """
     with one_sentence(verbose):
-        from flows.drops import parse_share
         from flows.export import export_cell
+        from flows.heads import parse_share
         from papa.spec.file import load_study
         from papa.study.manifest import open_study
 
@@ -108,18 +96,12 @@ def export(
         )
 
 
-def report(
-    study: StudyOrName,
-    overrides: Overrides = None,
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
-) -> None:
-    """Build a finished study's report again, from stored results."""
+def report(study: Finished, store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
+    """Build a finished study's report again, from what it stored."""
     with one_sentence(verbose):
         from flows.studies import rebuild_report
 
-        opened = open_store(store)
-        rebuild_report(load_stored(study, overrides, opened), opened, Console())
+        rebuild_report(open_store(store), study, Console())
 
 
 def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
@@ -133,7 +115,7 @@ def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) 
 def compare(
     studies: Annotated[
         list[str],
-        argument(metavar="STUDY...", help="Names or files of studies, or folders of results."),
+        argument(metavar="STUDY...", help="Names of finished studies, or folders of results."),
     ],
     to: Annotated[
         Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
@@ -143,8 +125,8 @@ def compare(
 ) -> None:
     """Show finished studies side by side."""
     with one_sentence(verbose):
-        from flows.show import compare_studies
-        from flows.studies import stored_results
+        from flows.compare import compare_studies
+        from papa.study.manifest import open_study
 
         opened = open_store(store)
         for study in studies:
@@ -154,7 +136,8 @@ def compare(
                     "store keeps the latest results under a name, so run the other setting under "
                     "another (--set name=…)"
                 )
-        compare_studies({study: stored_results(opened, study) for study in studies}, to, Console())
+        found = {study: open_study(opened, study).results for study in studies}
+        compare_studies(found, to, Console())
 
 
 def prune(

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Column
 
-from flows.progress import StudyProgress
 from flows.terminal import print_rows, print_table, say
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import is_complete, remove, verify
+from papa.storage.artifacts import is_complete, published, read_metadata, remove
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
-from papa.study.aggregate import (
-    SPECIFICATION,
-    Aggregate,
-    earlier_results,
-    place_results,
-    specification,
-)
-from papa.study.here import run_here
+from papa.study.aggregate import Aggregate, place_results, specification
+from papa.study.manifest import SPECIFICATION, open_study
 from papa.study.store import Store, check_marked, running
-from papa.study.stored import StoredStudy
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-RESULTS = "results.parquet"
 NOT_FINISHED = "not finished"
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State")
 
@@ -207,61 +196,24 @@ def _few(names: Iterable[str]) -> str:
     return ", ".join(first) + (f" and {others} more" if others > 0 else "")
 
 
-def stored_results(store: Store, study: str) -> DataFrame:
-    """The rows of a finished study's ``results.parquet``, by its name in the store, the folder of
-    its results anywhere, or its file.
+def rebuild_report(store: Store, study: str, console: Console) -> None:
+    """Write the report of a finished study again, from what it stored, and print where it is.
+
+    Nothing else is computed. MLflow gets it with the next ``papa run``.
     """
-    from pandas import read_parquet
+    from papa.reporting.report import write_report
 
-    from papa.reporting.columns import INFLUENCE_COLUMNS
-
-    own = Path(study).name == study and store.finished(study)
-    folder = store.study(study) if own else Path(study)
-    if is_complete(folder):
-        verify(folder, RESULTS)
-        found = read_parquet(folder / RESULTS)
-        if not found.columns.isin(INFLUENCE_COLUMNS).any():
-            raise SpecError(
-                f"the results in {folder} are of an older version of PAPA, without what examples "
-                "add: run the study again with 'papa run'"
-            )
-        return found
-    stored = StoredStudy(load_study(study_file(store, study)), store)
-    if not all(need in stored.found for need in stored.steps.steps[-1].needs):
-        raise SpecError(_unfinished(stored.inputs.study.name, stored))
-    return stored.results(stored.cells)
-
-
-def rebuild_report(study: StudySpec, store: Store, console: Console) -> None:
-    """Write the report of a study again, and print where it is.
-
-    Nothing else is computed. MLflow gets it with the next ``papa run``. What an earlier version of
-    PAPA finished is shown as it is.
-    """
-    stored = StoredStudy(study, store)
-    step = stored.steps.steps[-1]
-    if not all(need in stored.found for need in step.needs):
-        folder = earlier_results(store, study.name)
-        if stored.found or not folder:
-            raise SpecError(_unfinished(study.name, stored))
-        say(console, stored.nothing_found())
-    else:
-        folder = store.study(study.name)
-        store.make()
-        remove(step.folder(store))
-        with StudyProgress(lambda _: None) as progress:
-            run_here([step], store, study.execution, progress)
-        place_results(store, study.name, step.reference(store))
-    say(console, f"report   {folder}/report.md (and report.html)")
-
-
-def _unfinished(study: str, stored: StoredStudy) -> str:
-    cells, steps = stored.steps.cells, stored.steps.steps[:-1]
-    finished = sum(step in stored.found for step in steps)
-    if not finished:
-        return stored.nothing_found()
-    return (
-        f"study '{study}' is not finished: {len(stored.cells)} of {len(cells)} cells and "
-        f"{finished} of {len(steps)} steps are there: run 'papa run' on it to go on, or 'papa "
-        "heads' to see what its cells say already"
-    )
+    found = open_study(store, study)
+    name, metadata = found.manifest.study, read_metadata(found.folder)
+    findings, tables = found.findings(), [*metadata["files"]]
+    store.make()
+    with TemporaryDirectory(dir=store.scratch) as kept:
+        for table in tables:
+            shutil.copyfile(found.folder / table, Path(kept, table))
+        artifact = store.folder(metadata["stage"], metadata["key"])
+        remove(artifact)
+        with published(artifact, metadata) as folder:
+            shutil.copytree(kept, folder, dirs_exist_ok=True)
+            write_report(folder, findings)
+    place_results(store, name, store.reference(metadata["stage"], metadata["key"]))
+    say(console, f"report   {store.study(name)}/report.html")

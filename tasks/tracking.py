@@ -234,10 +234,10 @@ class Tracking:
         """Mean scores over the fraction with their intervals; and in the study's own run those at
         both ends, and what they are worth.
         """
-        from papa.reporting.summary import LINE, read_summary
+        from papa.scores.summary import LINE, read_table
 
         ends = []
-        for line, rows in read_summary(found.folder / "summary.csv").groupby(LINE, sort=False):
+        for line, rows in read_table(found.folder / "summary.csv").groupby(LINE, sort=False):
             tags, points = dict(zip(LINE, line, strict=True)), []
             run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
             for row in rows.to_dict("records"):

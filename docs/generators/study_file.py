@@ -19,7 +19,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from papa.reporting.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
+from papa.scores.columns import (
+    HEAD_COLUMNS,
+    ORDER_COLUMNS,
+    ORDER_SCORE_COLUMNS,
+    RESULT_COLUMNS,
+    SUMMARY_COLUMNS,
+)
 from papa.scores.metrics import MEANINGS
 from papa.spec import (
     CodeSpec,
@@ -298,6 +304,8 @@ def columns_page() -> str:
             ORDER_COLUMNS,
             "for every two head orders a row at each fraction, and one for their mean scores",
         ),
+        ("order_scores.csv", ORDER_SCORE_COLUMNS, "a row for every head order, where several are"),
+        ("heads.parquet", HEAD_COLUMNS, "a row for every head and method"),
     ):
         lines += [
             f"## `{title}`",

@@ -111,11 +111,13 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
     """The heads to replace, by layer."""
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
-        if mask.shape != (len(sizes), sizes[0]) or not ((mask == 0) | (mask == 1)).all():
+        if mask.shape != (len(sizes), sizes[0]):
             raise SpecError(
                 f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
                 f"{sizes[0]}): a row for each layer, 0 where a head is replaced and 1 elsewhere"
             )
+        if not ((mask == 0) | (mask == 1)).all():
+            raise SpecError("the mask of heads holds more than 0 and 1: write 0 where to replace")
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
         heads = [

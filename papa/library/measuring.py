@@ -19,13 +19,12 @@ from papa.library.tasks import LabelledData, Task, as_list, study_inputs
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
-from papa.reporting.answers import answers
-from papa.reporting.certainty import certainty
-from papa.reporting.columns import INFLUENCE_COLUMNS
-from papa.reporting.drops import drops_within
-from papa.reporting.summary import summarise
+from papa.reporting.answers import answers, certainty
 from papa.reporting.tables import score_tables
+from papa.scores.columns import INFLUENCE_COLUMNS
+from papa.scores.drops import heads_at
 from papa.scores.own import OwnCode
+from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
@@ -41,7 +40,7 @@ from papa.study.steps import study_steps
 from papa.study.store import Store
 
 if TYPE_CHECKING:
-    from papa.reporting.figures.chart import Chart
+    from papa.reporting.drawing import Figure
 
 
 @dataclass(frozen=True)
@@ -89,15 +88,15 @@ class Measurement:
         ("within", "undecided" or "beyond", and the reason where nothing can be told), and which
         heads they are, as (layer, head); None where each seed has others.
         """
-        found = drops_within(self.summary, max_drop).drop(columns=["encoder", "task"])
+        found = heads_at(self.summary, {}, max_drop).drop(columns=["encoder", "task"])
         cells = found[["constants", "order", "fraction"]].itertuples(index=False, name=None)
         return found.assign(heads=[self.constant_heads[cell] for cell in cells])
 
-    def plot(self) -> Chart:
+    def plot(self) -> Figure:
         """Score against the share of heads that stay input-dependent, with 95 % intervals (paper,
         Figure 2).
         """
-        from papa.reporting.figures.scores import scores_figure
+        from papa.reporting.figures import scores_figure
 
         return scores_figure(self.summary)
 
@@ -238,7 +237,9 @@ def _measurement(
     }
     frames = [one.frame(method) for method, one in scores.items()]
     trained = scores.get("lambda")
-    sure = isinstance(trained, TrainedLambda) and certainty(trained, inputs.study.fractions)
+    sure = ""
+    if isinstance(trained, TrainedLambda):
+        sure = certainty(trained.facts(inputs.study.fractions))
     heads = {}
     for cell, steps in part.cells.items():
         own = {read_scores(found[step]).constant_heads for step in steps}
@@ -256,6 +257,6 @@ def _measurement(
         results_table([part], found),
         pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
         constants,
-        sure or "",
+        sure,
         heads,
     )

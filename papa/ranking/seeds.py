@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from papa.scores.orders import kendall_tau
 from papa.spec import Order
 from papa.spec.cells import partial_counts
-from papa.spec.orders import Head, head_order
+from papa.spec.orders import head_order
 
 if TYPE_CHECKING:
     import pandas
-
-
-def kendall_tau(first: Sequence[Head], other: Sequence[Head]) -> float:
-    """Kendall's τ of two orders of the same heads, -1..1: of all pairs of heads the share that
-    stands alike in both, less the share that does not.
-    """
-    from scipy.stats import kendalltau
-
-    position = {head: rank for rank, head in enumerate(first)}
-    return float(kendalltau([position[head] for head in other], range(len(other))).statistic)
-
-
-def kept_in_common(first: Sequence[Head], other: Sequence[Head], constant: int) -> float:
-    """Of the heads that stay input-dependent after the first ``constant`` of an order, the share
-    that another order keeps as well. By chance it is their share of all heads.
-    """
-    return len({*first[constant:]} & {*other[constant:]}) / (len(first) - constant)
 
 
 @dataclass(frozen=True)
@@ -88,10 +72,6 @@ def is_stable(
 
 
 _CONFIDENCE = 0.95
-_SHARED_ROWS = (
-    " Seeds share their rows, so they would agree on labels without meaning as well: this does not "
-    "say that the order is a good one."
-)
 _DRAWS = 1999
 """Studies of random orders that an agreement is compared with, for a level of 5 % ± 0.5 %."""
 
@@ -227,20 +207,23 @@ class TrainedLambda(_BySeed):
             },
         )
 
-    def __str__(self) -> str:
-        agreement = self.agreement()
+    def facts(self, fractions: Sequence[float]) -> dict[str, Any]:
+        """The agreement as a manifest holds it: what ``papa.reporting.answers.certainty`` words."""
+        agreement = self.agreement(fractions)
+        found = {"seeds": len(self.by_seed), "heads": self.mean.size}
         if agreement is None:
-            many = "the same for every seed" if len(self.by_seed) > 1 else "from one seed"
-            return f"λ is {many}: nothing is known of its certainty."
-        told = "is reproducible" if agreement.told else "cannot be told from chance"
-        return (
-            f"Over {len(self.by_seed)} seeds the head order by λ {told}: Kendall's τ is "
-            f"{agreement.kendall_tau:.2f} between two of them (of random orders below "
-            f"{agreement.by_chance:.2f} in 95 % of studies), and λ of {self.told.sum()} of "
-            f"{self.told.size} heads can be told from .5 (by chance "
-            f"{(1 - _CONFIDENCE) * self.told.size:.0f})."
-            f"{_SHARED_ROWS if agreement.told else ''}"
-        )
+            return found
+        return {
+            **found,
+            "heads_told": int(self.told.sum()),
+            "kendall_tau": agreement.kendall_tau,
+            "tau_by_chance": agreement.by_chance,
+            "told": agreement.told,
+            "shared": [
+                {"fraction": fraction, **asdict(shared)}
+                for fraction, shared in agreement.shared.items()
+            ],
+        }
 
 
 def _alike(

@@ -1,62 +1,85 @@
-"""The study's answers in sentences, one for each encoder and task."""
+"""What a study found, in sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas
 
-from papa.reporting.summary import distinct_results
-from papa.reporting.tables import baselines_label, reason_sentence
 from papa.reporting.wording import (
     METRICS,
-    heads_label,
+    condition,
+    fraction_label,
     joined,
     lost_label,
     mean_label,
     metric_label,
     names_of,
     percent_label,
+    score_label,
     varying,
+    words_label,
 )
+from papa.scores.summary import ONE_ANSWER, WORDS, distinct_results, reason_sentence
 from papa.spec.task import UNLABELLED_METRICS
 
 _NEAR_ZERO = 0.1
 """A drop relative to a smaller original score swings with noise and is left out of averages."""
 _PAIR = ["encoder", "task"]
+_SHARED_ROWS = (
+    " Seeds share their rows, so they would agree on labels without meaning as well: this does not "
+    "say that the order is a good one."
+)
 
 
 def answers(summary: pandas.DataFrame) -> list[str]:
-    """How much of its score each encoder keeps on each task where the fewest heads stay
-    input-dependent.
-
-    One sentence for each encoder and task, over all constants kinds, and over head orders where
-    they matter; with several encoders or tasks another one for the relative drop on average. Where
-    the original score does not beat its baselines the sentence says so and makes no claim.
+    """What the fewest input-dependent heads leave of each encoder's score on each task, a sentence
+    for each, over all kinds of constants and, where they matter, head orders; with several, another
+    for the relative drop on average. Where the original score does not beat its baselines the
+    sentence says that nothing can be told of drops.
     """
     cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
     originals = summary[summary["fraction"] == 1].drop_duplicates(_PAIR).set_index(_PAIR)
     sentences = []
-    for key, members in cells.groupby(_PAIR, sort=False):
-        original, first = (originals.loc[key] if key in originals.index else None), members.iloc[0]
-        if original is not None and not first["beats_baseline"]:
-            sentences.append(_inconclusive(first, original))
-        else:
-            sentences.append(f"{_condition(first)}, {_outcome(members, original)}.")
+    for key, own in cells.groupby(_PAIR, sort=False):
+        first = own.iloc[0]
+        found = [f"{key[0]} on {key[1]}: {metric_label(first)}"]
+        if key in originals.index:
+            found[0] += f" {mean_label(originals.loc[key])} with every head input-dependent"
+        if first["fraction"] < 1:
+            found += [_left(cell, own) for cell in own.to_dict("records")]
+        doubt = "" if first["beats_baseline"] else reason_sentence(first)
+        unknown = [f"what constant heads cost cannot be told: {doubt}"] if doubt else []
+        sentences.append("; ".join(filter(None, [*found, baselines_label(first), *unknown])) + ".")
     return sentences + _average_drop(cells)
 
 
-def _inconclusive(cell: Any, original: Any) -> str:
-    """The original does not beat its baselines: no claim about the drop."""
-    score = f"{metric_label(cell)} {mean_label(original)} with every head input-dependent"
-    return (
-        f"On {cell['task']} the study cannot tell what constant heads cost {cell['encoder']}: "
-        f"{reason_sentence(cell)} ({_facts(score, baselines_label(cell))})."
-    )
+def _left(cell: dict[str, Any], cells: pandas.DataFrame) -> str:
+    """A cell's score and what it lost: ``0.702 ± 0.010 with every head constant (zeros), drop …``;
+    the drop is told where it can be.
+    """
+    lost = f", drop {lost_label(cell)}" if cell["beats_baseline"] else ""
+    return f"{mean_label(cell)} {condition(cell['fraction'])}{_which(cell, cells)}{lost}"
 
 
-def _facts(*facts: str) -> str:
-    return "; ".join(filter(None, facts))
+def _which(cell: Any, cells: pandas.DataFrame) -> str:
+    """What distinguishes a cell from the others of its sentence."""
+    names = names_of(cell, varying(cells, ("constants", "order"))).values()
+    return f" ({', '.join(names)})" if names else ""
+
+
+def baselines_label(cell: Any) -> str:
+    """Both baselines: ``always 'no' scores 0.600, word embeddings alone 0.500``, or ""."""
+    if pandas.isna(cell["word_embeddings"]):
+        return ""
+    answer = f"{one_answer_label(cell)} scores {score_label(cell['always_one_answer'])}"
+    return f"{answer}, {WORDS} {words_label(cell)}"
+
+
+def one_answer_label(cell: Any) -> str:
+    """``always 'negative'``; ``always one answer`` where it is no class."""
+    return f"always '{cell['one_answer']}'" if cell["one_answer"] else ONE_ANSWER
 
 
 def _average_drop(cells: pandas.DataFrame) -> list[str]:
@@ -64,23 +87,17 @@ def _average_drop(cells: pandas.DataFrame) -> list[str]:
     if len(cells.drop_duplicates(_PAIR)) < 2 or (cells["fraction"] == 1).any():
         return []
     reasons = [_no_average(cell) for cell in cells.to_dict("records")]
-    shares = cells[[not reason for reason in reasons]]
+    kept = cells[[not reason for reason in reasons]]
     names = cells["encoder"] + " on " + cells["task"]
     left_out = {name: reason for name, reason in zip(names, reasons, strict=True) if reason}
-    told = [f"{name} ({reason})" for name, reason in left_out.items()]
-    without = f" Left out of averages: {'; '.join(told)}." if told else ""
-    pairs = len(shares.drop_duplicates(_PAIR))
-    if pairs < 2:
-        return [f"No average of relative drops: fewer than two can be averaged.{without}"]
     drops = [
-        percent_label(members["relative_drop"].mean()) + _names_suffix(members.iloc[0], shares)
-        for _, members in shares.groupby(["constants", "order"], sort=False)
+        percent_label(own["relative_drop"].mean()) + _which(own.iloc[0], kept)
+        for _, own in kept.groupby(["constants", "order"], sort=False)
     ]
-    counts = {axis: shares[axis].nunique() for axis in _PAIR}
-    over = " and ".join(f"{count} {axis}{'s' * (count > 1)}" for axis, count in counts.items())
-    if left_out:
-        over = f"{pairs} pairs of encoder and task"
-    return [f"On average over {over}, the relative drop is {joined(drops)}.{without}"]
+    pairs = len(kept.drop_duplicates(_PAIR))
+    found = f"the relative drop is {joined(drops)}" if pairs > 1 else "too few drops are left"
+    without = "".join(f"; left out: {name} ({reason})" for name, reason in left_out.items())
+    return [f"On average over {pairs} pairs of encoder and task, {found}{without}."]
 
 
 def _no_average(cell: dict[str, Any]) -> str:
@@ -96,53 +113,36 @@ def _no_average(cell: dict[str, Any]) -> str:
     return f"an original below {_NEAR_ZERO:g}" if cell["original"] < _NEAR_ZERO else ""
 
 
-def _condition(cell: Any) -> str:
-    if cell["fraction"] in (0, 1):
-        return f"With every head {'input-dependent' if cell['fraction'] else 'constant'}"
-    share = heads_label(cell["fraction"], cell["share_of_heads"])
-    return f"With {share} of the heads input-dependent"
+def certainty(found: Mapping[str, Any]) -> str:
+    """In a sentence, whether λ's order and its constant heads can be told from chance; ``found`` is
+    ``papa.ranking.seeds.TrainedLambda.facts``.
+    """
+    if "told" not in found:
+        many = "the same for every seed" if found["seeds"] > 1 else "from one seed"
+        return f"λ is {many}: nothing is known of its certainty."
+    told = "is reproducible" if found["told"] else "cannot be told from chance"
+    shares = [
+        f"{100 * one['share']:.0f} % at {fraction_label(one['fraction'])} (by chance "
+        f"{100 * one['by_chance']:.0f} %{'' if one['told'] else ', from which it cannot be told'})"
+        for one in found["shared"]
+    ]
+    shared = f"; of the constant heads two seeds share {joined(shares)}" if shares else ""
+    return (
+        f"Over {found['seeds']} seeds the head order by λ {told}: Kendall's τ is "
+        f"{found['kendall_tau']:.2f} between two of them (of random orders below "
+        f"{found['tau_by_chance']:.2f} in 95 % of studies), and λ of {found['heads_told']} of "
+        f"{found['heads']} heads can be told from .5 (by chance {0.05 * found['heads']:.0f})"
+        f"{shared}.{_SHARED_ROWS if found['told'] else ''}"
+    )
 
 
-def _outcome(cells: pandas.DataFrame, original: Any) -> str:
-    first = cells.iloc[0]
-    encoder, task, metric = first["encoder"], first["task"], metric_label(first)
-    baselines = baselines_label(first)
-    records = cells.to_dict("records")
-    scores = joined(f"{cell['mean']:.3f}{_names_suffix(cell, cells)}" for cell in records)
-    if original is None or first["fraction"] == 1:
-        return f"{encoder} scores {scores} on {task} ({_facts(metric, baselines)})"
-    drops = [lost_label(cell) for cell in records]
-    full = original["mean"]
-    # A share of a score means something only between positive scores, and of one that is not near
-    # 0.
-    no_share = cells["relative_drop"].isna().any()
-    if no_share or full <= 0 or (cells["mean"] < 0).any():
-        lost = f"{'drop' if no_share else 'relative drop'} {joined(drops)}"
-        facts = _facts(metric, lost, baselines)
-        return f"{encoder} goes from {full:.3f} to {scores} on {task} ({facts})"
-    kept = [_share(cell["mean"] / full) for cell in records]
-    told = f"{metric} {full:.3f} before"
-    if len(records) == 1:
-        told = f"{metric} {first['mean']:.3f} instead of {full:.3f}, drop {drops[0]}"
-    else:
-        kept = [
-            f"{share} ({', '.join([*_names(cell, cells), f'drop {drop}'])})"
-            for share, cell, drop in zip(kept, records, drops, strict=True)
-        ]
-    return f"{encoder} keeps {joined(kept)} of its score on {task} ({_facts(told, baselines)})"
-
-
-def _share(share: float) -> str:
-    """Whole percent; with a decimal where rounding would say that nothing changed."""
-    whole = f"{100 * share:.0f}"
-    return f"{100 * share:.1f} %" if whole == "100" and share != 1 else f"{whole} %"
-
-
-def _names_suffix(cell: Any, cells: pandas.DataFrame) -> str:
-    """What distinguishes a cell from the others in its sentence: `` (zeros)``."""
-    names = _names(cell, cells)
-    return f" ({', '.join(names)})" if names else ""
-
-
-def _names(cell: Any, cells: pandas.DataFrame) -> list[str]:
-    return list(names_of(cell, varying(cells, ("constants", "order"))).values())
+def orders_note(pairs: pandas.DataFrame) -> str:
+    """What the comparison of head orders is, and how many differences are beyond chance."""
+    means = pairs[pairs["fraction"].isna()]
+    fractions = sorted(pairs["fraction"].dropna().unique(), reverse=True)
+    return (
+        f"Of {len(means)} differences between two head orders {means['beyond_chance'].sum()} are "
+        "beyond chance at 5 %, by Holm's rule over what is compared with random orders, and over "
+        "all other pairs, of one encoder, task and kind of constants. They are of mean scores over "
+        f"{joined(map(fraction_label, fractions))}, paired by seed and example."
+    )

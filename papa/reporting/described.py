@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from papa.reporting.wording import WrittenTable
+from papa.reporting.written import WrittenTable
 from papa.spec.orders import order_named
 
 SHOWN = 15

@@ -1,11 +1,9 @@
-"""How a report's numbers were computed: tasks, text, versions; when, where and of which code."""
+"""How a report's numbers were computed: tasks, text, versions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -13,7 +11,6 @@ import pandas
 
 from papa.reporting.wording import (
     NOTHING,
-    WrittenTable,
     fraction_label,
     joined,
     metric_label,
@@ -21,6 +18,7 @@ from papa.reporting.wording import (
     order_label,
     orders_matter,
 )
+from papa.reporting.written import WrittenTable
 from papa.spec import StudySpec, TaskSpec
 
 REPEATED = (
@@ -135,47 +133,3 @@ def versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             installed[package] = version(package)
     return installed
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """The run that wrote a report. It says nothing about results, so no cache key holds it.
-
-    Attributes:
-        run_seconds: from the start of that process to the report; what was cached took no time.
-        computing_seconds: of all steps that the results build on, whenever they ran.
-        commit: of this software's checkout; "" for an installed package.
-        digests: SHA-256 by what it is of: weights, tokenised texts.
-    """
-
-    written: str
-    command: str
-    machine: str
-    run_seconds: float
-    computing_seconds: float
-    commit: str = ""
-    digests: Mapping[str, str] = field(default_factory=dict)
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Each fact with its name, without the digests."""
-        return [
-            ("Date", self.written),
-            ("Command", self.command),
-            ("Machine", self.machine),
-            ("Duration of this run", _duration(self.run_seconds)),
-            ("Computing time of all steps", _duration(self.computing_seconds)),
-            ("Commit", self.commit or "an installed package"),
-        ]
-
-
-def _duration(seconds: float) -> str:
-    """``0.8 s``, ``42 s``, ``3 min 5 s``, ``2 h 14 min``."""
-    if math.isnan(seconds):
-        return NOTHING
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes_left = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes_left} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

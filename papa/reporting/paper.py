@@ -11,11 +11,8 @@ from typing import Any
 import pandas
 
 from papa.errors import DataError
-from papa.reporting.columns import renamed
-from papa.reporting.summary import LINE, distinct_results
 from papa.reporting.wording import (
     NOTHING,
-    WrittenTable,
     fraction_label,
     mean_label,
     names_of,
@@ -23,7 +20,9 @@ from papa.reporting.wording import (
     score_label,
     varying,
 )
+from papa.reporting.written import WrittenTable
 from papa.scores.intervals import relative_drop
+from papa.scores.summary import LINE, distinct_results
 from papa.spec.cells import Cell, Result
 
 REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
@@ -44,8 +43,8 @@ def read_reference(path: Path) -> PaperReference:
     ``source`` says where the paper gives the number; lines that begin with ``#`` are the notes.
     """
     try:
-        texts = dict.fromkeys(("encoder", "model", "source"), str)
-        reference = renamed(pandas.read_csv(path, comment="#", dtype=texts))
+        texts = dict.fromkeys(("encoder", "source"), str)
+        reference = pandas.read_csv(path, comment="#", dtype=texts)
     except (OSError, ValueError) as error:
         raise DataError(
             f"{path} cannot be read as CSV ({error}): give a file with columns "

@@ -11,10 +11,10 @@ import pandas
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from papa.reporting.summary import ONE_ANSWER, WORDS
+from papa.reporting.answers import answers, one_answer_label
+from papa.reporting.figures import MARK
 from papa.reporting.wording import (
     NOTHING,
-    WrittenTable,
     fixed_caption,
     fraction_headings,
     heads_label,
@@ -28,14 +28,9 @@ from papa.reporting.wording import (
     varying,
     words_label,
 )
+from papa.reporting.written import WrittenTable, markdown_text
+from papa.scores.summary import WORDS, reason_sentence
 
-MARK = "†"
-"""Marks every drop of an encoder and task whose original score does not beat its baselines."""
-INCONCLUSIVE = (
-    "The original does not beat its baselines by more than its interval: its drops are "
-    "inconclusive."
-)
-"""What the mark says in a figure; ``marks`` gives the reason of each."""
 _COLUMNS = "Columns: share of heads that stay input-dependent. "
 _SCORES = "Mean over seeds ± 95 % interval over seeds and validation examples."
 _DROPS = "Drop: against every head input-dependent, ± 95 % interval, paired by seed and example."
@@ -89,6 +84,13 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
 
 def _sentences(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
+
+
+def summary_markdown(summary: pandas.DataFrame) -> str:
+    """What a study found, in sentences and tables, as Markdown."""
+    sentences = "".join(f"- {markdown_text(one)}\n" for one in [*answers(summary), *marks(summary)])
+    tables = [f"## {table.heading}\n\n{table.markdown}" for table in score_tables(summary)]
+    return "\n".join([sentences, *tables])
 
 
 def contrast_table(summary: pandas.DataFrame) -> WrittenTable | None:
@@ -160,31 +162,11 @@ def _contrast(cell: dict[str, Any]) -> str:
     return score_label(cell["contrast"], cell["contrast_low"], cell["contrast_high"])
 
 
-def one_answer_label(cell: Any) -> str:
-    """``always 'negative'``; ``always one answer`` where it is no class."""
-    return f"always '{cell['one_answer']}'" if cell["one_answer"] else ONE_ANSWER
-
-
-def baselines_label(cell: Any) -> str:
-    """Both baselines in words: ``always 'no' scores 0.6, word embeddings alone 0.5``, or ""."""
-    if pandas.isna(cell["word_embeddings"]):
-        return ""
-    answer = f"{one_answer_label(cell)} scores {cell['always_one_answer']:.3f}"
-    return f"{answer}, {WORDS} {words_label(cell)}"
-
-
 def verdict(cell: Any) -> str:
     """``yes``, ``no``, or why it is unknown; nothing where there are no baselines."""
     if cell["beats_baseline"]:
         return NOTHING if pandas.isna(cell["word_embeddings"]) else "yes"
     return "no" if cell["reason"].startswith("does not beat") else f"unknown: {cell['reason']}"
-
-
-def reason_sentence(cell: Any) -> str:
-    """The reason as a clause of its own."""
-    reason = str(cell["reason"])
-    not_beaten = reason.startswith("does not beat")
-    return f"the original {reason} by more than its interval" if not_beaten else reason
 
 
 def marks(summary: pandas.DataFrame) -> list[str]:

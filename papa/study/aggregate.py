@@ -1,6 +1,4 @@
-"""Stage ``aggregate``: a study's scores as tables, figures and a report, with the patterns of its
-average matrices (paper, Section 5.1, Figure 4).
-"""
+"""Stage ``aggregate``: a study's scores as tables, figures and a report, and its manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +15,6 @@ from papa.encoders.reference import load_tokenizer
 from papa.errors import ArtifactError, DamagedError, TransientError
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
-from papa.spec.orders import head_order, order_named, scored_by
 from papa.storage.artifacts import (
     ArtifactReference,
     is_sound,
@@ -33,24 +30,32 @@ from papa.storage.metadata import METADATA, metadata_bytes
 from papa.study.manifest import (
     HEADS,
     MANIFEST,
+    ORDER_SCORES,
+    ORDERS,
+    PAPER,
+    RESULTS,
     SPECIFICATION,
+    SUMMARY,
     AverageEntry,
     CellEntry,
     EncoderEntry,
+    FinishedStudy,
     Manifest,
     ProbeEntry,
     RankingEntry,
 )
 from papa.study.probe import read_scores
 from papa.study.provenance import invocation, provenance
-from papa.study.results import StudyPart, cached_cells, found_orders, probes_of, results_table
+from papa.study.results import StudyPart, found_orders, probes_of, results_table
 from papa.study.score_heads import ScoreHeads, read_head_scores
 from papa.study.step import Context, Step, WorkerStep
 from papa.study.store import Store, claimed
 
 if TYPE_CHECKING:
     from papa.ranking.seeds import HeadScores, TrainedLambda
-    from papa.reporting.heads import HeadsOfEncoder
+
+_OF_TEXT = ("rows", "tokens", "texts_cut", "words_cut", "notes")
+"""What the report tells of a text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,19 +117,24 @@ class Aggregate(WorkerStep):
         with published(
             self.folder(context.store), self.metadata(context.found) | {"finished": time.time()}
         ) as scratch:
-            self.write(scratch, context.found)
+            self.write(scratch, context.found, context.store)
 
-    def write(self, folder: Path, found: Mapping[Step, ArtifactReference]) -> None:
-        """Write the results, the figures, both reports and the resolved specification, from
-        finished artifacts.
+    def write(self, folder: Path, found: Mapping[Step, ArtifactReference], store: Store) -> None:
+        """Write the study's tables, its manifest and its resolved specification, from finished
+        artifacts, and the report from these.
         """
         from papa.ranking.seeds import TrainedLambda
-        from papa.reporting.paper import read_reference
-        from papa.reporting.report import Extras, write_report
-        from papa.reporting.summary import summarise
+        from papa.reporting.report import write_report
+        from papa.scores.orders import compare_orders
+        from papa.scores.summary import summarise
 
-        parts = self.study_parts
+        parts, study = self.study_parts, self.study
         results = results_table(parts, found)
+        results.to_parquet(folder / RESULTS, index=False)
+        summarise(results).to_csv(folder / SUMMARY, index=False)
+        if compared := compare_orders(results, found_orders(parts, found)):
+            for name, table in zip((ORDERS, ORDER_SCORES), compared, strict=True):
+                table.to_csv(folder / name, index=False)
         scores = {
             part.pair: {
                 method: read_head_scores(method, {seed: found[step] for seed, step in own.items()})
@@ -132,24 +142,28 @@ class Aggregate(WorkerStep):
             }
             for part in parts
         }
-        lambdas = {
-            pair: trained
-            for pair, own in scores.items()
+        heads_table(parts, scores, study).to_parquet(folder / HEADS, index=False)
+        agreement = [
+            {"encoder": encoder, "task": task, **trained.facts(study.fractions)}
+            for (encoder, task), own in scores.items()
             if isinstance(trained := own.get("lambda"), TrainedLambda)
-        }
-        extras = Extras(
-            corpora={name: read_metadata(found[step].path) for name, step in self.corpora.items()},
-            paper=read_reference(self.study.reference) if self.study.reference else None,
-            lambdas=lambdas,
-            orders=found_orders(parts, found),
-            cached=cached_cells(parts, found, self.study),
-            provenance=provenance(self.invocation, found, self.corpora, parts),
-            heads=inspected(parts, found, scores, self.study),
+        ]
+        made = manifest(study, parts, found).model_copy(
+            update={
+                "agreement": tuple(agreement),
+                "texts": {
+                    name: {key: read[key] for key in _OF_TEXT if key in read}
+                    for name, step in self.corpora.items()
+                    if (read := read_metadata(found[step].path))
+                },
+                "provenance": provenance(self.invocation, found, self.corpora, parts),
+            }
         )
-        write_report(folder, self.study, results, summarise(results), extras=extras)
-        heads_table(parts, scores, self.study).to_parquet(folder / HEADS, index=False)
-        (folder / MANIFEST).write_text(manifest(self.study, parts, found).model_dump_json(indent=1))
-        (folder / SPECIFICATION).write_text(specification(self.study))
+        (folder / MANIFEST).write_text(made.model_dump_json(indent=1))
+        (folder / SPECIFICATION).write_text(specification(study))
+        if study.reference:
+            shutil.copyfile(study.reference, folder / PAPER)
+        write_report(folder, FinishedStudy(store, folder, made).findings())
 
 
 def place_results(store: Store, study: str, found: ArtifactReference) -> None:
@@ -305,62 +319,3 @@ def heads_table(
             )
     order = ["encoder", "task", "method", "layer", "head", "score", "low", "high"]
     return pandas.concat(frames)[order] if frames else pandas.DataFrame(columns=order)
-
-
-def inspected(
-    parts: Iterable[StudyPart],
-    found: Mapping[Step, ArtifactReference],
-    scores: Mapping[tuple[str, str], Mapping[str, HeadScores | TrainedLambda]],
-    study: StudySpec,
-) -> list[HeadsOfEncoder]:
-    """Every head of each encoder and task whose attention was averaged."""
-    return [
-        _heads(part, found[part.average], scores.get(part.pair, {}), study)
-        for part in parts
-        if part.average
-    ]
-
-
-def _heads(
-    part: StudyPart,
-    found: ArtifactReference,
-    scores: Mapping[str, HeadScores | TrainedLambda],
-    study: StudySpec,
-) -> HeadsOfEncoder:
-    import numpy as np
-
-    from papa.attention.constants import ConstantMatrices
-    from papa.attention.patterns import head_patterns, special_slots
-    from papa.corpora.tokens import special_tokens_of
-    from papa.ranking.seeds import HeadScores, TrainedLambda
-    from papa.reporting.heads import HeadsOfEncoder
-
-    encoder, task = part.encoder, part.task
-    constants = ConstantMatrices.load(found.folder, encoder=encoder, slots=task.slots)
-    double = task.kind == "pair" and special_tokens_of(load_tokenizer(encoder)).between == 2
-    special = special_slots(task.kind, task.slots, double_separator=double)
-    assert constants.counts is not None
-    patterns = head_patterns(constants.matrices, constants.counts, special)
-    layers, heads = constants.matrices.shape[:2]
-    means = {name: own.mean for name, own in scores.items()}
-    arranged = {}
-    for name in study.orders:
-        method = scored_by(name)
-        if not order_named(name).differs_by_seed and method in (None, *scores):
-            (draw, *_) = study.draws(name).values()
-            arranged[name] = head_order(name, means.get(method or ""), layers, heads, draw)
-    return HeadsOfEncoder(
-        part.encoder_label,
-        task.name,
-        constants.matrices,
-        constants.seen,
-        special,
-        patterns,
-        next((own for own in scores.values() if isinstance(own, TrainedLambda)), None),
-        arranged,
-        {
-            order_named(f"scores:{scores.name}").label: np.array(scores.values)
-            for scores in study.scores
-        },
-        {name: own for name, own in scores.items() if isinstance(own, HeadScores)},
-    )

@@ -5,6 +5,7 @@ came from, so that nothing is resolved again: no encoder, no training file.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from papa.encoders.reference import EncoderReference
-from papa.errors import ArtifactError, SpecError, nearest_first
+from papa.errors import ArtifactError, DamagedError, SpecError, nearest_first
 from papa.spec import Precision, StudySpec
+from papa.spec.cells import Cell
 from papa.spec.document import read_yaml
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, is_complete, read_metadata, verify
@@ -24,8 +26,12 @@ from papa.study.store import Store
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from papa.reporting.report import Findings
+
 MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
-SUMMARY, RESULTS, HEADS, ORDERS = "summary.csv", "results.parquet", "heads.parquet", "orders.csv"
+SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
+ORDERS, ORDER_SCORES, PAPER = "orders.csv", "order_scores.csv", "paper.csv"
+"""Where a study has several head orders, or numbers of the paper to be compared with."""
 
 
 class _Frozen(BaseModel):
@@ -84,6 +90,11 @@ class CellEntry(_Frozen):
     def line(self) -> tuple[str, str, str, str]:
         """What it has in common with the cells of other fractions."""
         return self.encoder, self.task, self.constants, self.order
+
+    @property
+    def cell(self) -> Cell:
+        """The cell, as tables name it."""
+        return Cell.of(self.model_dump(exclude={"probes"}))
 
     @property
     def constant_heads(self) -> tuple[Head, ...] | None:
@@ -153,9 +164,9 @@ class FinishedStudy:
     @cached_property
     def summary(self) -> DataFrame:
         """``summary.csv``, a row a cell."""
-        from papa.reporting.summary import read_summary
+        from papa.scores.summary import read_table
 
-        return read_summary(self.folder / SUMMARY)
+        return read_table(self.folder / SUMMARY)
 
     @cached_property
     def results(self) -> DataFrame:
@@ -175,6 +186,46 @@ class FinishedStudy:
         """The encoder of a label."""
         return next(entry for entry in self.manifest.encoders if entry.label == label)
 
+    @property
+    def constant_heads(self) -> dict[Cell, tuple[Head, ...] | None]:
+        """The constant heads of each cell; None where they differ from seed to seed."""
+        return {entry.cell: entry.constant_heads for entry in self.manifest.cells}
+
+    def findings(self) -> Findings:
+        """What its page shows; without matrices that the store no longer holds."""
+        from papa.attention.constants import ConstantMatrices
+        from papa.reporting.heads import Average
+        from papa.reporting.paper import read_reference
+        from papa.reporting.report import Findings
+        from papa.scores.summary import read_table
+
+        orders, paper, averages = self.folder / ORDERS, self.folder / PAPER, []
+        for entry in self.manifest.averages:
+            with suppress(DamagedError):
+                folder = self.artifact(entry.artifact).folder
+                found = ConstantMatrices.load(
+                    folder, encoder=self.encoder(entry.encoder).reference(), slots=entry.slots
+                )
+                seen = found.seen if found.counts is None else found.counts
+                averages.append(
+                    Average(entry.encoder, entry.task, found.matrices, seen, entry.special)
+                )
+        return Findings(
+            study=self.study,
+            results=self.results,
+            summary=self.summary,
+            heads=self.heads,
+            orders=(read_table(orders), read_table(self.folder / ORDER_SCORES))
+            if orders.exists()
+            else None,
+            averages=averages,
+            agreement=self.manifest.agreement,
+            texts=self.manifest.texts,
+            constant_heads=self.constant_heads,
+            paper=read_reference(paper) if paper.exists() else None,
+            provenance=self.manifest.provenance,
+        )
+
     def artifact(self, name: str) -> ArtifactReference:
         """The artifact ``stage/key`` in the store; an ArtifactError where it is gone."""
         stage, _, key = name.partition("/")
@@ -192,9 +243,9 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     named = store.study(study)
     folder = next((path for path in (named, Path(study)) if is_complete(path)), None)
     if folder is None:
-        if named.with_name(f"{study}.yaml").is_file():
+        if (saved := named.with_name(f"{study}.yaml")).is_file():
             raise SpecError(
-                f"study '{study}' is not finished in {store.address}: run 'papa run {study}' to go "
+                f"study '{study}' is not finished in {store.address}: run 'papa run {saved}' to go "
                 "on"
             )
         finished = {path.parent.name for path in named.parent.glob(f"[!.]*/{METADATA}")}

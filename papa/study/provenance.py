@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from papa.credentials import without_credentials
 from papa.storage.artifacts import ArtifactReference, read_metadata
 
 if TYPE_CHECKING:
-    from papa.reporting.details import Provenance
     from papa.study.results import StudyPart
     from papa.study.step import Step
 
@@ -36,36 +35,31 @@ def provenance(
     found: Mapping[Step, ArtifactReference],
     corpora: Mapping[str, Step],
     parts: Iterable[StudyPart],
-) -> Provenance:
+) -> dict[str, str]:
     """When, by which command, on what machine, from which code, weights and texts; how long its
     steps computed.
     """
-    from papa.reporting.details import Provenance
-
     command, started = run
     # What results were read from is on this machine by now; texts may be large and elsewhere.
     documents = {
         step: read_metadata(artifact.path if step in corpora.values() else artifact.folder)
         for step, artifact in found.items()
     }
-    weights = {
-        f"Weights of {part.encoder_label}": documents[part.baseline]["upstream"]["encoder"]
-        for part in parts
-        if part.baseline
+    computing = sum(document.get("seconds", 0.0) for document in documents.values())
+    return {
+        "Date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "Command": command,
+        "Machine": machine(),
+        "Duration of this run": str(timedelta(seconds=round(time.time() - started))),
+        "Computing time of all steps": str(timedelta(seconds=round(computing))),
+        "Commit": commit() or "an installed package",
+        **{f"Weights of {part.encoder_label}": part.encoder.digest for part in parts},
+        **{
+            f"Text of {task}": documents[step]["corpus_fingerprint"]
+            for task, step in corpora.items()
+        },
+        **{f"Text of {task}, tokenised": found[step].digest for task, step in corpora.items()},
     }
-    texts = {
-        f"Text of {task}": documents[step]["corpus_fingerprint"] for task, step in corpora.items()
-    }
-    tokens = {f"Text of {task}, tokenised": found[step].digest for task, step in corpora.items()}
-    return Provenance(
-        written=datetime.now().astimezone().isoformat(timespec="seconds"),
-        command=command,
-        machine=machine(),
-        run_seconds=time.time() - started,
-        computing_seconds=sum(document.get("seconds", 0.0) for document in documents.values()),
-        commit=commit(),
-        digests={**weights, **texts, **tokens},
-    )
 
 
 def command_line(arguments: list[str]) -> str:

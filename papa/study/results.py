@@ -1,5 +1,5 @@
-"""The results of a study, a row a cell and seed (``papa.reporting.columns`` has the columns); the
-head orders that its cells followed; and the cells whose constant heads need no cache.
+"""The results of a study, a row a cell and seed (``papa.scores.columns`` has the columns); the
+head orders that its cells followed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from papa.encoders.reference import EncoderReference
-from papa.spec import Metric, StudySpec, TaskSpec
+from papa.spec import Metric, TaskSpec
 from papa.spec.cells import Cell
 from papa.spec.orders import needs_lambda, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, read_metadata, reading
@@ -23,10 +23,9 @@ from papa.study.step import Step, in_threads
 from papa.study.tokenise import Tokenise
 
 if TYPE_CHECKING:
-    from papa.reporting.cache import CachedCell
-    from papa.reporting.orders import FoundOrder
     from papa.scores.baselines import ConstantAnswer
     from papa.scores.intervals import Measured
+    from papa.scores.orders import FoundOrder
 
 _FETCHED_AT_ONCE = 16
 _Document = TypeVar("_Document")
@@ -200,7 +199,7 @@ def found_orders(
     task), then by name. What one ranking took, or a probe that several read, counts for the first
     order that follows it.
     """
-    from papa.reporting.orders import FoundOrder
+    from papa.scores.orders import FoundOrder
 
     orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}
     for part in parts:
@@ -231,26 +230,3 @@ def found_orders(
 
 def _evaluations(ranking: Mapping[str, Any], order: str) -> int:
     return ranking["epochs"] if needs_lambda(order) else ranking["evaluations"][scored_by(order)]
-
-
-def cached_cells(
-    parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference], study: StudySpec
-) -> list[CachedCell]:
-    """Those of decoders with constant heads; ``found`` holds the artifacts of their scores."""
-    from papa.reporting.cache import CachedCell
-
-    kinds = {constants.label: constants for constants in study.constants}
-    return [
-        CachedCell(
-            cell,
-            kinds[cell.constants],
-            [read_scores(found[probe]).constant_heads for probe in probes],
-            encoder.heads // encoder.key_heads,
-            encoder.layers * encoder.key_heads,
-            part.task.most_slots,
-        )
-        for part in parts
-        if (encoder := part.encoder).key_heads
-        for cell, probes in part.cells.items()
-        if probes[0].count
-    ]

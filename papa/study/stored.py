@@ -59,8 +59,8 @@ class StoredStudy:
         """The summary of finished cells, as the report has it; those with baselines alone."""
         from pandas import DataFrame
 
-        from papa.reporting.columns import SUMMARY_COLUMNS
-        from papa.reporting.summary import summarise
+        from papa.scores.columns import SUMMARY_COLUMNS
+        from papa.scores.summary import summarise
 
         results = self.results(cells)
         return DataFrame(columns=list(SUMMARY_COLUMNS)) if results.empty else summarise(results)

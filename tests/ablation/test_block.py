@@ -139,7 +139,7 @@ def test_what_is_of_another_type_is_one_sentence() -> None:
     assert "heads is None: give" in refusal(model, None)
     assert "there is no head (0, 9)" in refusal(model, {0: 9})
     for by in (None, 3, [1.0]):
-        assert "give the name of a substitute" in refusal(model, HEADS, by=by)
+        assert "give one of them, matrices or a function" in refusal(model, HEADS, by=by)
     assert "NaN or infinity" in refusal(model, HEADS, by=torch.full((3, 4, 8, 8), float("inf")))
     for given, what in ((None, "a NoneType"), ("text", "a str"), (np.ones(2), "a matrix of (2,)")):
         said = re.escape(f"head (0, 1) {what}, expected (9, 9)")

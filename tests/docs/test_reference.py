@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from papa.reporting.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
+from papa.scores.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
 from papa.scores.metrics import MEANINGS
 from papa.spec import Frozen, NamedMetric, StudySpec
 from papa.spec.file import resolve_study

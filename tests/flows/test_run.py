@@ -14,7 +14,7 @@ import pandas
 import pytest
 import yaml
 
-from papa.reporting.summary import read_summary
+from papa.scores.summary import read_table
 from tasks.mlflow import connect
 from tests.finished import finish_study
 from tests.flows.conftest import (
@@ -155,7 +155,7 @@ def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None
     assert results["always_one_answer"].between(0.5, 1).all()
     assert results["one_answer"].isin(["negative", "positive"]).all()
     assert (results.groupby("seed")["word_embeddings"].nunique() == 1).all()
-    summary = read_summary(folder / "summary.csv")
+    summary = read_table(folder / "summary.csv")
     assert (summary["low"] < summary["high"]).all()
     assert summary["mean"].between(summary["low"], summary["high"]).all()
     whole = summary["fraction"] == 1

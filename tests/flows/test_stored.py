@@ -15,7 +15,7 @@ from transformers import AutoModel
 
 from flows.studies import save_study
 from flows.without_file import study_without_file
-from papa.reporting.summary import read_summary
+from papa.scores.summary import read_table
 from papa.spec.file import load_study
 from papa.storage.artifacts import published
 from papa.storage.metadata import METADATA
@@ -141,7 +141,7 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     for artifact in list((old / "artifacts").glob("*/*")):
         artifact.rename(artifact.with_name(hashlib.sha256(artifact.name.encode()).hexdigest()))
     results = old / "studies" / NAME
-    summary = read_summary(results / "summary.csv")
+    summary = read_table(results / "summary.csv")
     files = {path.name: path.read_bytes() for path in results.iterdir() if path.name != METADATA}
     shutil.rmtree(results)
     earlier = {"stage": "aggregate", "stage_version": 4, "spec": {"study": {"name": NAME}}}
@@ -150,7 +150,7 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
             (scratch / name).write_bytes(content)
         summary.rename(columns={"encoder": "model"}).to_csv(scratch / "summary.csv", index=False)
     before = artifacts(old, *STAGES)
-    pandas.testing.assert_frame_equal(read_summary(results / "summary.csv"), summary)
+    pandas.testing.assert_frame_equal(read_table(results / "summary.csv"), summary)
 
     shown = said("report", NAME, "--store", str(old))
     assert shown.code == 0, shown.err
@@ -166,7 +166,7 @@ def test_what_an_earlier_version_finished_is_shown_kept_and_made_anew(
     again = papa("run", *options, *(f"--set={one}" for one in SETTINGS), more=prefect)
     assert again.code == 0, again.err
     assert "an earlier version of PAPA finished it here" in again.err
-    pandas.testing.assert_frame_equal(read_summary(results / "summary.csv"), summary)
+    pandas.testing.assert_frame_equal(read_table(results / "summary.csv"), summary)
     assert artifacts(old, *STAGES).items() > before.items(), "what was there is kept"
     study = load_study(file)
     assert (study.name, study.orders, study.fractions) == (NAME, ("first_to_last",), (1.0, 0.5))

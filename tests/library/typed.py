@@ -10,7 +10,7 @@ import papa
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
 from papa.library.encoder import TextEncoder
-from papa.reporting.figures.chart import Chart
+from papa.reporting.drawing import Figure
 
 encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2")
 assert_type(encoder, TextEncoder)
@@ -33,7 +33,7 @@ with replaced as entries:
 found = papa.measure(encoder, "reviews")
 assert_type(found, papa.Measurement)
 assert_type(found.table, str)
-assert_type(found.plot(), Chart)
+assert_type(found.plot(), Figure)
 assert_type(found.answers, list[str])
 
 error: Exception = papa.PapaError("a sentence")

@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from papa.reporting.certainty import agreement_table, certainty, stability_table
 from scipy.stats import kendalltau
 
 from papa.ranking.seeds import (
@@ -21,7 +22,6 @@ from papa.ranking.seeds import (
     kept_in_common,
     stability,
 )
-from papa.reporting.certainty import agreement_table, certainty, stability_table
 from papa.scores.intervals import interval
 
 LAYERS, HEADS = 6, 12

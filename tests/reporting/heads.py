@@ -1,17 +1,15 @@
-"""Heads of a made-up encoder, with matrices that show every pattern."""
+"""Heads of a made-up encoder, with matrices that show every pattern, and a score of each."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import torch
 
-from papa.attention.patterns import head_patterns
-from papa.ranking.seeds import TrainedLambda
-from papa.reporting.heads import HeadsOfEncoder
-from papa.spec.orders import head_order
+from papa.reporting.heads import Average
 
 
-def heads_of(
+def average_of(
     encoder: str = "all-MiniLM-L6-v2",
     task: str = "reviews",
     *,
@@ -19,9 +17,8 @@ def heads_of(
     heads: int = 3,
     slots: int = 8,
     unseen: int = 0,
-    ranked: bool = True,
     special: tuple[int, ...] | None = None,
-) -> HeadsOfEncoder:
+) -> Average:
     """By turns: on the diagonal, on [CLS], on [SEP], on the next slot, nowhere in particular; as
     many slots before the last as are ``unseen`` were never seen. The first and the last slot are
     special, unless others are given.
@@ -42,13 +39,14 @@ def heads_of(
     seen = torch.ones(slots, slots, dtype=torch.bool)
     seen[slots - 1 - unseen : slots - 1] = False
     seen[:, slots - 1 - unseen : slots - 1] = False
-    special = special or (0, slots - 1)
-    falling = np.linspace(0.9, 0.1, layers * heads).reshape(1, layers, heads)
-    lambdas = TrainedLambda({seed: falling + 0.01 * (seed - 0.5) for seed in (0, 1)})
-    orders = {
-        name: head_order(name, lambdas.mean, layers, heads)
-        for name in (("lambda", "first_to_last") if ranked else ("first_to_last",))
-    }
-    patterns = head_patterns(matrices, seen, special)
-    shown = matrices * seen, seen, special, patterns, lambdas if ranked else None, orders
-    return HeadsOfEncoder(encoder, task, *shown)
+    return Average(encoder, task, matrices * seen, seen, special or (0, slots - 1))
+
+
+def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> pandas.DataFrame:
+    """Rows of ``heads.parquet``: scores that fall from .9 to .1, ± ``half``."""
+    layers, heads = average.matrices.shape[:2]
+    layer, head = np.indices((layers, heads)).reshape(2, -1)
+    score = np.linspace(0.9, 0.1, layers * heads)
+    named = {"encoder": average.encoder, "task": average.task, "method": method}
+    ends = {"score": score, "low": score - half, "high": score + half}
+    return pandas.DataFrame({"layer": layer, "head": head, **ends}).assign(**named)

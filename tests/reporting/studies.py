@@ -6,11 +6,15 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy
 import pandas
 
+from papa.reporting.report import Findings
 from papa.reporting.tables import score_tables
+from papa.scores.columns import HEAD_COLUMNS
+from papa.scores.summary import summarise
 from papa.spec import StudySpec
 
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
@@ -80,6 +84,12 @@ def markdown_of(summary: pandas.DataFrame) -> str:
     if len(tables) == 1:
         return tables[0].markdown
     return "\n".join(f"**{table.heading}**\n\n{table.markdown}" for table in tables)
+
+
+def findings(frame: pandas.DataFrame, **more: Any) -> Findings:
+    """What a page shows of such results."""
+    heads = more.pop("heads", pandas.DataFrame(columns=list(HEAD_COLUMNS)))
+    return Findings(study(frame), frame, summarise(frame), heads, **more)
 
 
 def study(frame: pandas.DataFrame) -> StudySpec:

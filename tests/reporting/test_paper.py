@@ -14,7 +14,7 @@ from papa.reporting.paper import (
     comparison_table,
     read_reference,
 )
-from papa.reporting.summary import summarise
+from papa.scores.summary import summarise
 from tests.reporting.studies import results
 
 HEADER = ",".join(REFERENCE_COLUMNS)

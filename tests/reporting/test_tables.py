@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from papa.reporting.columns import SUMMARY_COLUMNS
-from papa.reporting.summary import not_beaten, read_summary, summarise
 from papa.reporting.tables import contrast_table, score_tables, summary_table
 from papa.reporting.wording import score_label
+from papa.scores.columns import SUMMARY_COLUMNS
 from papa.scores.intervals import Measured
+from papa.scores.summary import not_beaten, read_table, summarise
 from tests.reporting.studies import FRACTIONS, markdown_of, results
 
 KINDS = ("average", "identity", "zeros")
@@ -273,7 +273,7 @@ def test_a_summary_reads_back_as_it_was_written(tmp_path: Path) -> None:
     for written in (frame, frame[frame["seed"] == 0].assign(always_one_answer=math.nan)):
         summary = summarise(written)
         summary.to_csv(tmp_path / "summary.csv", index=False)
-        pandas.testing.assert_frame_equal(read_summary(tmp_path / "summary.csv"), summary)
+        pandas.testing.assert_frame_equal(read_table(tmp_path / "summary.csv"), summary)
 
 
 def test_terminal_table_of_one_line_shows_what_all_rows_share() -> None:

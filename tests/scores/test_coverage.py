@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from papa.reporting.drops import verdict_on
-from papa.reporting.summary import not_beaten
+from papa.scores.drops import verdict_on
 from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
 from papa.scores.metrics import Answers, example_counts, score_of
+from papa.scores.summary import not_beaten
 from papa.spec import Metric
 
 pytestmark = pytest.mark.unchecked

@@ -9,13 +9,12 @@ import pytest
 from rich.console import Console
 from transformers import AutoConfig
 
-from flows.drops import answers
 from flows.export import export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
+from papa.scores.drops import heads_at
 from papa.spec.file import resolve_study
 from papa.study.constants import Outputs
-from papa.study.stored import StoredStudy
 from tests.finished import opened, score_study
 from tests.flows.conftest import SMALL, hurried  # noqa: F401
 
@@ -56,7 +55,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     hurried: None,  # noqa: F811
 ) -> None:
     described = document(task, kinds, shallow)
-    steps, store, table, _ = scored = score_study(described, Path(), tmp_path / "store")
+    steps, _, table, _ = scored = score_study(described, Path(), tmp_path / "store")
     outputs = [step for step in steps.steps if isinstance(step, Outputs)]
     assert sorted((step.kind, step.seed) for step in outputs if step.seed is None) == [
         ("mean_output", None),
@@ -77,14 +76,12 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
         assert len(scores["resampled_output"]) == 2, "a draw for each seed"
         assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
-    study = resolve_study(described, folder=Path(), origin="test")
-    told = {answer.constants: answer.counts for answer in answers(StoredStudy(study, store), 0.01)}
-    assert told.keys() == {*kinds}
-    assert all(told.values())
-    half_of_all = tuple((0, head) for head in range(12))
-    assert all(count.heads == half_of_all for counts in told.values() for count in counts)
+    found = opened(scored)
+    told = heads_at(found.summary, found.constant_heads, 0.01)
+    assert {*told["constants"]} == {*kinds}
+    assert {*told["heads"]} == {tuple((0, head) for head in range(12))}
     asked = {"order": "first_to_last", "constants": "mean_output_by_slot"}
-    export_cell(opened(scored), asked, tmp_path / "export", Console(), fraction=0.5)
+    export_cell(found, asked, tmp_path / "export", Console(), fraction=0.5)
     config = AutoConfig.from_pretrained(tmp_path / "export")
     assert (config.shape[0], config.positions) == (32, "tokens" if task is OWN else "slots")
     for kind, sentence in {
@@ -95,7 +92,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         if kind in kinds:
             with pytest.raises(SpecError, match=sentence):
                 export_cell(
-                    opened(scored),
+                    found,
                     asked | {"constants": kind},
                     tmp_path / "other",
                     Console(),

@@ -32,7 +32,7 @@ from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder
 from papa.errors import PapaError, SpecError
 from papa.reporting.answers import answers
-from papa.reporting.summary import summarise
+from papa.scores.summary import summarise
 from papa.study.own import Own, read_answers
 from papa.study.tokenise import open_corpus
 from tests.encoders.lower import with_tokenizer

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from papa.reporting.certainty import trained_on
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -20,7 +21,6 @@ import papa
 from papa.attention.constants import ConstantMatrices
 from papa.probes.own_model import opened_own
 from papa.ranking.own import train_lambda_of_own
-from papa.reporting.certainty import trained_on
 from papa.spec.file import resolve_study
 from papa.study.here import run_here
 from papa.study.inputs import check_inputs

@@ -12,8 +12,8 @@ import numpy as np
 import pandas
 from safetensors.numpy import save_file
 
-from papa.reporting.summary import summarise
 from papa.scores.metrics import influence
+from papa.scores.summary import summarise
 from papa.spec import Order
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, published, reference

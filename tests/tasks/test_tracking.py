@@ -16,7 +16,7 @@ import pandas
 import pytest
 
 from papa.errors import ArtifactError, TransientError
-from papa.reporting.summary import LINE, summarise
+from papa.scores.summary import LINE, summarise
 from papa.study.store import Store
 from tasks.mlflow import TrackingError, connect, without_password
 from tasks.tracking import Tracking

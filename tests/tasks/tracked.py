@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas
 
 from papa.encoders.reference import EncoderReference
-from papa.reporting.summary import summarise
+from papa.scores.summary import summarise
 from papa.spec.cells import Cell
 from papa.storage.artifacts import published
 from papa.study.inputs import StudyInputs

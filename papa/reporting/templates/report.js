@@ -1,219 +1,108 @@
 "use strict";
-// What the libraries leave to a page: drawing its figures, saving them, and showing one head's matrix in large.
+// What the libraries leave to a page: drawing its figures, saving them, and every head's matrix.
 (() => {
   const page = JSON.parse(document.getElementById("shown").textContent);
-  const dark = matchMedia("(prefers-color-scheme: dark)");
   // No expression is compiled to code: the page's policy forbids it, and a label stays a label.
   const options = { mode: "vega-lite", ast: true, actions: false, tooltip: { theme: "custom" } };
-  const views = new Map();
+  const draw = (place, specification, config = page.config.page, renderer = "svg") =>
+    vegaEmbed(place, { datasets: page.datasets, ...specification }, { ...options, renderer, config });
 
-  const save = (text, type, name) => {
+  function save(text, type, name) {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.href = text.startsWith("data:") ? text : URL.createObjectURL(new Blob([text], { type }));
     link.download = name;
     link.click();
-    URL.revokeObjectURL(link.href);
-  };
-
-  // A figure as a paper wants it, whatever the reader's setting: on white, as its inputs are set now.
-  async function saveFigure(name) {
-    const view = await views.get(name);
-    const specification = structuredClone(page.charts[name]);
-    specification.width = view.width();
-    specification.params = (specification.params ?? []).map(({ bind, ...parameter }) =>
-      bind ? { ...parameter, value: view.signal(parameter.name) } : parameter);
-    const drawn = await vegaEmbed(document.createElement("div"), specification,
-      { ...options, renderer: "svg", config: page.config.light });
-    save(await drawn.view.toSVG(), "image/svg+xml", `${name}.svg`);
-    drawn.finalize();
   }
+  const csv = (rows) => rows.map((row) => row.map((cell) =>
+    /[",\n]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : cell ?? "").join(",")).join("\n") + "\n";
 
-  async function drawFigures() {
-    for (const place of document.querySelectorAll(".chart")) {
-      const { chart } = place.dataset;
-      const drawn = vegaEmbed(place, page.charts[chart], { ...options, renderer: "svg", config: page.config.page });
-      views.set(chart, drawn.then(({ view }) => view));
-      await drawn;
-    }
-    for (const button of document.querySelectorAll("button[data-svg]")) {
-      button.addEventListener("click", () => saveFigure(button.dataset.svg));
-    }
-    document.documentElement.dataset.ready = "figures";
-  }
-
-  // The levels of a matrix from the pixels of its image: the PNG's own bytes, one a pixel, each row after a filter byte of 0.
-  async function levels(address, rows) {
-    const bytes = Uint8Array.from(atob(address.slice(address.indexOf(",") + 1)), (one) => one.charCodeAt(0));
-    const header = new DataView(bytes.buffer);
-    const parts = [];
-    for (let at = 8; at < bytes.length; at += 12 + header.getUint32(at)) {
-      const end = at + 8 + header.getUint32(at);
-      if (String.fromCharCode(...bytes.subarray(at + 4, at + 8)) === "IDAT") parts.push(bytes.subarray(at + 8, end));
-    }
-    const stream = new Blob(parts).stream().pipeThrough(new DecompressionStream("deflate"));
-    const pixels = new Uint8Array(await new Response(stream).arrayBuffer());
-    return (row, column) => pixels[row * (rows + 1) + 1 + column];
-  }
-
-  async function cellsOf(tile) {
-    const set = page.matrices[tile.dataset.set];
-    const { labels } = set;
-    const largest = set.largest[tile.dataset.number];
-    const level = await levels(tile.querySelector("img").src, labels.length);
-    const cells = [];
-    for (let row = 0; row < labels.length; row += 1) {
-      for (let column = 0; column < labels.length; column += 1) {
-        const found = level(row, column);
-        if (found === page.unseen) continue;
-        const weight = largest * (found / page.top) ** 2;
-        cells.push({ row, column, from: labels[row], to: labels[column], weight });
-      }
-    }
-    return cells;
+  // A figure as a paper wants it, whatever the reader's setting: on white.
+  async function saveFigure(name, form) {
+    const specification = page.figures[name];
+    const place = document.createElement("div");
+    const { view, vgSpec } = await draw(place, { ...specification, ...(specification.width === "container" && { width: 460 }) }, page.config.file);
+    if (form === "CSV") {
+      const rows = (specification.datasets ?? page.datasets)[specification.data.name].filter((row) =>
+        specification.transform.every(({ filter }) => !filter?.field || row[filter.field] === filter.equal));
+      save(csv([Object.keys(rows[0]), ...rows.map(Object.values)]), "text/csv", `${name}.csv`);
+    } else if (form === "SVG") save(await view.toSVG(), "image/svg+xml", `${name}.svg`);
+    else save(await view.toImageURL("png", 2), "", `${name}.png`);
+    view.finalize();
   }
 
   const zoom = document.getElementById("zoom");
   let shown = null;
 
-  // A slot is named about every 60 pixels, and always [CLS] and [SEP].
-  function ticks(set, size) {
-    const between = Math.max(1, Math.ceil(60 / size));
-    const even = set.labels.map((_, row) => row).filter((row) => row % between === 0);
-    const near = (row) => set.special.some((one) => one !== row && Math.abs(one - row) * size < 40);
-    return [...new Set([...set.special, ...even.filter((row) => !near(row))])].sort((a, b) => a - b);
+  // The levels of a head, and its entries.
+  const bytes = page.matrices.map(({ levels }) => Uint8Array.from(atob(levels), (one) => one.charCodeAt(0)));
+  const title = (set, number) => `${set.title}, layer ${Math.floor(number / set.heads)}, head ${number % set.heads}`;
+  function levels(at, number) {
+    const size = page.matrices[at].labels.length ** 2;
+    return bytes[at].subarray(number * size, (number + 1) * size);
   }
-
-  function matrix(set, tile, cells, room) {
-    const specification = structuredClone(page.matrix);
-    // Whole pixels of the screen, or the rectangles would leave seams.
-    const step = Math.max(1, Math.floor((room * devicePixelRatio) / set.labels.length)) / devicePixelRatio;
-    specification.data.values = cells;
-    specification.width = { step };
-    specification.height = { step };
-    specification.description = `Constant matrix of ${title(set, tile)}`;
-    specification.params = [
-      { name: "labels", value: set.labels },
-      { name: "special", value: set.special },
-      { name: "ticks", value: ticks(set, step) },
-      { name: "largest", value: set.largest[tile.dataset.number] || 1 },
-    ];
-    return specification;
-  }
-
-  const title = (set, tile) => `${set.title}, layer ${tile.dataset.layer}, head ${tile.dataset.head}`;
-
-  async function show(tile) {
-    const set = page.matrices[tile.dataset.set];
-    if (!zoom.open) zoom.showModal();
-    document.getElementById("zoom-title").textContent = title(set, tile);
-    const facts = document.getElementById("zoom-facts");
-    facts.replaceChildren(...Object.entries(set.facts[tile.dataset.number]).flatMap(([name, value]) => {
-      const [term, fact] = [document.createElement("dt"), document.createElement("dd")];
-      term.textContent = name;
-      fact.textContent = value;
-      return [term, fact];
-    }));
-    const cells = await cellsOf(tile);
-    const inside = zoom.clientWidth - 2 * parseFloat(getComputedStyle(zoom).paddingLeft);
-    const room = Math.min(Math.max(innerHeight, 560) - 240, inside - 76, 560);
-    const drawn = await vegaEmbed("#zoom-chart", matrix(set, tile, cells, room),
-      { ...options, renderer: "canvas", config: page.config[dark.matches ? "dark" : "light"] });
-    shown?.drawn.finalize();
-    shown = { tile, set, cells, drawn };
-    zoom.dataset.ready = `${tile.dataset.set} ${tile.dataset.number}`;
-  }
-
-  const near = (tile, by) => {
-    const tiles = [...tile.closest(".encoder").querySelectorAll(".tile")];
-    return tiles[tiles.indexOf(tile) + by];
-  };
-  const move = (by) => {
-    const next = shown && near(shown.tile, by);
-    if (next) show(next);
-  };
-  const file = ({ set, tile }) => `${set.name}-layer-${tile.dataset.layer}-head-${tile.dataset.head}`;
-
-  // By a score all tiles of an encoder stand in one list, below the layers that they left.
-  function arrange(name) {
-    for (const place of document.querySelectorAll(".encoder")) {
-      const tiles = [...place.querySelectorAll(".tile")];
-      const number = (tile) => Number(tile.dataset.number);
-      tiles.sort((a, b) => number(a) - number(b));
-      const values = page.matrices[tiles[0].dataset.set].scores[name];
-      const layers = [...place.querySelectorAll(".layer")];
-      for (const layer of layers) layer.hidden = Boolean(values);
-      let sorted = place.querySelector(".sorted");
-      if (values && !sorted) {
-        sorted = document.createElement("ul");
-        sorted.className = "tiles sorted";
-        place.append(sorted);
-      }
-      if (values) tiles.sort((a, b) => values[number(a)] - values[number(b)]);
-      for (const tile of tiles) {
-        (values ? sorted : layers[tile.dataset.layer].querySelector("ul")).append(tile.parentElement);
-      }
-    }
-  }
-  const order = document.getElementById("tile-order");
-  order?.addEventListener("change", () => arrange(order.value));
-
-  // The tables of heads: a click on a heading sorts, numbers as numbers; what is typed filters.
-  function sortable(table) {
-    const body = table.tBodies[0];
-    table.querySelectorAll("th").forEach((heading, column) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = heading.textContent;
-      heading.replaceChildren(button);
-      button.addEventListener("click", () => {
-        const falling = heading.ariaSort === "ascending";
-        for (const other of table.querySelectorAll("th")) other.removeAttribute("aria-sort");
-        heading.ariaSort = falling ? "descending" : "ascending";
-        const text = (row) => row.cells[column].textContent;
-        const numbers = new Intl.Collator(undefined, { numeric: true });
-        const compared = (a, b) => parseFloat(text(a)) - parseFloat(text(b)) || numbers.compare(text(a), text(b));
-        body.append(...[...body.rows].sort((a, b) => (falling ? -1 : 1) * compared(a, b)));
-      });
+  function tile(at, number, colour) {
+    const rows = page.matrices[at].labels.length;
+    const canvas = Object.assign(document.createElement("canvas"), { width: rows, height: rows });
+    const picture = new ImageData(rows, rows);
+    levels(at, number).forEach((level, entry) => {
+      const [red, green, blue] = level === page.unseen ? [128, 128, 128] : colour((level / page.top) ** 2).match(/\d+/g);
+      picture.data.set([red, green, blue, 255], 4 * entry);
     });
+    canvas.getContext("2d").putImageData(picture, 0, 0);
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "tile" });
+    const { heads } = page.matrices[at];
+    button.setAttribute("aria-label", `${title(page.matrices[at], number)}: show its matrix`);
+    button.append(canvas, `${Math.floor(number / heads)}.${number % heads}`);
+    button.addEventListener("click", () => show(at, number));
+    return button;
   }
-  for (const table of document.querySelectorAll("#heads ~ details table")) sortable(table);
-  const filter = document.getElementById("head-filter");
-  filter?.addEventListener("input", () => {
-    for (const row of document.querySelectorAll("#heads ~ details tbody tr")) {
-      const cells = [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase();
-      row.hidden = !cells.includes(filter.value.trim().toLowerCase());
+  async function show(at, number) {
+    const set = page.matrices[at];
+    const { labels } = set;
+    if (number < 0 || number >= set.largest.length) return;
+    if (!zoom.open) zoom.showModal();
+    const entries = [];
+    levels(at, number).forEach((level, entry) => {
+      if (level === page.unseen) return;
+      const weight = set.largest[number] * (level / page.top) ** 2;
+      entries.push({ from: labels[Math.floor(entry / labels.length)], to: labels[entry % labels.length], weight });
+    });
+    const side = Math.min(560, zoom.clientWidth - 110, Math.max(innerHeight, 560) - 240);
+    const specification = structuredClone({ ...page.matrix, width: side, height: side });
+    for (const axis of ["x", "y"]) {
+      const every = Math.ceil(labels.length * 40 / side);
+      specification.encoding[axis].sort = labels;
+      specification.encoding[axis].axis.values = labels.filter((label, row) => set.special.includes(row) || row % every === 0);
     }
-  });
+    page.figures.zoom = { ...specification, data: { name: "entries" }, datasets: { entries }, transform: [] };
+    document.getElementById("zoom-title").textContent = title(set, number);
+    await draw("#zoom-chart", page.figures.zoom, page.config.page, "svg");
+    shown = [at, number];
+    zoom.dataset.ready = shown.join(" ");
+  }
+  const move = (by) => show(shown[0], shown[1] + by);
 
-  for (const tile of document.querySelectorAll(".tile")) tile.addEventListener("click", () => show(tile));
-  document.getElementById("zoom-before").addEventListener("click", () => move(-1));
-  document.getElementById("zoom-after").addEventListener("click", () => move(1));
-  document.getElementById("zoom-svg").addEventListener("click", async () => {
-    const specification = matrix(shown.set, shown.tile, shown.cells, 512);
-    const drawn = await vegaEmbed(document.createElement("div"), specification,
-      { ...options, renderer: "svg", config: page.config.light });
-    save(await drawn.view.toSVG(), "image/svg+xml", `${file(shown)}.svg`);
-    drawn.finalize();
+  (async () => {
+    for (const place of document.querySelectorAll(".chart")) await draw(place, page.figures[place.dataset.figure]);
+    const entries = [0, 1].map((weight) => ({ from: weight, to: weight, weight }));
+    const { view } = await draw(document.createElement("div"), { ...page.matrix, data: { values: entries } });
+    for (const place of document.querySelectorAll(".tiles")) {
+      const at = Number(place.dataset.set);
+      place.style.setProperty("--heads", page.matrices[at].heads);
+      place.append(...page.matrices[at].largest.map((_, number) => tile(at, number, view.scale("color"))));
+    }
+    document.documentElement.dataset.ready = "figures";
+  })();
+  for (const button of document.querySelectorAll("button[data-figure]"))
+    button.addEventListener("click", () => saveFigure(button.dataset.figure, button.textContent));
+  for (const button of document.querySelectorAll("button[data-table]"))
+    button.addEventListener("click", () => {
+      const rows = [...button.closest("details").querySelectorAll("tr")];
+      save(csv(rows.map((row) => [...row.cells].map((cell) => cell.textContent))), "text/csv", `${button.dataset.table}.csv`);
+    });
+  for (const button of document.querySelectorAll("button[data-by]")) button.addEventListener("click", () => move(Number(button.dataset.by)));
+  zoom.addEventListener("keydown", ({ key }) => {
+    if (key === "ArrowLeft") move(-1);
+    if (key === "ArrowRight") move(1);
   });
-  document.getElementById("zoom-csv").addEventListener("click", () => {
-    const rows = shown.cells.map(({ from, to, weight }) => `${from},${to},${weight.toPrecision(4)}`);
-    save(["slot_from,slot_to,mean_attention", ...rows, ""].join("\n"), "text/csv", `${file(shown)}.csv`);
-  });
-  zoom.addEventListener("keydown", (event) => {
-    if (event.key === "ArrowLeft") move(-1);
-    if (event.key === "ArrowRight") move(1);
-  });
-  zoom.addEventListener("close", () => shown?.tile.focus());
-  dark.addEventListener("change", () => zoom.open && show(shown.tile));
-
-  // Paper has no folded parts.
-  let folded = [];
-  addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
-    for (const part of folded) part.open = true;
-  });
-  addEventListener("afterprint", () => {
-    for (const part of folded) part.open = false;
-  });
-  drawFigures();
 })();

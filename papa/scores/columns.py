@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 _CELL = {
     "encoder": "the encoder's label",
     "task": "the task's name",
@@ -94,12 +92,23 @@ ORDER_COLUMNS = {
 }
 """Of ``orders.csv``, where a study has several head orders: rows for every two of them."""
 
-_EARLIER_NAMES = {"model": "encoder", "coverage": "unseen_share"}
-"""What columns were called before tables named what they hold."""
+ORDER_SCORE_COLUMNS = {
+    **{name: _CELL[name] for name in ("encoder", "task", "constants", "order")},
+    "mean": "the mean score over the fractions at which orders differ, and over seeds",
+    "low": "lower end of its interval over seeds and examples",
+    "high": "its upper end",
+    "seconds": "of work that the order took, over all ranking seeds; empty where another counts it",
+    "evaluations": "passes over the examples; of λ its epochs; likewise",
+}
+"""Of ``order_scores.csv``, a row for every order."""
 
-
-def renamed(table: Any) -> Any:
-    """A pandas table of an earlier version, its columns called as this version calls them."""
-    return table.rename(
-        columns={old: new for old, new in _EARLIER_NAMES.items() if new not in table}
-    )
+HEAD_COLUMNS = {
+    **{name: _CELL[name] for name in ("encoder", "task")},
+    "method": "lambda, another method, or scores:NAME of the study's own",
+    "layer": "from 0",
+    "head": "from 0",
+    "score": "the mean over the ranking's seeds; heads with small ones become constant first",
+    "low": "lower end of its 95 % interval over seeds; empty where nobody knows",
+    "high": "its upper end",
+}
+"""Of ``heads.parquet``: a row for every head and method."""

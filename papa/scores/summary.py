@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import pandas
 
-from papa.reporting.columns import SUMMARY_COLUMNS, renamed
+from papa.scores.columns import SUMMARY_COLUMNS
 from papa.scores.intervals import (
     NOT_KNOWN,
     Interval,
@@ -26,7 +26,7 @@ from papa.spec.cells import Cell
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
 LINE = ["encoder", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
-_TEXTS = (*LINE, "metric", "positive", "one_answer", "contrast_with", "reason")
+_TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason")
 
 
 def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
@@ -128,11 +128,25 @@ def _written(found: Interval, *columns: str) -> dict[str, float]:
     return dict(zip(columns, (found.mean, found.low, found.high), strict=True))
 
 
-def read_summary(path: Path) -> pandas.DataFrame:
-    """``summary.csv`` as ``summarise`` made it: a class may be called "None"."""
-    texts = dict.fromkeys((*_TEXTS, "model"), str)
-    missing = {column: [""] for column in SUMMARY_COLUMNS if column not in _TEXTS}
-    return renamed(pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing))
+def read_table(path: Path) -> pandas.DataFrame:
+    """``summary.csv``, ``orders.csv`` or ``order_scores.csv`` as it was written: a class may be
+    called "None".
+    """
+    columns = pandas.read_csv(path, nrows=0).columns
+    return pandas.read_csv(
+        path,
+        dtype={column: str for column in columns if column in _TEXTS},
+        keep_default_na=False,
+        na_values={column: [""] for column in columns if column not in _TEXTS},
+        float_precision="round_trip",
+    )
+
+
+def reason_sentence(cell: Any) -> str:
+    """The reason of a row as a clause of its own."""
+    reason = str(cell["reason"])
+    not_beaten = reason.startswith("does not beat")
+    return f"the original {reason} by more than its interval" if not_beaten else reason
 
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
@@ -156,7 +170,6 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
         adjacent. Each study's drops are relative to its own original score; contrasts are with the
         first study.
     """
-    results = {study: renamed(table) for study, table in results.items()}
     name, first = next(iter(results.items()))
     cells = _cells(first)
     parts = [

@@ -1,0 +1,189 @@
+"""Head orders compared, every two of them: their scores, and how alike they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas
+
+from papa.scores.columns import ORDER_COLUMNS, ORDER_SCORE_COLUMNS
+from papa.scores.intervals import (
+    Measured,
+    clipped,
+    deviation_of_lists,
+    difference,
+    holm,
+    joint,
+    p_value,
+)
+from papa.scores.summary import LINE, measured
+from papa.spec.orders import Head
+
+GROUP = LINE[:3]
+"""What orders are compared within: encoder, task, constants."""
+BETTER, WORSE, NOT_TOLD = "better", "worse", "cannot be told apart"
+"""What can be said of an order's mean score beside another's."""
+_LEVEL, _RANDOM = 0.05, "random"
+
+
+def kendall_tau(first: Sequence[Head], other: Sequence[Head]) -> float:
+    """Kendall's τ of two orders of the same heads, -1..1: of all pairs of heads the share that
+    stands alike in both, less the share that does not.
+    """
+    from scipy.stats import kendalltau
+
+    position = {head: rank for rank, head in enumerate(first)}
+    return float(kendalltau([position[head] for head in other], range(len(other))).statistic)
+
+
+def kept_in_common(first: Sequence[Head], other: Sequence[Head], constant: int) -> float:
+    """Of the heads that stay input-dependent after the first ``constant`` of an order, the share
+    that another order keeps as well. By chance it is their share of all heads.
+    """
+    return len({*first[constant:]} & {*other[constant:]}) / (len(first) - constant)
+
+
+@dataclass(frozen=True)
+class FoundOrder:
+    """A head order of one encoder on one task, by the study's seed; its work over all ranking
+    seeds, None where nothing was computed for it, or another order counts it.
+    """
+
+    by_seed: Mapping[int, Sequence[Head]]
+    seconds: float | None = None
+    evaluations: int | None = None
+
+
+FoundOrders = Mapping[tuple[str, str], Mapping[str, FoundOrder]]
+"""By (encoder, task), then by the order's name."""
+
+
+def compare_orders(
+    results: pandas.DataFrame, found: FoundOrders
+) -> tuple[pandas.DataFrame, pandas.DataFrame] | None:
+    """Compare every two head orders of each encoder, task and kind of constants.
+
+    Any list of heads scores a little better or worse than another, whatever made it. So what is
+    beyond chance is beyond what single random lists differ by: by the spread of the random order's
+    seeds, each of which draws a list; without a random order nothing is told. Of each group Holm's
+    rule goes over the orders that are compared with random ones, which asks whether an order knows
+    anything, and apart over all other pairs.
+
+    Returns:
+        A row for every two orders at each fraction at which some heads are constant and others not,
+        and one for their mean scores over these, with no fraction (``ORDER_COLUMNS``); and a row
+        for every order (``ORDER_SCORE_COLUMNS``). None where there is one order, or no such
+        fraction.
+    """
+    between = results["constant_heads"].between(0, results["heads"], inclusive="neither")
+    rows: list[dict[str, Any]] = []
+    scores: list[dict[str, Any]] = []
+    for group, cells in results[between].groupby(GROUP, sort=False):
+        by_order = {
+            str(order): {at: measured(cell) for at, cell in own.groupby("fraction", sort=False)}
+            for order, own in cells.groupby("order", sort=False)
+        }
+        if len(by_order) < 2:
+            continue
+        named = dict(zip(GROUP, group, strict=True))
+        means = {order: _mean(list(own.values())) for order, own in by_order.items()}
+        orders = found.get(group[:2], {})
+        for order, mean in means.items():
+            ends = clipped(cells["metric"].iloc[0], joint(mean))
+            own = orders.get(order, FoundOrder({}))
+            work = {"seconds": own.seconds, "evaluations": own.evaluations}
+            of_mean = {"mean": ends.mean, "low": ends.low, "high": ends.high}
+            scores.append({**named, "order": order, **of_mean, **work})
+        constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
+        pairs, heads = list(combinations(means, 2)), cells["heads"].iloc[0]
+        spread = math.nan
+        if (random := means.get(_RANDOM)) is not None:
+            listed = [mean for order, mean in means.items() if order != _RANDOM]
+            spread = deviation_of_lists(random, listed)
+        p_values = {
+            # Of two fixed orders both have one list.
+            (one, other): p_value(
+                means[one], means[other], spread * (1 if _RANDOM in (one, other) else math.sqrt(2))
+            )
+            for one, other in pairs
+        }
+        adjusted = _adjusted(p_values)
+        for first, other in pairs:
+            pair = {**named, "order": first, "other": other}
+            both = [orders.get(order) for order in (first, other)]
+            rows.append(
+                {
+                    **pair,
+                    **_ends(means[first], means[other]),
+                    "p": p_values[first, other],
+                    "p_holm": adjusted[first, other],
+                    "beyond_chance": adjusted[first, other] < _LEVEL,
+                    "kendall_tau": _over_seeds(both, kendall_tau),
+                }
+            )
+            rows += [
+                {
+                    **pair,
+                    "fraction": at,
+                    **_ends(by_order[first][at], by_order[other][at]),
+                    "kept_by_both": _over_seeds(both, kept_in_common, count),
+                    "kept_by_chance": 1 - count / heads,
+                }
+                for at, count in constant.items()
+            ]
+    if not rows:
+        return None
+    pairs_found = pandas.DataFrame(rows, columns=list(ORDER_COLUMNS))
+    pairs_found["beyond_chance"] = pairs_found["beyond_chance"].eq(True)
+    return pairs_found, pandas.DataFrame(scores, columns=list(ORDER_SCORE_COLUMNS))
+
+
+def each_way(pairs: pandas.DataFrame) -> pandas.DataFrame:
+    """Each order's mean score less every other's, and what can be said of it."""
+    means = pairs[pairs["fraction"].isna()]
+    ends = {"difference": -means["difference"], "low": -means["high"], "high": -means["low"]}
+    turned = means.assign(order=means["other"], other=means["order"], **ends)
+    rows = pandas.concat([means, turned], ignore_index=True)
+    told = np.where(rows["difference"] > 0, BETTER, WORSE)
+    return rows.assign(verdict=np.where(rows["beyond_chance"], told, NOT_TOLD))
+
+
+def _adjusted(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """By Holm's rule in two families: pairs with random orders, and all others."""
+    found: dict[tuple[str, str], float] = {}
+    for with_random in (True, False):
+        own = {pair: p for pair, p in p_values.items() if (_RANDOM in pair) == with_random}
+        found |= dict(zip(own, holm(list(own.values())), strict=True))
+    return found
+
+
+def _mean(scores: Sequence[Measured]) -> Measured:
+    """The mean of scores on the same examples, by seed."""
+    seeds = scores[0].scores
+    means = {seed: float(np.mean([one.scores[seed] for one in scores])) for seed in seeds}
+    influence = {seed: np.mean([one.influence[seed] for one in scores], axis=0) for seed in seeds}
+    return Measured(means, influence, scores[0].unit)
+
+
+def _ends(first: Measured, other: Measured) -> dict[str, float]:
+    lost = difference(first, other, unseen=False)
+    if lost.low == lost.high:
+        # Examples that all agree say little of those that nobody saw.
+        lost = difference(first, other)
+    return {"difference": lost.mean, "low": lost.low, "high": lost.high}
+
+
+def _over_seeds(
+    both: Sequence[FoundOrder | None], likeness: Callable[..., float], *arguments: int
+) -> float:
+    """The mean likeness of two orders over the seeds; nan where one is not known."""
+    first, other = both
+    if first is None or other is None:
+        return math.nan
+    pairs = [(order, other.by_seed[seed]) for seed, order in first.by_seed.items()]
+    return float(np.mean([likeness(*pair, *arguments) for pair in pairs]))

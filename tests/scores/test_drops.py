@@ -1,0 +1,111 @@
+"""Which heads may become constant within a drop; means of drops over tasks."""
+
+from __future__ import annotations
+
+import math
+
+import pandas
+import pytest
+
+from papa.scores.drops import Verdict, correlation, drops_over_tasks, heads_at, verdict_on
+from papa.scores.summary import LINE, summarise
+from papa.spec.cells import Cell
+from tests.reporting.studies import results
+
+
+def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) -> pandas.DataFrame:
+    """Rows of one line: the original, then numbers of constant heads with their drops' ends."""
+    rows = [
+        {
+            **dict(zip(LINE, ("minilm", "reviews", "average", "lambda"), strict=True)),
+            "fraction": 1 - count / 72,
+            "constant_heads": count,
+            "relative_drop": (low + high) / 2,
+            "drop_low": low,
+            "drop_high": high,
+            "seeds": seeds,
+            "beats_baseline": not reason,
+            "reason": reason,
+        }
+        for count, low, high in [(0, 0.0, 0.0), *drops]
+    ]
+    return pandas.DataFrame(rows)
+
+
+def verdicts(frame: pandas.DataFrame) -> dict[int, str]:
+    found = heads_at(frame, {}, 0.01)
+    return dict(zip(found["constant_heads"], found["verdict"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-0.002, 0.009, "within"),
+        (-0.01, 0.01, "within"),
+        (-0.002, 0.011, "undecided"),
+        (0.011, 0.02, "beyond"),
+        (0.01, 0.02, "undecided"),
+        (math.nan, math.nan, "undecided"),
+    ],
+)
+def test_the_whole_interval_must_be_within_the_drop(
+    low: float, high: float, verdict: Verdict
+) -> None:
+    assert verdict_on(low, high, 0.01, all_within=True) == verdict
+
+
+def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
+    drops = (9, -0.02, 0.001), (18, -0.01, 0.03), (36, -0.01, 0.005), (72, 0.05, 0.09)
+    told = {9: "within", 18: "undecided", 36: "undecided", 72: "beyond"}
+    assert verdicts(summary(*drops)) == told
+    assert verdicts(summary(drops[0], drops[2])) == {9: "within", 36: "within"}, "a control"
+
+
+def test_heads_are_those_of_their_cells() -> None:
+    frame, heads = summary((2, -0.02, 0.001)), ((0, 3), (1, 7))
+    cell = Cell("minilm", "reviews", "average", "lambda", round(1 - 2 / 72, 6))
+    assert heads_at(frame, {cell: heads}, 0.01)["heads"].tolist() == [heads]
+    assert heads_at(frame, {cell: None}, 0.01)["heads"].tolist() == [None], "each seed has others"
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (summary((9, -0.02, 0.001), seeds=1), "one seed has no interval"),
+        (summary((9, math.nan, math.nan)), "the original's score comes near 0"),
+        (summary((9, -0.02, 0.001)).iloc[1:], "it has no fraction 1"),
+        (
+            summary((9, -0.02, 0.001), reason="does not beat always one answer"),
+            "the original does not beat always one answer by more than its interval",
+        ),
+    ],
+)
+def test_where_nothing_can_be_told_it_says_why(frame: pandas.DataFrame, reason: str) -> None:
+    (row,) = heads_at(frame, {}, 0.01).to_dict("records")
+    assert row["verdict"] == "undecided"
+    assert row["reason"].startswith(reason)
+
+
+TASKS = (("cola", "matthews"), ("sst2", "accuracy"))
+
+
+def test_an_encoder_has_the_means_over_tasks_that_all_share() -> None:
+    found = summarise(results(encoders=("a", "b", "c"), tasks=TASKS))
+    points, left_out = drops_over_tasks(found)
+    assert not left_out
+    last = found[found["fraction"] == 0].groupby("encoder")[["original", "mean", "relative_drop"]]
+    means = last.mean()
+    assert points["relative_drop"].tolist() == pytest.approx(means["relative_drop"].tolist())
+    of_means = 1 - means["mean"] / means["original"]
+    assert points["drop_of_means"].tolist() == pytest.approx(of_means.tolist())
+    assert -1 <= correlation(points) <= 1
+    assert math.isnan(correlation(points.iloc[:2])), "two points are always on a line"
+
+
+def test_a_task_below_its_baseline_is_left_out_for_every_encoder() -> None:
+    frame = results(encoders=("a", "b"), tasks=TASKS)
+    frame.loc[(frame["encoder"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
+    points, left_out = drops_over_tasks(summarise(frame))
+    assert left_out == {"sst2": "b: the original does not beat its baselines"}
+    only = summarise(frame[frame["task"] == "cola"])
+    assert points.equals(drops_over_tasks(only)[0])
