@@ -92,7 +92,8 @@ def _lines(rows: pandas.DataFrame, heads: Sequence[str], axes: list[str], metric
         return {"y": _number(field, metric, scale={"zero": False}, **more)}
 
     layers = []
-    for column, name, end in (
+    ends: Spec
+    for column, name, ends in (
         ("always_one_answer", ONE_ANSWER, {"align": "left", "dx": 2}),
         ("word_embeddings", WORDS, {"align": "right", "dx": -2}),
     ):
@@ -102,7 +103,7 @@ def _lines(rows: pandas.DataFrame, heads: Sequence[str], axes: list[str], metric
             layers.append(_mark("rule", baseline, strokeDash=[2, 4]))
             at = {"x": {"value": 0 if name != WORDS else "width"}, "text": {"value": name}}
             text = {**y(column, aggregate="max"), **at}
-            layers.append(_mark("text", text, dy=-6, fontSize=10.5, **end))
+            layers.append(_mark("text", text, dy=-6, fontSize=10.5, **ends))
     interval = {**y("low"), "y2": {"field": "high"}, "color": looks.get("color", {"value": None})}
     interval = {name: channel for name, channel in interval.items() if channel != {"value": None}}
     lines = [
