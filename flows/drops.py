@@ -155,7 +155,8 @@ def _certainty(stored: StoredStudy, part: StudyPart) -> str:
     by_seed = {seed: found[step] for seed, step in rankings.items() if step in found}
     if not by_seed:
         return ""
-    told = certainty(read_lambda(by_seed), stored.inputs.study.fractions)
+    controls = {seed: found[step] for seed, step in part.controls.items() if step in found}
+    told = certainty(read_lambda(by_seed, controls=controls), stored.inputs.study.fractions)
     return f"{told}{trained_on(part.task)}"
 
 

@@ -60,6 +60,9 @@ class TokenizerOwner(Protocol):
 class TokenisedCorpus:
     """Both splits of one task, laid out for one tokenizer; the classes' names are None for
     regression and masked language models.
+
+    Attributes:
+        shuffled: the seed by which training labels are shuffled; None leaves them.
     """
 
     folder: Path
@@ -67,6 +70,7 @@ class TokenisedCorpus:
     slots: int
     label_names: tuple[str, ...] | None
     metadata: dict[str, Any]
+    shuffled: int | None = None
 
     def split(self, name: Split) -> TokenisedSplit:
         shards = self.metadata["shards"][name]
@@ -76,6 +80,7 @@ class TokenisedCorpus:
             slots=self.metadata.get(f"{name}_slots", self.slots),
             starts=tuple(accumulate((shard["rows"] for shard in shards), initial=0)),
             name=name,
+            shuffled=self.shuffled if name == "train" else None,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,10 @@ _CONFIDENCE = 0.95
 _SHARED_ROWS = (
     " Seeds share their rows, so they would agree on labels without meaning as well: this does not "
     "say that the order is a good one."
+)
+_NO_CONTROL = (
+    " Seeds have rows of their own. λ was not trained on shuffled labels, so this does not say "
+    "that the order owes anything to the labels."
 )
 _DRAWS = 1999
 """Studies of random orders that an agreement is compared with, for a level of 5 % ± 0.5 %."""
@@ -185,9 +189,13 @@ class TrainedLambda(_BySeed):
 
     Attributes:
         by_epoch: λ after every epoch, by seed.
+        own_rows: whether no two seeds have a row in common.
+        shuffled: the same on the same rows with shuffled labels; empty where it was not trained.
     """
 
     by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]]
+    own_rows: bool = False
+    shuffled: Mapping[int, Float[np.ndarray, "_ layers heads"]] = field(default_factory=dict)
 
     @cached_property
     def by_seed(self) -> Float[np.ndarray, "seeds layers heads"]:  # type: ignore[override]
@@ -239,7 +247,38 @@ class TrainedLambda(_BySeed):
             f"{agreement.by_chance:.2f} in 95 % of studies), and λ of {self.told.sum()} of "
             f"{self.told.size} heads can be told from .5 (by chance "
             f"{(1 - _CONFIDENCE) * self.told.size:.0f})."
-            f"{_SHARED_ROWS if agreement.told else ''}"
+            f"{self._beside_control if agreement.told else ''}"
+        )
+
+    @cached_property
+    def control(self) -> tuple[float, bool] | None:
+        """Kendall's τ between seeds with shuffled labels, and whether the labels make seeds agree
+        by more than that, beyond chance; None where nobody knows: without shuffled labels, and
+        where seeds share rows.
+        """
+        if not self.own_rows or self.shuffled.keys() != self.by_epoch.keys():
+            return None
+        shuffled = np.stack([self.shuffled[seed][-1] for seed in self.by_epoch]).astype(np.float64)
+        own, other = (
+            _alike(each.reshape(len(each), -1), ())[0] for each in (self.by_seed, shuffled)
+        )
+        return float(other), bool(own > other and same_changes(self.by_seed - shuffled))
+
+    @property
+    def _beside_control(self) -> str:
+        """What reproducible orders owe to the labels, as far as it is known."""
+        if self.control is None:
+            return _NO_CONTROL if self.own_rows else _SHARED_ROWS
+        tau, informative = self.control
+        found = (
+            "what the labels change in λ is alike over seeds, beyond chance, so the order is "
+            "informative"
+            if informative
+            else "whether the order owes anything to the labels cannot be told"
+        )
+        return (
+            f" Seeds have rows of their own. On the same rows with shuffled labels τ is {tau:.2f}; "
+            f"{found}."
         )
 
 
@@ -266,3 +305,20 @@ def _random(seeds: int, heads: int, counts: tuple[int, ...]) -> Float[np.ndarray
     """``_alike`` of random orders."""
     numbers = np.random.default_rng(0)
     return np.stack([_alike(numbers.random((seeds, heads)), counts) for _ in range(_DRAWS)])
+
+
+def same_changes(changes: Float[np.ndarray, "seeds layers heads"]) -> bool:
+    """Whether what labels change in λ is alike over seeds, beyond chance at 5 %.
+
+    Were the labels as good as shuffled ones, a change would be as likely as its opposite. So τ is
+    compared with those after the signs of each seed's layers were drawn: heads of a layer change
+    together.
+
+    Args:
+        changes: λ by the labels less λ by shuffled ones, of seeds that have no row in common.
+    """
+    seeds, layers, _ = changes.shape
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_DRAWS, seeds, layers, 1))
+    found = _alike(changes.reshape(seeds, -1), ())
+    drawn = np.stack([_alike((own * changes).reshape(seeds, -1), ()) for own in signs])
+    return bool(1 + (drawn >= found - 1e-9).sum() <= (1 - _CONFIDENCE) * (1 + _DRAWS))

@@ -19,6 +19,7 @@ from papa.ranking.seeds import (
     is_stable,
     kendall_tau,
     kept_in_common,
+    same_changes,
     stability,
 )
 from papa.reporting.certainty import agreement_table, certainty, stability_table
@@ -118,6 +119,53 @@ def test_where_seeds_differ_in_nothing_nothing_is_known() -> None:
     same = trained(np.full((3, LAYERS * HEADS), 0.5))
     assert same.agreement(FRACTIONS) is None
     assert str(same) == "λ is the same for every seed: nothing is known of its certainty."
+
+
+def with_control(values: np.ndarray, shuffled: np.ndarray, *, own_rows: bool = True) -> str:
+    found, control = trained(values).by_epoch, trained(shuffled).by_epoch
+    return str(TrainedLambda(found, own_rows, control))
+
+
+def test_an_order_is_informative_only_where_labels_change_the_same_in_every_seed() -> None:
+    """Text and rows alone move the same heads with every seed: that is reproducible, no more."""
+    numbers = np.random.default_rng(5)
+    of_text, of_labels = 0.002 * numbers.standard_normal((2, LAYERS * HEADS))
+    noise, other, more = 0.001 * numbers.standard_normal((3, 3, LAYERS * HEADS))
+    values, shuffled = 0.5 + of_text + noise, 0.5 + of_text + other
+
+    alone = with_control(values, shuffled)
+    assert "is reproducible" in alone
+    assert "rows of their own. On the same rows with shuffled labels τ is 0." in alone
+    assert alone.endswith("whether the order owes anything to the labels cannot be told.")
+    labelled = with_control(values + of_labels, shuffled)
+    assert labelled.endswith("beyond chance, so the order is informative.")
+    # Labels change the same, and the seeds agree on less than without.
+    less = with_control(values + 0.1 * of_labels + 5 * more, shuffled + 5 * more)
+    assert "informative" not in less
+
+    shared = with_control(values + of_labels, shuffled, own_rows=False)
+    assert "is reproducible" in shared
+    assert "Seeds share their rows" in shared
+    assert "informative" not in shared
+    missing = str(TrainedLambda(trained(values + of_labels).by_epoch, own_rows=True))
+    assert "Seeds have rows of their own. λ was not trained on shuffled labels" in missing
+    assert "informative" not in missing
+
+
+def test_labels_without_meaning_are_informative_in_one_study_of_twenty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though heads of a layer move together, and by more towards the end."""
+    monkeypatch.setattr("papa.ranking.seeds._DRAWS", 199)
+    numbers, told, planted = np.random.default_rng(6), [], []
+    size = np.exp(np.linspace(-1, 1, LAYERS))[:, None]
+    for _ in range(60):
+        changes = numbers.standard_normal((3, LAYERS, HEADS))
+        changes = size * (changes + numbers.standard_normal((3, LAYERS, 1)))
+        told.append(same_changes(changes))
+        planted.append(same_changes(changes + size * numbers.standard_normal((LAYERS, HEADS))))
+    assert np.mean(told) <= 0.1
+    assert np.mean(planted) > 0.5
 
 
 def test_sentences_say_what_cannot_be_told() -> None:
