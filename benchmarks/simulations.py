@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.simulations shapley``: how often the interval of a Shapley value by one seed
 covers it. ``… orders``: in how many families of orders that know nothing any has a ``*``. ``…
-lambda`` (minutes): what λ of three seeds tells of true, shuffled and random labels.
+lambda`` (minutes): what λ of five seeds tells of true, shuffled and random labels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from papa.scores.intervals import Measured, deviation_of_lists, holm, p_value
 from papa.spec import EncoderSpec, LayoutSpec, RankingSpec
 from papa.spec.orders import Head
 
-ROWS, SEEDS = 150, (0, 1, 2)
+ROWS, SEEDS = 150, range(5)
 
 
 def coverage(draws: int, games: int) -> float:
@@ -90,9 +90,9 @@ def starred(found: list[Measured]) -> tuple[bool, bool]:
 
 
 def print_lambdas() -> None:
-    """λ of three seeds with true labels, and with random ones that are the same for every seed."""
-    model, ranking = encoder(), RankingSpec(rows=128, learning_rate=5e-3)
-    for own, count in ((True, 384), (False, 128)):
+    """λ of five seeds with true labels, and with random ones that are the same for every seed."""
+    model, ranking = encoder(), RankingSpec(rows=96, learning_rate=5e-3)
+    for own, count in ((True, 480), (False, 96)):
         task = described({"name": "reviews", "train_rows": count})
         with tempfile.TemporaryDirectory() as at:
             folder, reference = Path(at) / "corpus", resolve_encoder(EncoderSpec(name=EMBEDDED))
@@ -101,7 +101,7 @@ def print_lambdas() -> None:
             corpus = load_corpus(folder)
             split, control = corpus.split("train"), dict[int, np.ndarray]()
             average = average_split(model, split, slots=task.slots, batch_tokens=4096).average()
-            for labels, by in (("shuffled", SEEDS), ("true", [None] * 3), ("random", [9] * 3)):
+            for labels, by in (("shuffled", SEEDS), ("true", [None] * 5), ("random", [9] * 5)):
                 texts = [replace(corpus, shuffled=one) for one in by]
                 found = {
                     seed: train_lambda(model, average, text, task, ranking, seed=seed).numpy()

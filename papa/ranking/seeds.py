@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from papa.spec import Order
 from papa.spec.cells import partial_counts
 from papa.spec.orders import Head, head_order
+from papa.spec.study import CONTROLLED
 
 if TYPE_CHECKING:
     import pandas
@@ -93,8 +94,8 @@ _SHARED_ROWS = (
     "say that the order is a good one."
 )
 _NO_CONTROL = (
-    " Seeds have rows of their own. λ was not trained on shuffled labels, so this does not say "
-    "that the order owes anything to the labels."
+    " Seeds have rows of their own. Whether the order owes anything to the labels takes λ of "
+    f"shuffled labels beside it, with {CONTROLLED} seeds or more."
 )
 _DRAWS = 1999
 """Studies of random orders that an agreement is compared with, for a level of 5 % ± 0.5 %."""
@@ -253,16 +254,15 @@ class TrainedLambda(_BySeed):
     @cached_property
     def control(self) -> tuple[float, bool] | None:
         """Kendall's τ between seeds with shuffled labels, and whether the labels make seeds agree
-        by more than that, beyond chance; None where nobody knows: without shuffled labels, and
-        where seeds share rows.
+        by more than that, beyond chance; None where nobody knows: without shuffled labels, of few
+        seeds, and where seeds share rows.
         """
-        if not self.own_rows or self.shuffled.keys() != self.by_epoch.keys():
+        known = self.own_rows and self.shuffled.keys() == self.by_epoch.keys()
+        if not known or len(self.by_epoch) < CONTROLLED:
             return None
         shuffled = np.stack([self.shuffled[seed][-1] for seed in self.by_epoch]).astype(np.float64)
-        own, other = (
-            _alike(each.reshape(len(each), -1), ())[0] for each in (self.by_seed, shuffled)
-        )
-        return float(other), bool(own > other and same_changes(self.by_seed - shuffled))
+        own, other = (each.reshape(len(each), -1) for each in (self.by_seed, shuffled))
+        return float(_alike(other, ())[0]), more_alike(own, other)
 
     @property
     def _beside_control(self) -> str:
@@ -271,10 +271,9 @@ class TrainedLambda(_BySeed):
             return _NO_CONTROL if self.own_rows else _SHARED_ROWS
         tau, informative = self.control
         found = (
-            "what the labels change in λ is alike over seeds, beyond chance, so the order is "
-            "informative"
+            "that is less, beyond chance, so the order is informative"
             if informative
-            else "whether the order owes anything to the labels cannot be told"
+            else "whether that is less cannot be told from chance"
         )
         return (
             f" Seeds have rows of their own. On the same rows with shuffled labels τ is {tau:.2f}; "
@@ -307,18 +306,24 @@ def _random(seeds: int, heads: int, counts: tuple[int, ...]) -> Float[np.ndarray
     return np.stack([_alike(numbers.random((seeds, heads)), counts) for _ in range(_DRAWS)])
 
 
-def same_changes(changes: Float[np.ndarray, "seeds layers heads"]) -> bool:
-    """Whether what labels change in λ is alike over seeds, beyond chance at 5 %.
+def more_alike(
+    own: Float[np.ndarray, "seeds heads"], other: Float[np.ndarray, "seeds heads"]
+) -> bool:
+    """Whether seeds are more alike in their own λ than in the other, beyond chance at 5 %.
 
-    Were the labels as good as shuffled ones, a change would be as likely as its opposite. So τ is
-    compared with those after the signs of each seed's layers were drawn: heads of a layer change
-    together.
-
-    Args:
-        changes: λ by the labels less λ by shuffled ones, of seeds that have no row in common.
+    τ between seeds, less that of the other, is compared with what it is after each seed exchanged
+    both or not, at random. Seeds have no row in common; fewer than five tell nothing.
     """
-    seeds, layers, _ = changes.shape
-    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_DRAWS, seeds, layers, 1))
-    found = _alike(changes.reshape(seeds, -1), ())
-    drawn = np.stack([_alike((own * changes).reshape(seeds, -1), ()) for own in signs])
-    return bool(1 + (drawn >= found - 1e-9).sum() <= (1 - _CONFIDENCE) * (1 + _DRAWS))
+    seeds, heads = own.shape
+    values = np.concatenate([own, other])
+    sides = np.sign(values[:, :, None] - values[:, None, :]).reshape(2 * seeds, -1)
+    taus, pairs = sides @ sides.T / (heads * (heads - 1)), np.triu_indices(seeds, 1)
+    drawn = np.random.default_rng(0).integers(2, size=(_DRAWS, seeds))
+    exchanged = np.concatenate([np.zeros((1, seeds), drawn.dtype), drawn])
+
+    def alike(of_seed: np.ndarray) -> np.ndarray:
+        return taus[of_seed[:, pairs[0]], of_seed[:, pairs[1]]].mean(axis=1)
+
+    numbers = np.arange(seeds)
+    excess = alike(numbers + seeds * exchanged) - alike(numbers + seeds * (1 - exchanged))
+    return bool((excess >= excess[0] - 1e-9).mean() <= 1 - _CONFIDENCE)

@@ -39,6 +39,11 @@ from papa.spec.values import (
     no_repeats,
 )
 
+CONTROLLED = 5
+"""Ranking seeds from which on λ of shuffled labels can tell anything at 5 %: where each exchanges
+both or not, they have 32 arrangements.
+"""
+
 
 class LayoutSpec(Frozen):
     """Where the paper and its authors' code differ on the layout (docs/fidelity.md)."""
@@ -75,8 +80,9 @@ class RankingSpec(Frozen):
     """How often the orders shapley and greedy may compute the loss of a set of heads, for each
     seed."""
     control: bool = True
-    """Where seeds have rows of their own (``rows``), λ is trained on shuffled labels as well, which
-    takes as long again, and the report says whether the head order owes anything to the labels."""
+    """Where five seeds or more have rows of their own (``rows``), λ is trained on shuffled labels
+    as well, which takes as long again, and the report says whether the head order owes anything to
+    the labels."""
 
     @model_validator(mode="before")
     @classmethod

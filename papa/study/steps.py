@@ -15,6 +15,7 @@ from papa.spec.cells import Cell, Result, constant_count, partial_counts
 from papa.spec.kinds import DERIVED, OF_DECODERS
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import is_label_free, needs_lambda, scored_by, without_name
+from papa.spec.study import CONTROLLED
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.study.aggregate import Aggregate
 from papa.study.average import Average
@@ -199,13 +200,13 @@ class _Builder:
         return {seed: self.once(step) for seed, step in found.items()}
 
     def controls(self, rankings: Mapping[int, Ranking]) -> Mapping[int, Rank]:
-        """The same trainings of λ on shuffled labels, where there are labels, and seeds have rows
-        of their own as far as the study file tells.
+        """The same trainings of λ on shuffled labels, where there are labels, and seeds enough
+        have rows of their own as far as the study file tells.
         """
         task, ranking = self.task, self.study.ranking
         count = task.train_rows or sys.maxsize
         orders = {order_of_rows(count, ranking.rows, seed) for seed in ranking.seeds}
-        shared = len(ranking.seeds) == 1 or len(orders) > 1 or None in orders
+        shared = len(ranking.seeds) < CONTROLLED or len(orders) > 1 or None in orders
         if shared or not ranking.control or task.columns.label is None or task.with_itself:
             return {}
         return {
