@@ -59,10 +59,7 @@ class TokenizerOwner(Protocol):
 @dataclass(frozen=True)
 class TokenisedCorpus:
     """Both splits of one task, laid out for one tokenizer; the classes' names are None for
-    regression and masked language models.
-
-    Attributes:
-        shuffled: the seed by which training labels are shuffled; None leaves them.
+    regression and masked language models. Training labels are shuffled by a seed, if there is one.
     """
 
     folder: Path

@@ -284,7 +284,5 @@ def rows_of_seed(count: int, rows: int | None, seed: int) -> np.ndarray:
 
 
 def order_of_rows(count: int, rows: int | None, seed: int) -> int | None:
-    """The number of the order that ``rows_of_seed`` takes a part of; None where all rows are
-    taken.
-    """
+    """Which order ``rows_of_seed`` takes a part of; None where it takes all rows."""
     return None if rows is None or rows >= count else seed // (count // rows)

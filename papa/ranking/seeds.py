@@ -253,9 +253,8 @@ class TrainedLambda(_BySeed):
 
     @cached_property
     def control(self) -> tuple[float, bool] | None:
-        """Kendall's τ between seeds with shuffled labels, and whether the labels make seeds agree
-        by more than that, beyond chance; None where nobody knows: without shuffled labels, of few
-        seeds, and where seeds share rows.
+        """Kendall's τ between seeds with shuffled labels, and whether labels make seeds agree by
+        more than that, beyond chance; None where that is not known.
         """
         known = self.own_rows and self.shuffled.keys() == self.by_epoch.keys()
         if not known or len(self.by_epoch) < CONTROLLED:

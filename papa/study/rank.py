@@ -143,9 +143,7 @@ def read_lambda(
     encoder: EncoderReference | None = None,
     controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
 ) -> TrainedLambda:
-    """λ of every head, of this encoder or any, from finished rankings by seed, and from those with
-    shuffled labels.
-    """
+    """λ of every head, of this encoder or any, from finished rankings, shuffled labels apart."""
     from papa.ranking.seeds import TrainedLambda
 
     orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
