@@ -59,7 +59,7 @@ class TokenizerOwner(Protocol):
 @dataclass(frozen=True)
 class TokenisedCorpus:
     """Both splits of one task, laid out for one tokenizer; the classes' names are None for
-    regression and masked language models.
+    regression and masked language models. Training labels are shuffled by a seed, if there is one.
     """
 
     folder: Path
@@ -67,6 +67,7 @@ class TokenisedCorpus:
     slots: int
     label_names: tuple[str, ...] | None
     metadata: dict[str, Any]
+    shuffled: int | None = None
 
     def split(self, name: Split) -> TokenisedSplit:
         shards = self.metadata["shards"][name]
@@ -76,6 +77,7 @@ class TokenisedCorpus:
             slots=self.metadata.get(f"{name}_slots", self.slots),
             starts=tuple(accumulate((shard["rows"] for shard in shards), initial=0)),
             name=name,
+            shuffled=self.shuffled if name == "train" else None,
         )
 
 

@@ -89,6 +89,7 @@ class TokenisedSplit:
 
     Attributes:
         starts: the number of each shard's first row, and one past the last row of all.
+        shuffled: the seed by which labels change places; None leaves them.
     """
 
     shards: tuple[Path, ...]
@@ -96,6 +97,7 @@ class TokenisedSplit:
     slots: int
     starts: tuple[int, ...]
     name: str
+    shuffled: int | None = None
 
     def __len__(self) -> int:
         return self.starts[-1] - self.starts[0]
@@ -158,6 +160,9 @@ class TokenisedSplit:
     @cached_property
     def labels(self) -> Labels:
         labels = np.concatenate([labels for _, labels in self._opened])
+        if self.shuffled is not None:
+            given = labels != IGNORED if self.label_per_token else np.ones(len(labels), bool)
+            labels[given] = np.random.default_rng((self.shuffled, 1)).permutation(labels[given])
         return labels.astype(labels.dtype if labels.dtype == np.float32 else np.int64)
 
     @cached_property

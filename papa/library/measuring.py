@@ -232,7 +232,11 @@ def _measurement(
 ) -> Measurement:
     """What the finished steps of a study on one task say."""
     scores = {
-        method: read_head_scores(method, {seed: found[step] for seed, step in by_seed.items()})
+        method: read_head_scores(
+            method,
+            {seed: found[step] for seed, step in by_seed.items()},
+            controls={seed: found[step] for seed, step in part.controls.items()},
+        )
         for method, by_seed in part.rankings.items()
     }
     frames = [one.frame(method) for method, one in scores.items()]

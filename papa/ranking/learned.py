@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mixing import mixed
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.rows import sampled_rows
+from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import JointGradients, train_jointly
@@ -78,7 +78,7 @@ def train_lambda(
         here.trained,
         corpus,
         spec=task.probe,
-        rows=sampled_rows(len(corpus.split("train")), ranking.rows, seed),
+        rows=rows_of_seed(len(corpus.split("train")), ranking.rows, seed),
         epochs=ranking.epochs_on(task),
         rate=ranking.learning_rate or task.probe.learning_rate,
         seed=seed,

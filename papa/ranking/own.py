@@ -18,7 +18,7 @@ from papa.ablation.substitutes import ByPosition, Mixed, Substitute, rules_of
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.rows import sampled_rows
+from papa.corpora.rows import rows_of_seed
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
 from papa.errors import SpecError
@@ -123,7 +123,7 @@ def train_lambda_of_own(
     ``papa.ranking.learned``.
     """
     split, rate = corpus.split("train"), ranking.learning_rate or task.probe.learning_rate
-    rows, epochs = sampled_rows(len(split), ranking.rows, seed), ranking.epochs_on(task)
+    rows, epochs = rows_of_seed(len(split), ranking.rows, seed), ranking.epochs_on(task)
     config = model.config
     size = (int(config.num_hidden_layers), int(config.num_attention_heads))
     theta = nn.Parameter(torch.zeros(size, device=model.device))

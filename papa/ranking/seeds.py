@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from papa.scores.orders import kendall_tau
 from papa.spec import Order
 from papa.spec.cells import partial_counts
 from papa.spec.orders import head_order
+from papa.spec.study import CONTROLLED
 
 if TYPE_CHECKING:
     import pandas
@@ -165,9 +166,13 @@ class TrainedLambda(_BySeed):
 
     Attributes:
         by_epoch: λ after every epoch, by seed.
+        own_rows: whether no two seeds have a row in common.
+        shuffled: the same on the same rows with shuffled labels; empty where it was not trained.
     """
 
     by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]]
+    own_rows: bool = False
+    shuffled: Mapping[int, Float[np.ndarray, "_ layers heads"]] = field(default_factory=dict)
 
     @cached_property
     def by_seed(self) -> Float[np.ndarray, "seeds layers heads"]:  # type: ignore[override]
@@ -219,11 +224,25 @@ class TrainedLambda(_BySeed):
             "kendall_tau": agreement.kendall_tau,
             "tau_by_chance": agreement.by_chance,
             "told": agreement.told,
+            "own_rows": self.own_rows,
+            "control": self.control,
             "shared": [
                 {"fraction": fraction, **asdict(shared)}
                 for fraction, shared in agreement.shared.items()
             ],
         }
+
+    @cached_property
+    def control(self) -> tuple[float, bool] | None:
+        """Kendall's τ between seeds with shuffled labels, and whether labels make seeds agree by
+        more than that, beyond chance; None where that is not known.
+        """
+        known = self.own_rows and self.shuffled.keys() == self.by_epoch.keys()
+        if not known or len(self.by_epoch) < CONTROLLED:
+            return None
+        shuffled = np.stack([self.shuffled[seed][-1] for seed in self.by_epoch]).astype(np.float64)
+        own, other = (each.reshape(len(each), -1) for each in (self.by_seed, shuffled))
+        return float(_alike(other, ())[0]), more_alike(own, other)
 
 
 def _alike(
@@ -249,3 +268,26 @@ def _random(seeds: int, heads: int, counts: tuple[int, ...]) -> Float[np.ndarray
     """``_alike`` of random orders."""
     numbers = np.random.default_rng(0)
     return np.stack([_alike(numbers.random((seeds, heads)), counts) for _ in range(_DRAWS)])
+
+
+def more_alike(
+    own: Float[np.ndarray, "seeds heads"], other: Float[np.ndarray, "seeds heads"]
+) -> bool:
+    """Whether seeds are more alike in their own λ than in the other, beyond chance at 5 %.
+
+    τ between seeds, less that of the other, is compared with what it is after each seed exchanged
+    both or not, at random. Seeds have no row in common; fewer than five tell nothing.
+    """
+    seeds, heads = own.shape
+    values = np.concatenate([own, other])
+    sides = np.sign(values[:, :, None] - values[:, None, :]).reshape(2 * seeds, -1)
+    taus, pairs = sides @ sides.T / (heads * (heads - 1)), np.triu_indices(seeds, 1)
+    drawn = np.random.default_rng(0).integers(2, size=(_DRAWS, seeds))
+    exchanged = np.concatenate([np.zeros((1, seeds), drawn.dtype), drawn])
+
+    def alike(of_seed: np.ndarray) -> np.ndarray:
+        return taus[of_seed[:, pairs[0]], of_seed[:, pairs[1]]].mean(axis=1)
+
+    numbers = np.arange(seeds)
+    excess = alike(numbers + seeds * exchanged) - alike(numbers + seeds * (1 - exchanged))
+    return bool((excess >= excess[0] - 1e-9).mean() <= 1 - _CONFIDENCE)

@@ -22,6 +22,7 @@ from papa.reporting.wording import (
     words_label,
 )
 from papa.scores.summary import ONE_ANSWER, WORDS, distinct_results, reason_sentence
+from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS
 
 _NEAR_ZERO = 0.1
@@ -30,6 +31,10 @@ _PAIR = ["encoder", "task"]
 _SHARED_ROWS = (
     " Seeds share their rows, so they would agree on labels without meaning as well: this does not "
     "say that the order is a good one."
+)
+_NO_CONTROL = (
+    " Seeds have rows of their own. Whether the order owes anything to the labels takes λ of "
+    f"shuffled labels beside it, with {CONTROLLED} seeds or more."
 )
 
 
@@ -132,7 +137,23 @@ def certainty(found: Mapping[str, Any]) -> str:
         f"{found['kendall_tau']:.2f} between two of them (of random orders below "
         f"{found['tau_by_chance']:.2f} in 95 % of studies), and λ of {found['heads_told']} of "
         f"{found['heads']} heads can be told from .5 (by chance {0.05 * found['heads']:.0f})"
-        f"{shared}.{_SHARED_ROWS if found['told'] else ''}"
+        f"{shared}.{_beside_control(found) if found['told'] else ''}"
+    )
+
+
+def _beside_control(found: Mapping[str, Any]) -> str:
+    """What reproducible orders owe to the labels, as far as it is known."""
+    if found["control"] is None:
+        return _NO_CONTROL if found["own_rows"] else _SHARED_ROWS
+    tau, informative = found["control"]
+    known = (
+        "that is less, beyond chance, so the order is informative"
+        if informative
+        else "whether that is less cannot be told from chance"
+    )
+    return (
+        f" Seeds have rows of their own. On the same rows with shuffled labels τ is {tau:.2f}; "
+        f"{known}."
     )
 
 

@@ -39,6 +39,11 @@ from papa.spec.values import (
     no_repeats,
 )
 
+CONTROLLED = 5
+"""Ranking seeds from which on λ of shuffled labels can tell anything at 5 %: where each exchanges
+both or not, they have 32 arrangements.
+"""
+
 
 class LayoutSpec(Frozen):
     """Where the paper and its authors' code differ on the layout (docs/fidelity.md)."""
@@ -65,14 +70,19 @@ class RankingSpec(Frozen):
     learning_rate: Rate | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
-    """Heads are scored on a sample of this many training rows, drawn by each seed; None takes
-    all."""
+    """Heads are scored on a sample of this many training rows for each seed. Seeds that follow each
+    other, such as 0, 1, 2, have no row in common where the split has that many times as many; None
+    takes all for every seed."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(no_repeats)] = (0, 1, 2)
     """λ is trained once with each, and heads become constant by its mean; of one seed nobody knows
     how certain it is. Random head orders are drawn from the first."""
     evaluations: Positive = 2_000
     """How often the orders shapley and greedy may compute the loss of a set of heads, for each
     seed."""
+    control: bool = True
+    """Where five seeds or more have rows of their own (``rows``), λ is trained on shuffled labels
+    as well, which takes as long again, and the report says whether the head order owes anything to
+    the labels."""
 
     @model_validator(mode="before")
     @classmethod

@@ -35,6 +35,7 @@ _FORMS: dict[str, Any] = {
         for name in ("rows", "tokens", "texts_cut", "words_cut", "evaluations", "sizes")
     },
     "device": str | None,
+    "order_of_rows": int | None,
     "inputs": [str],
     "upstream": {str: str},
     "shards": {str: [{"file": str, "rows": int}]},

@@ -63,7 +63,7 @@ class Aggregate(WorkerStep):
     """Write the results of a study; corpora are by task."""
 
     stage: ClassVar[str] = "aggregate"
-    version: ClassVar[int] = 11
+    version: ClassVar[int] = 12
     at_driver: ClassVar[bool] = True
 
     study: StudySpec
@@ -104,6 +104,7 @@ class Aggregate(WorkerStep):
             for method, by_seed in part.rankings.items():
                 what = "ranking" if method == "lambda" else method
                 rankings |= {f"{what} {where} {seed}": step for seed, step in by_seed.items()}
+            rankings |= {f"control {where} {seed}": step for seed, step in part.controls.items()}
         corpora = {f"corpus {name}": corpus for name, corpus in self.corpora.items()}
         frozen = {
             f"frozen probe of {name}": step.probe
@@ -137,7 +138,11 @@ class Aggregate(WorkerStep):
                 table.to_csv(folder / name, index=False)
         scores = {
             part.pair: {
-                method: read_head_scores(method, {seed: found[step] for seed, step in own.items()})
+                method: read_head_scores(
+                    method,
+                    {seed: found[step] for seed, step in own.items()},
+                    controls={seed: found[step] for seed, step in part.controls.items()},
+                )
                 for method, own in part.rankings.items()
             }
             for part in parts

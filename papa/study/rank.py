@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
@@ -12,6 +13,7 @@ from papa.storage.artifacts import (
     ArtifactReference,
     check_form,
     opened,
+    read_metadata,
 )
 from papa.study.average import Average
 from papa.study.constants import Controls, Given
@@ -19,6 +21,7 @@ from papa.study.step import Context, Step, WorkerStep
 from papa.study.tokenise import OnText, open_corpus
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import Float
     from torch import Tensor
 
@@ -37,10 +40,11 @@ class Rank(OnText, WorkerStep):
     Attributes:
         sets: with ``ranking.until_stable``, the sets of constant heads that end the training once
             they stay: an order by λ and how many of its first heads are constant.
+        shuffled: whether training labels are shuffled, by the seed.
     """
 
     stage: ClassVar[str] = "rank"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     loads_encoder: ClassVar[bool] = True
     trains: ClassVar[bool] = True
 
@@ -49,6 +53,7 @@ class Rank(OnText, WorkerStep):
     ranking: RankingSpec
     seed: int
     sets: tuple[tuple[Order, int], ...] = ()
+    shuffled: bool = False
 
     def spec(self) -> dict[str, Any]:
         task, probe, ranking = self.task, self.task.probe, self.ranking
@@ -64,11 +69,12 @@ class Rank(OnText, WorkerStep):
             "labelled": task.columns.label is not None,
             "probe": probe.model_dump(mode="json", exclude={"learning_rate", "epochs"}),
             "ranking": {
-                **ranking.model_dump(mode="json", exclude={"seeds", "evaluations"}),
+                **ranking.model_dump(mode="json", exclude={"seeds", "evaluations", "control"}),
                 **used,
                 "seed": self.seed,
             },
             "sets": sorted(map(list, self.sets)) if ranking.until_stable else None,
+            "shuffled": self.shuffled,
         }
 
     def inputs(self) -> dict[str, Step]:
@@ -78,12 +84,15 @@ class Rank(OnText, WorkerStep):
         from safetensors.torch import save_file
 
         from papa.attention.constants import ConstantMatrices
+        from papa.corpora.rows import order_of_rows
         from papa.ranking.learned import train_lambda
 
         constants = ConstantMatrices.load(
             context.found[self.constants].folder, encoder=self.encoder, slots=self.task.slots
         )
         corpus = open_corpus(context.found[self.corpus])
+        if self.shuffled:
+            corpus = replace(corpus, shuffled=self.seed)
         if encoder is None or self.task.head == "own":
             lambdas = self._of_own(encoder, constants, corpus, context)
         else:
@@ -98,7 +107,8 @@ class Rank(OnText, WorkerStep):
                 progress=context.progress,
                 on_epoch=context.on_epoch,
             )
-        with context.published(epochs=len(lambdas)) as folder:
+        order = order_of_rows(len(corpus.split("train")), self.ranking.rows, self.seed)
+        with context.published(epochs=len(lambdas), order_of_rows=order) as folder:
             save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
 
     def _of_own(
@@ -129,18 +139,26 @@ class Rank(OnText, WorkerStep):
 
 
 def read_lambda(
-    rankings: Mapping[int, ArtifactReference], encoder: EncoderReference | None = None
+    rankings: Mapping[int, ArtifactReference],
+    encoder: EncoderReference | None = None,
+    controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
 ) -> TrainedLambda:
-    """λ of every head, of this encoder or any, from finished rankings by seed."""
-    from safetensors.numpy import load_file
-
+    """λ of every head, of this encoder or any, from finished rankings, shuffled labels apart."""
     from papa.ranking.seeds import TrainedLambda
 
-    by_seed = {}
-    for seed, ranking in rankings.items():
-        with opened(ranking, LAMBDA) as folder:
-            found = load_file(folder / LAMBDA)["lambda_by_epoch"]
-            heads = found.shape[-2:] if encoder is None else (encoder.layers, encoder.heads)
-            check_form(λ=((found.shape[1:], found.dtype.kind), (heads, "f")))
-            by_seed[seed] = found
-    return TrainedLambda(by_seed)
+    orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
+    return TrainedLambda(
+        {seed: _by_epoch(ranking, encoder) for seed, ranking in rankings.items()},
+        own_rows=len(orders) == 1 and None not in orders,
+        shuffled={seed: _by_epoch(ranking, encoder) for seed, ranking in controls.items()},
+    )
+
+
+def _by_epoch(ranking: ArtifactReference, encoder: EncoderReference | None) -> np.ndarray:
+    from safetensors.numpy import load_file
+
+    with opened(ranking, LAMBDA) as folder:
+        found = load_file(folder / LAMBDA)["lambda_by_epoch"]
+        heads = found.shape[-2:] if encoder is None else (encoder.layers, encoder.heads)
+        check_form(λ=((found.shape[1:], found.dtype.kind), (heads, "f")))
+    return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from papa.storage.artifacts import Address, ArtifactReference, read_metadata, re
 from papa.study.baseline import Baseline, read_baseline
 from papa.study.own import Own
 from papa.study.probe import Probe, ProbeScores, ScoredSeed, read_examples, read_scores
+from papa.study.rank import Rank
 from papa.study.score_heads import Ranking, ScoreHeads
 from papa.study.step import Step, in_threads
 from papa.study.tokenise import Tokenise
@@ -41,6 +42,7 @@ class StudyPart:
         constants: the steps that make constant matrices, by their label.
         rankings: what scores heads, λ or a method, which every kind of constants shares: by ranking
             seed; none where no cell needs it.
+        controls: λ trained on shuffled labels, by ranking seed.
         baseline: what its scores are worth; None for a model's own head, which no probe's baselines
             fit.
     """
@@ -52,6 +54,7 @@ class StudyPart:
     constants: Mapping[str, Step]
     rankings: Mapping[str, Mapping[int, Ranking]]
     baseline: Baseline | None
+    controls: Mapping[int, Rank] = field(default_factory=dict)
 
     @property
     def pair(self) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from papa.encoders.reference import EncoderReference
@@ -83,7 +84,7 @@ class ScoreHeads(WorkerStep):
     """
 
     stage: ClassVar[str] = "scores"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     loads_encoder: ClassVar[bool] = True
 
     encoder: EncoderReference
@@ -175,15 +176,18 @@ def read_head_scores(
     method: str,
     rankings: Mapping[int, ArtifactReference],
     encoder: EncoderReference | None = None,
+    controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
 ) -> HeadScores | TrainedLambda:
-    """The scores of all heads from finished rankings, λ where the method is "lambda"."""
+    """The scores of all heads from finished rankings, λ where the method is "lambda", which may
+    have ``controls``.
+    """
     import numpy as np
     from safetensors.numpy import load_file
 
     from papa.ranking.seeds import HeadScores
 
     if method == "lambda":
-        return read_lambda(rankings, encoder)
+        return read_lambda(rankings, encoder, controls)
     error, found = ERROR.format(method), []
     for ranking in rankings.values():
         with opened(ranking, VALUES) as folder:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
+from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
 from papa.spec import ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, partial_counts
 from papa.spec.kinds import DERIVED, OF_DECODERS
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import is_label_free, needs_lambda, scored_by, without_name
+from papa.spec.study import CONTROLLED
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.study.aggregate import Aggregate
 from papa.study.average import Average
@@ -104,7 +107,10 @@ class _Builder:
             if (method := scored_by(order)) and probes[0].rankings:
                 rankings[method] = probes[0].rankings
         baseline = None if task.head == "own" else self.baseline()
-        return StudyPart(self.label, self.encoder, task, cells, constants, rankings, baseline)
+        controls = self.controls(rankings.get("lambda", {}))
+        return StudyPart(
+            self.label, self.encoder, task, cells, constants, rankings, baseline, controls
+        )
 
     def corpus(self, text: TaskSpec, masked: TaskSpec | None = None) -> Tokenise:
         """A text; or, ``masked``, with words to restore."""
@@ -192,6 +198,22 @@ class _Builder:
                 probe,
             )
         return {seed: self.once(step) for seed, step in found.items()}
+
+    def controls(self, rankings: Mapping[int, Ranking]) -> Mapping[int, Rank]:
+        """The same trainings of λ on shuffled labels, where there are labels, and seeds enough
+        have rows of their own as far as the study file tells.
+        """
+        task, ranking = self.task, self.study.ranking
+        count = task.train_rows or sys.maxsize
+        orders = {order_of_rows(count, ranking.rows, seed) for seed in ranking.seeds}
+        shared = len(ranking.seeds) < CONTROLLED or len(orders) > 1 or None in orders
+        if shared or not ranking.control or task.columns.label is None or task.with_itself:
+            return {}
+        return {
+            seed: self.once(replace(step, name=f"{step.name} · shuffled labels", shuffled=True))
+            for seed, step in rankings.items()
+            if isinstance(step, Rank)
+        }
 
     def baseline(self) -> Baseline:
         """What the task's scores are worth."""

@@ -20,6 +20,7 @@ from papa.ranking.seeds import (
     is_stable,
     kendall_tau,
     kept_in_common,
+    more_alike,
     stability,
 )
 from papa.scores.intervals import interval
@@ -118,6 +119,49 @@ def test_where_seeds_differ_in_nothing_nothing_is_known() -> None:
     same = trained(np.full((3, LAYERS * HEADS), 0.5))
     assert same.agreement(FRACTIONS) is None
     assert str(same) == "λ is the same for every seed: nothing is known of its certainty."
+
+
+def with_control(values: np.ndarray, shuffled: np.ndarray, *, own_rows: bool = True) -> str:
+    found, control = trained(values).by_epoch, trained(shuffled).by_epoch
+    return str(TrainedLambda(found, own_rows, control))
+
+
+def test_an_order_is_informative_only_where_labels_make_seeds_agree() -> None:
+    """Text and rows alone move the same heads with every seed: that is reproducible, no more."""
+    numbers = np.random.default_rng(5)
+    of_text, of_labels = 0.001 * numbers.standard_normal((2, LAYERS * HEADS))
+    noise, other = 0.001 * numbers.standard_normal((2, 5, LAYERS * HEADS))
+    values, shuffled = 0.5 + of_text + noise, 0.5 + of_text + other
+
+    alone = with_control(values, shuffled)
+    assert "is reproducible" in alone
+    assert "rows of their own. On the same rows with shuffled labels τ is 0." in alone
+    assert alone.endswith("whether that is less cannot be told from chance.")
+    labelled = with_control(values + 2 * of_labels, shuffled)
+    assert labelled.endswith("that is less, beyond chance, so the order is informative.")
+    assert "informative" not in with_control(shuffled, values + 2 * of_labels)
+
+    shared = with_control(values + 2 * of_labels, shuffled, own_rows=False)
+    assert "is reproducible" in shared
+    assert "Seeds share their rows" in shared
+    few = with_control(values[:4] + 2 * of_labels, shuffled[:4])
+    missing = str(TrainedLambda(trained(values + 2 * of_labels).by_epoch, own_rows=True))
+    for unknown in (few, missing):
+        assert "rows of their own. Whether the order owes anything to the labels takes" in unknown
+    assert not any("informative" in sentence for sentence in (shared, few, missing))
+
+
+@pytest.mark.parametrize("seeds", [5, 8])
+def test_labels_without_meaning_are_informative_in_one_study_of_twenty(seeds: int) -> None:
+    """Though each training follows the text by more or less, in all heads together."""
+    numbers, told = np.random.default_rng(6), []
+    for _ in range(STUDIES):
+        of_text, both = (
+            numbers.standard_normal(size) for size in (LAYERS * HEADS, (2, seeds, LAYERS * HEADS))
+        )
+        both += numbers.exponential(size=(2, seeds, 1)) * of_text
+        told.append(more_alike(*both))
+    assert np.mean(told) <= 0.08
 
 
 def test_sentences_say_what_cannot_be_told() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.rows import sampled_rows
+from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
 from papa.probes.joint import JointGradients, PartGradient
 from papa.probes.minibatches import Part
@@ -48,8 +48,8 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
     average: ConstantMatrices,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gradient = JointGradients.gradient
-    for seed in (0, 1):
+    gradient, found = JointGradients.gradient, set[int]()
+    for seed in (0, 1, 2):
         rows: list[int] = []
 
         def recorded(own: JointGradients, part: Part, rows=rows) -> PartGradient:
@@ -58,8 +58,10 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
 
         monkeypatch.setattr(JointGradients, "gradient", recorded)
         train_lambda(encoder, average, corpus, task, RankingSpec(epochs=1, rows=16), seed=seed)
-        assert sorted(rows) == sorted(sampled_rows(len(corpus.split("train")), 16, seed).tolist())
+        assert sorted(rows) == sorted(rows_of_seed(len(corpus.split("train")), 16, seed).tolist())
         assert set(rows) != set(range(16))
+        assert found.isdisjoint(rows), "seeds have rows of their own"
+        found |= {*rows}
 
 
 @pytest.mark.unchecked

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from benchmarks.simulations import lists_of_noise
 from papa.scores.intervals import Measured, deviation_of_lists, difference, holm, p_value
 
 SEEDS, ROWS, ORDERS = 5, 150, 4
@@ -105,29 +106,6 @@ def test_an_order_that_is_better_is_told_from_the_others() -> None:
     )
     assert better.mean() > 0.8
     assert equal.mean() <= 0.05
-
-
-def lists_of_noise(
-    numbers: np.random.Generator, fixed: int, seeds: int = 5, over_lists: float = 0.1
-) -> list[Measured]:
-    """``fixed`` orders of one list each, and random ones, which draw a list for each seed: lists
-    differ, and no order knows anything.
-    """
-    hard, found = numbers.normal(size=ROWS), []
-    answers = numbers.normal(size=(fixed + seeds, ROWS))
-    for number in range(fixed + 1):
-        lists = [number] * seeds if number < fixed else range(fixed, fixed + seeds)
-        shares = {number: over_lists * answers[number, :3].sum() for number in lists}
-        correct = np.stack(
-            [
-                (hard + 0.5 * answers[at] + 0.3 * numbers.normal(size=ROWS)) < 0.8 + shares[at]
-                for at in lists
-            ]
-        ).astype(float)
-        examples = np.stack([correct, np.ones_like(correct)], axis=-1)
-        scores = dict(enumerate(correct.mean(axis=1).tolist()))
-        found.append(Measured.of("accuracy", scores, list(examples)))
-    return found
 
 
 @pytest.mark.parametrize("seeds", [3, 5])

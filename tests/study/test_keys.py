@@ -103,7 +103,8 @@ STUDY = StudySpec.model_validate(
 )
 CELLS = {Cell("label", "text", "average", "lambda", 0.5): (PROBE,)}
 BY_SEED = {"lambda": {0: RANKING}}
-PART = StudyPart("label", ENCODER, TEXT, CELLS, {"average": CONSTANTS}, BY_SEED, BASELINE)
+CONTROLS = {0: replace(RANKING, shuffled=True)}
+PART = StudyPart("label", ENCODER, TEXT, CELLS, {"average": CONSTANTS}, BY_SEED, BASELINE, CONTROLS)
 AGGREGATE = Aggregate("g", STUDY, (PART,), {"text": CORPUS})
 EXAMPLES: tuple[Step, ...] = (
     CORPUS,
@@ -182,6 +183,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         **ITS_ENCODER,
         **ITS_TASK,
         "ranking.evaluations": "no set of heads is valued",
+        "ranking.control": "decides on steps; whether labels are shuffled is in the key",
         "ranking.seeds": "each step trains with one of them, which is in the key",
         "task.metric": "λ is trained and not scored; what it is trained on is in the key",
         "task.positive": "λ is trained and not scored",
@@ -191,6 +193,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         **ITS_TASK,
         "ranking.seeds": "each step scores with one of them, which is in the key",
         "ranking.until_stable": "no method reads it",
+        "ranking.control": "of λ alone",
     },
     "frozen_probe": {
         **ITS_ENCODER,

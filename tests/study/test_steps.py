@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from papa.spec.file import resolve_study
@@ -14,7 +15,7 @@ from papa.spec.orders import Head, head_order
 from papa.storage.artifacts import published, reference
 from papa.study.inputs import check_inputs
 from papa.study.probe import Probe
-from papa.study.rank import LAMBDA
+from papa.study.rank import LAMBDA, Rank
 from papa.study.steps import StudySteps, study_steps
 from tests.flows.conftest import SMALL
 
@@ -55,6 +56,28 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
         )
     names = [step.name for step in steps.steps]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("ranking", "controls"),
+    [
+        ({"rows": 12, "seeds": range(5)}, 5),
+        ({"rows": 12, "seeds": range(5), "control": False}, 0),
+        ({"rows": 12, "seeds": range(4)}, 0),
+        ({"rows": 14, "seeds": range(5)}, 0),
+        ({"seeds": range(5)}, 0),
+    ],
+)
+def test_lambda_has_shuffled_labels_beside_it_where_seeds_have_rows_of_their_own(
+    ranking: dict[str, Any], controls: int
+) -> None:
+    ranking = {**ranking, "seeds": list(ranking["seeds"])}
+    steps = steps_of(ranking=ranking, tasks=[{"name": "reviews", "train_rows": 64}])
+    ranks = [step for step in steps.steps if isinstance(step, Rank)]
+    assert sum(step.shuffled for step in ranks) == controls
+    assert len({step.key for step in ranks}) == len(ranks)
+    (part,) = steps.parts
+    assert {*part.controls.values()} <= {*steps.steps[-1].inputs().values()}
 
 
 def test_every_step_comes_once_and_after_those_it_reads() -> None:

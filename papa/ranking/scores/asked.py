@@ -17,7 +17,7 @@ from torch import nn
 from papa.ablation.substitutes import ByPosition, Substitute
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.rows import sampled_rows
+from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import check_disk, feature_bytes, features_of
@@ -63,10 +63,8 @@ class Asked:
 
     @property
     def rows(self) -> Int[np.ndarray, " rows"]:
-        """The training rows that heads are scored on: a sample of ``ranking.rows``, drawn by the
-        seed, or all.
-        """
-        return sampled_rows(len(self.corpus.split("train")), self.ranking.rows, self.seed)
+        """The training rows that heads are scored on: ``ranking.rows`` of the seed's, or all."""
+        return rows_of_seed(len(self.corpus.split("train")), self.ranking.rows, self.seed)
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def frozen_value(asked: Asked) -> LossValue:
     or of the model's own head.
     """
     split = asked.corpus.split("train")
-    rows = sampled_rows(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
+    rows = rows_of_seed(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
     if asked.task.head == "own":
         loss = own_loss(asked, ByPosition(asked.constants.matrices))
         return LossValue(OwnLosses(loss, rows, (asked.encoder.layers, asked.encoder.heads)))

@@ -47,7 +47,7 @@ def gradient(asked: Asked) -> Scored:
     of_inputs = np.concatenate(found, axis=1)
     inputs = of_inputs.shape[1]
     error = of_inputs.std(axis=1, ddof=1) / np.sqrt(inputs) if inputs > 1 else None
-    return Scored(of_inputs.mean(axis=1), error, evaluations=2)
+    return Scored(of_inputs.mean(axis=1), error, 2, inputs)
 
 
 def _own_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch heads"]]:

@@ -150,7 +150,7 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
             asked.progress(done, len(rows))
     mean, error = ratio(len(rows), *np.moveaxis(sums.cpu().numpy(), -1, 0))
     return {
-        name: Scored(mean[at], error[at] if len(rows) > 1 else None, evaluations=1)
+        name: Scored(mean[at], error[at] if len(rows) > 1 else None, 1, len(rows))
         for at, name in enumerate(methods)
     }
 
