@@ -11,7 +11,6 @@ from rich.console import Console
 from flows.options import (
     DEFAULT_STORE,
     StoreAddress,
-    StudyOrName,
     Verbose,
     argument,
     one_sentence,
@@ -21,7 +20,7 @@ from flows.options import (
 from papa.errors import SpecError
 
 Finished = Annotated[
-    str, argument(metavar="STUDY", help="Its name in the store, or the folder of its results.")
+    str, argument(metavar="STUDY", help="Its name in the store, its file, or its results' folder.")
 ]
 OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
 
@@ -56,7 +55,7 @@ def heads(
 
 
 def export(
-    study: StudyOrName,
+    study: Finished,
     to: Annotated[Path, option("--to", metavar="FOLDER", help="A new or empty folder.")],
     fraction: Annotated[
         float | None, option(help="Share of heads that stay input-dependent.")
@@ -79,15 +78,13 @@ def export(
     with one_sentence(verbose):
         from flows.export import export_cell
         from flows.heads import parse_share
-        from papa.spec.file import load_study
         from papa.study.manifest import open_study
 
         if (fraction is None) == (max_drop is None):
             raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
-        named = load_study(Path(study)).name if Path(study).is_file() else study
         export_cell(
-            open_study(open_store(store), named),
+            open_study(open_store(store), study),
             {what: name for what, name in names.items() if name is not None},
             to,
             Console(),

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column
 
 from flows.terminal import print_rows, print_table, say
-from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, shortened
+from papa.errors import DamagedError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import is_complete, published, read_metadata, remove
@@ -121,14 +121,16 @@ def _end(store: Store, name: str) -> tuple[float, str, StudySpec | None]:
     specification where it can be read.
     """
     results, saved = store.study(name), _read(saved_study(store, name))
-    written = (results / METADATA).stat().st_mtime
+    date = (results / METADATA).stat().st_mtime
     try:
-        metadata = store.finished(name)
-    except ArtifactError:
-        return written, "damaged results", saved
-    finished = _read(results / SPECIFICATION)
-    date = written if metadata is None else metadata.get("finished", written)
-    if finished is None or not metadata or metadata.get("stage_version") != Aggregate.version:
+        metadata = read_metadata(results)
+        date = metadata.get("finished", date)
+        finished = open_study(store, name).study
+    except DamagedError:
+        return date, "damaged results", saved
+    except PapaError:
+        finished = None
+    if finished is None or metadata.get("stage_version") != Aggregate.version:
         return date, "finished by another version of PAPA", finished
     if saved is None or _results_of(saved) == _results_of(finished):
         return date, "finished", finished

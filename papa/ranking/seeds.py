@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from papa.scores.orders import kendall_tau
 from papa.spec import Order
 from papa.spec.cells import partial_counts
 from papa.spec.orders import head_order
@@ -19,37 +18,6 @@ from papa.spec.study import CONTROLLED
 
 if TYPE_CHECKING:
     import pandas
-
-
-@dataclass(frozen=True)
-class Stability:
-    """What the last epoch of λ's training changed in the order of the heads, λ ascending.
-
-    Attributes:
-        epochs: how many λ was trained for.
-        kendall_tau: between the orders after the last two epochs, -1..1; None after one epoch.
-        kept: input-dependent fraction → share of its constant heads that were constant an epoch
-            before; empty after one epoch, and without the fractions that have no constant head or
-            no other.
-    """
-
-    epochs: int
-    kendall_tau: float | None
-    kept: Mapping[float, float]
-
-
-def stability(lambdas: Float[Any, "epochs layers heads"], fractions: Sequence[float]) -> Stability:
-    """Compare the head orders after the last two epochs."""
-    epochs, layers, heads = lambdas.shape
-    if epochs < 2:
-        return Stability(epochs, None, {})
-    before, after = (head_order("lambda", lambdas[epoch], layers, heads) for epoch in (-2, -1))
-    counts = partial_counts(fractions, len(after))
-    kept = {
-        fraction: len({*after[:count]} & {*before[:count]}) / count
-        for fraction, count in counts.items()
-    }
-    return Stability(epochs, kendall_tau(before, after), kept)
 
 
 MOVED = 0.01

@@ -10,6 +10,7 @@ import pandas
 
 from papa.reporting.drawing import Figure, Spec
 from papa.reporting.wording import (
+    MARK,
     condition,
     fraction_headings,
     metric_label,
@@ -21,8 +22,6 @@ from papa.scores.orders import BETTER, NOT_TOLD, WORSE
 from papa.scores.summary import ONE_ANSWER, WORDS, main_lines
 from papa.spec.methods import HEAD_SCORES
 
-MARK = "†"
-"""Marks drops of an encoder and task whose original score does not beat its baselines."""
 _PANEL = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
 """As wide as its place on a page."""
 _ROW = 40
@@ -36,6 +35,10 @@ def _figure(
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
     named = {"$schema": schema, "description": title, "data": {"name": source}}
     return Figure(name, title, source, data, {**named, **body, "transform": chosen})
+
+
+_SHORT = 40
+"""Letters of a name of which several stand beside each other below a figure."""
 
 
 def _mark(kind: str, encoding: Spec, *, where: str = "", **looks: Any) -> Spec:
@@ -77,7 +80,10 @@ def _lines(rows: pandas.DataFrame, heads: Sequence[str], axes: list[str], metric
     }
     looks: Spec = {"detail": _name("line")}
     if axes:
-        looks["color"] = _name(axes[0], list(rows[axes[0]].unique()))
+        names = list(rows[axes[0]].unique())
+        looks["color"] = _name(axes[0], names)
+        if max(map(len, names)) > _SHORT:
+            looks["color"]["legend"] = {"columns": 1}
     if axes[1:]:
         looks["strokeDash"] = _name("rest", named["rest"], legend={"symbolType": "stroke"})
     shape = {"shape": looks["color"]} if axes else {}
@@ -92,10 +98,9 @@ def _lines(rows: pandas.DataFrame, heads: Sequence[str], axes: list[str], metric
         return {"y": _number(field, metric, scale={"zero": False}, **more)}
 
     layers = []
-    ends: Spec
-    for column, name, ends in (
-        ("always_one_answer", ONE_ANSWER, {"align": "left", "dx": 2}),
-        ("word_embeddings", WORDS, {"align": "right", "dx": -2}),
+    for column, name, align, dx in (
+        ("always_one_answer", ONE_ANSWER, "left", 2),
+        ("word_embeddings", WORDS, "right", -2),
     ):
         if rows[column].notna().any():
             own = axes[:1] == ["encoder"] and name == WORDS
@@ -103,7 +108,7 @@ def _lines(rows: pandas.DataFrame, heads: Sequence[str], axes: list[str], metric
             layers.append(_mark("rule", baseline, strokeDash=[2, 4]))
             at = {"x": {"value": 0 if name != WORDS else "width"}, "text": {"value": name}}
             text = {**y(column, aggregate="max"), **at}
-            layers.append(_mark("text", text, dy=-6, fontSize=10.5, **ends))
+            layers.append(_mark("text", text, align=align, dx=dx, dy=-6, fontSize=10.5))
     interval = {**y("low"), "y2": {"field": "high"}, "color": looks.get("color", {"value": None})}
     interval = {name: channel for name, channel in interval.items() if channel != {"value": None}}
     lines = [

@@ -29,7 +29,6 @@ from papa.reporting.details import (
 )
 from papa.reporting.drawing import FILE, FORMATS, PAGE, Figure, datasets
 from papa.reporting.figures import (
-    MARK,
     drop_panels,
     encoders_figure,
     head_panels,
@@ -43,7 +42,7 @@ from papa.reporting.matrices import TOP, UNSEEN, chosen_figure, paged
 from papa.reporting.orders import order_table, pair_table
 from papa.reporting.paper import PaperReference, comparison_table
 from papa.reporting.tables import contrast_table, marks, score_tables
-from papa.reporting.wording import joined, orders_matter, percent_label
+from papa.reporting.wording import MARK, joined, orders_matter, percent_label
 from papa.reporting.written import TEXT_COLUMNS, WrittenTable
 from papa.scores.drops import drops_over_tasks
 from papa.scores.orders import each_way
@@ -157,7 +156,11 @@ def _answers(found: Findings) -> list[str]:
     return [
         *answers(found.summary),
         *([orders_note(found.orders[0])] if found.orders else []),
-        *(f"{one['encoder']} on {one['task']}, λ: {certainty(one)}" for one in found.agreement),
+        *(
+            f"{one['encoder']} on {one['task']}, λ (trained on {one['objective']}): "
+            f"{certainty(one)}"
+            for one in found.agreement
+        ),
         *own_heads(found.results),
     ]
 

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from papa.reporting.answers import answers, one_answer_label
-from papa.reporting.figures import MARK
 from papa.reporting.wording import (
+    MARK,
     NOTHING,
     fixed_caption,
     fraction_headings,

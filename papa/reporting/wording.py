@@ -13,6 +13,8 @@ import pandas
 from papa.spec.cells import order_matters
 from papa.spec.orders import order_named
 
+MARK = "†"
+"""Marks drops of an encoder and task whose original score does not beat its baselines."""
 METRICS = {
     "accuracy": "accuracy",
     "matthews": "Matthews",

@@ -149,9 +149,14 @@ class Aggregate(WorkerStep):
         }
         heads_table(parts, scores, study).to_parquet(folder / HEADS, index=False)
         agreement = [
-            {"encoder": encoder, "task": task, **trained.facts(study.fractions)}
-            for (encoder, task), own in scores.items()
-            if isinstance(trained := own.get("lambda"), TrainedLambda)
+            {
+                "encoder": part.encoder_label,
+                "task": part.task.name,
+                "objective": part.task.lambda_objective,
+                **trained.facts(study.fractions),
+            }
+            for part in parts
+            if isinstance(trained := scores[part.pair].get("lambda"), TrainedLambda)
         ]
         made = manifest(study, parts, found).model_copy(
             update={

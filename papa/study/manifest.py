@@ -18,6 +18,7 @@ from papa.errors import ArtifactError, DamagedError, SpecError, nearest_first
 from papa.spec import Precision, StudySpec
 from papa.spec.cells import Cell
 from papa.spec.document import read_yaml
+from papa.spec.file import load_study
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, is_complete, read_metadata, verify
 from papa.storage.metadata import METADATA
@@ -233,14 +234,16 @@ class FinishedStudy:
 
 
 def open_study(store: Store, study: str) -> FinishedStudy:
-    """Open a finished study by its name in a store, or by the folder of its results; the digests of
-    its files are checked, and neither encoders nor texts are looked for.
+    """Open a finished study by its name in a store, its file, or the folder of its results; the
+    digests of its files are checked, and neither encoders nor texts are looked for.
 
     Raises:
         SpecError: there is no such study, or it is not finished.
         ArtifactError: its results are damaged, or of another version.
     """
-    named = store.study(study)
+    study = load_study(Path(study)).name if Path(study).is_file() else study
+    by_name = Path(study).name == study
+    named = store.study(study) if by_name else Path(study)
     folder = next((path for path in (named, Path(study)) if is_complete(path)), None)
     if folder is None:
         if (saved := named.with_name(f"{study}.yaml")).is_file():
@@ -248,7 +251,7 @@ def open_study(store: Store, study: str) -> FinishedStudy:
                 f"study '{study}' is not finished in {store.address}: run 'papa run {saved}' to go "
                 "on"
             )
-        finished = {path.parent.name for path in named.parent.glob(f"[!.]*/{METADATA}")}
+        finished = {path.parent.name for path in store.study("*").parent.glob(f"[!.]*/{METADATA}")}
         raise SpecError(
             f"there is no finished study '{study}' in {store.address}: it has "
             f"{nearest_first(study, finished)}"
@@ -266,4 +269,6 @@ def open_study(store: Store, study: str) -> FinishedStudy:
             f"{folder / MANIFEST} is of another version of PAPA ({error.errors()[0]['msg']}): run "
             "the study again with 'papa run'"
         ) from None
+    if by_name and folder == named and manifest.study != study:
+        raise DamagedError(f"{folder} holds the results of study '{manifest.study}'", str(folder))
     return FinishedStudy(store, folder, manifest)

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from flows.check import check_study
-from flows.studies import stored_results
 from papa.errors import PapaError
 from papa.spec.file import load_study
+from papa.study.manifest import open_study
 from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import (
@@ -96,7 +96,7 @@ def store(folder: Path, study: str, code: Path, prefect: dict[str, str]) -> Path
 
 
 def scores(store: Path, task: str, order: str = "last_to_first") -> list[float]:
-    found = stored_results(Store(store), "small")
+    found = open_study(Store(store), "small").results
     return found.query("task == @task and order == @order and fraction == 0.5")["score"].tolist()
 
 
@@ -108,7 +108,7 @@ def test_a_study_computes_what_its_code_says(store: Path) -> None:
     for task in ("reviews", "share", "linear"):
         assert scores(store, task, "my_code:last") == scores(store, task), "the same heads"
         assert scores(store, task, "reversed:my_code:last") != scores(store, task), "others"
-    metrics = stored_results(Store(store), "small").groupby("task")["metric"].unique()
+    metrics = open_study(Store(store), "small").results.groupby("task")["metric"].unique()
     assert metrics["share"].tolist() == ["my_code:share"]
     study = yaml.safe_load((store / "studies" / "small.yaml").read_text())
     assert [one["name"] for one in study["code"]] == ["my_code"]
@@ -155,7 +155,7 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
         finished = said(*arguments, *place)
         assert finished.code == 0, finished.err
         assert shown in finished.out
-    report = (store / "studies" / "small" / "report.md").read_text()
+    report = (store / "studies" / "small" / "report.html").read_text()
     for name in ("my_code:last", "my_code:share", "my_code:probe"):
         assert name in report
     chosen = ("--order", "my_code:last", "--fraction", "0.5", "--task", "linear")
@@ -182,7 +182,10 @@ def test_a_stored_study_needs_its_code_to_go_on(store: Path, tmp_path: Path) -> 
     [
         ({"orders": ["my_code:lost"]}, r"my_code.py defines no lost \(did you mean 'last'\?\)"),
         ({"orders": ["my_code:one"]}, r"my_code:one cannot be called with \(layer, head\)"),
-        ({"orders": ["my_code:count"]}, r"my_code:count: orders: found scores of shape \[\]"),
+        (
+            {"orders": ["my_code:count"]},
+            r"my_code:count: scores of heads: found numbers of shape \[\]",
+        ),
         ({"orders": ["my_code:share"]}, "my_code:share: it failed .*has no attribute 'mean'"),
         ({"metric": "my_code:count"}, "3 is not a callable object"),
         ({"metric": "my_code:one"}, "cannot be called with the true and the predicted classes"),
@@ -234,7 +237,7 @@ def test_a_file_that_cannot_be_run_is_one_sentence(
 
 def test_without_code_the_command_line_says_what_to_type(folder: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path, STUDY)
-    for command in ("check", "plan", "report"):
+    for command in ("check", "plan"):
         refused = said(command, study, "--store", str(folder / "store"))
         line = refusal(refused)
         assert "names my_code:last, code of your own" in line

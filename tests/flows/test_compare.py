@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pytest
 
-from flows.studies import stored_results
-from papa.errors import SpecError
 from papa.storage.artifacts import published
-from papa.study.store import MARKER, Store
+from papa.study.aggregate import place_results
+from papa.study.manifest import HEADS, MANIFEST, SPECIFICATION, SUMMARY, Manifest
+from papa.study.manifest import RESULTS as RESULTS_FILE
+from papa.study.store import Store
 from tests.flows.conftest import refusal, said, words
 from tests.reporting.studies import results
 from tests.tasks.tracked import MODELS
@@ -26,8 +24,15 @@ RESULTS = {
 
 def publish(store: Store, name: str, frame: pandas.DataFrame) -> None:
     """What a finished study leaves for people, of its results alone."""
-    with published(store.study(name), {"spec": {"study": {"name": name}}}) as scratch:
-        frame.to_parquet(scratch / "results.parquet", index=False)
+    key = name.encode().hex().ljust(64, "0")
+    metadata = {"stage": "aggregate", "key": key, "spec": {"study": {"name": name}}}
+    with published(store.folder("aggregate", key), metadata) as scratch:
+        for file in (SPECIFICATION, SUMMARY, HEADS):
+            (scratch / file).touch()
+        manifest = Manifest(study=name, digest="", encoders=(), cells=())
+        (scratch / MANIFEST).write_text(manifest.model_dump_json())
+        frame.to_parquet(scratch / RESULTS_FILE, index=False)
+    place_results(store, name, store.reference("aggregate", key))
 
 
 @pytest.fixture(scope="module")
@@ -82,45 +87,10 @@ def test_lines_that_studies_share_stand_together(store: Path, tmp_path: Path) ->
     ]
 
 
-def _nothing(file: Path) -> None:
-    file.unlink()
-
-
-def _folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda file: pandas.read_parquet(file).assign(score=0.99).to_parquet(file),
-        lambda file: pandas.read_parquet(file).iloc[1:].to_parquet(file),
-        lambda file: file.write_bytes(bytes(file.stat().st_size)),
-        lambda file: file.write_text("model,score\nfirst-encoder,0.99\n"),
-        _nothing,
-        _folder,
-    ],
-    ids=["other scores", "a row missing", "zeros", "text", "nothing", "a folder"],
-)
-def test_results_are_believed_only_as_they_were_written(
-    tmp_path: Path, damage: Callable[[Path], Any]
-) -> None:
-    store = Store(tmp_path)
-    store.make()
-    publish(store, "short", RESULTS["short"])
-    damage(store.study("short") / "results.parquet")
-    finished = said("compare", "short", "--store", str(tmp_path), "--to", str(tmp_path / "new"))
-    line = refusal(finished)
-    assert "short" in line
-    assert "0.99" not in finished.out + line
-    assert not (tmp_path / "new").exists()
-
-
 def test_an_unknown_study_is_one_sentence_with_the_known_ones(store: Path) -> None:
     finished = said("compare", "short", "lung", "--store", str(store))
     line = refusal(finished)
-    assert line.startswith("error: there is no study at lung, and none of that name in ")
+    assert line.startswith("error: there is no finished study 'lung' in ")
     assert {"short", "long"} <= set(line.rpartition("it has ")[2].split(", "))
 
 
@@ -133,22 +103,14 @@ def test_a_study_is_not_compared_with_itself(store: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.server
-def test_results_of_other_stores(store: Path, tiny: tuple[str, Path], tmp_path: Path) -> None:
-    """By their folder; or by the study's file, where a store holds artifacts alone, as a URI does
-    on another machine.
-    """
-    (study, first), other = tiny, tmp_path / "other"
-    folder = first / "studies" / "small"
-    shutil.copytree(first / "artifacts", other / "artifacts")
-    shutil.copy(first / MARKER, other)
-    finished = said("compare", study, str(folder), "--store", str(other), "--to", str(tmp_path))
+def test_results_of_another_store_are_given_by_their_folder(
+    store: Path, tiny: tuple[str, Path], tmp_path: Path
+) -> None:
+    folder = tiny[1] / "studies" / "small"
+    finished = said("compare", "short", str(folder), "--store", str(store), "--to", str(tmp_path))
     assert finished.code == 0, finished.err
     table = pandas.read_csv(tmp_path / "compare.csv")
-    means = {name: own["mean"].tolist() for name, own in table.groupby("study")}
-    assert means.keys() == {study, str(folder)}
-    assert means[study] == means[str(folder)]
-    elsewhere = said("compare", study, "--store", str(store))
-    assert "as it is here has not been run in this store" in refusal(elsewhere)
+    assert {*table["study"]} == {"short", str(folder)}
 
 
 def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:
@@ -160,13 +122,8 @@ def test_a_folder_that_cannot_be_written(store: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_results_of_an_older_version_are_one_sentence(tmp_path: Path) -> None:
-    frame = results(fractions=(1.0, 0.0))
-    older = frame.drop(columns=[name for name in frame if name.endswith("influence")])
-    for name, table in (("now", frame), ("older", older)):
-        with published(tmp_path / name, {}) as folder:
-            table.to_parquet(folder / "results.parquet")
-    store = Store(tmp_path / "store")
-    assert len(stored_results(store, str(tmp_path / "now"))) == len(frame)
-    with pytest.raises(SpecError, match="older are of an older version of PAPA"):
-        stored_results(store, str(tmp_path / "older"))
+def test_results_of_an_older_version_are_one_sentence(store: Path, tmp_path: Path) -> None:
+    with published(tmp_path / "older", {}) as folder:
+        RESULTS["short"].to_parquet(folder / "results.parquet")
+    finished = said("compare", str(tmp_path / "older"), "--store", str(store))
+    assert "older are of an older version of PAPA, without manifest.json" in refusal(finished)

@@ -22,6 +22,7 @@ from tests.finished import finish_study
 from tests.flows.conftest import Finished, refusal, rows_in, said, task_on, write_study
 
 WORDS = ("good", "bad", "fine", "poor", "great", "awful", "nice", "dull")
+pytestmark = pytest.mark.server
 ROWS = [
     {"text": f"a {WORDS[(row + row // 8) % 8]} film of {row} days", "label": (row + row // 8) % 2}
     for row in range(48)
@@ -112,7 +113,7 @@ def test_heads_says_what_the_summary_and_the_manifest_hold(
             ]
             assert drops == known
             assert len(count["heads"]) == count["constant_heads"] == row["constant_heads"]
-        assert ("over 2 seeds the head order by λ" in answer["certainty"]) == (
+        assert ("Over 2 seeds the head order by λ" in answer["certainty"]) == (
             answer["order"] == "lambda"
         )
     (scores,) = document["scores"]
@@ -126,7 +127,7 @@ def test_lambda_is_written_and_read_to_the_last_digit(
 ) -> None:
     (tmp_path / "lambda.tsv").write_text(reading(store, "heads", "--tsv").out)
     scores = papa.load_scores(tmp_path / "lambda.tsv", layers=2, heads=12)
-    assert np.array_equal(np.ravel(scores), found.heads["score"])
+    assert np.array_equal(scores["score"], found.heads["score"])
     line = refusal(said("heads", "alone", "--store", str(store), "--tsv", "--json"))
     assert "--json and --tsv are two forms of one answer" in line
 

@@ -4,26 +4,22 @@ and how alike two orders are.
 
 from __future__ import annotations
 
-import math
 from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
-from papa.reporting.certainty import agreement_table, certainty, stability_table
 from scipy.stats import kendalltau
 
 from papa.ranking.seeds import (
     Agreement,
-    Stability,
     TrainedLambda,
     is_stable,
-    kendall_tau,
-    kept_in_common,
     more_alike,
-    stability,
 )
+from papa.reporting.answers import certainty
 from papa.scores.intervals import interval
+from papa.scores.orders import kendall_tau, kept_in_common
 
 LAYERS, HEADS = 6, 12
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
@@ -33,6 +29,10 @@ STUDIES = 400
 def trained(values: np.ndarray) -> TrainedLambda:
     """λ of each seed after its only epoch."""
     return TrainedLambda({seed: own.reshape(1, LAYERS, HEADS) for seed, own in enumerate(values)})
+
+
+def sentence(found: TrainedLambda) -> str:
+    return certainty(found.facts(FRACTIONS))
 
 
 def agreement(values: np.ndarray) -> Agreement:
@@ -58,7 +58,7 @@ def test_of_one_seed_nothing_is_known() -> None:
     assert all(np.isnan(end).all() for end in found.interval)
     assert not found.told.any()
     assert found.agreement(FRACTIONS) is None
-    assert certainty(found, FRACTIONS) == "λ is from one seed: nothing is known of its certainty."
+    assert sentence(found) == "λ is from one seed: nothing is known of its certainty."
 
 
 def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
@@ -118,12 +118,12 @@ def test_few_planted_heads_are_found() -> None:
 def test_where_seeds_differ_in_nothing_nothing_is_known() -> None:
     same = trained(np.full((3, LAYERS * HEADS), 0.5))
     assert same.agreement(FRACTIONS) is None
-    assert str(same) == "λ is the same for every seed: nothing is known of its certainty."
+    assert sentence(same) == "λ is the same for every seed: nothing is known of its certainty."
 
 
 def with_control(values: np.ndarray, shuffled: np.ndarray, *, own_rows: bool = True) -> str:
     found, control = trained(values).by_epoch, trained(shuffled).by_epoch
-    return str(TrainedLambda(found, own_rows, control))
+    return sentence(TrainedLambda(found, own_rows, control))
 
 
 def test_an_order_is_informative_only_where_labels_make_seeds_agree() -> None:
@@ -145,7 +145,7 @@ def test_an_order_is_informative_only_where_labels_make_seeds_agree() -> None:
     assert "is reproducible" in shared
     assert "Seeds share their rows" in shared
     few = with_control(values[:4] + 2 * of_labels, shuffled[:4])
-    missing = str(TrainedLambda(trained(values + 2 * of_labels).by_epoch, own_rows=True))
+    missing = sentence(TrainedLambda(trained(values + 2 * of_labels).by_epoch, own_rows=True))
     for unknown in (few, missing):
         assert "rows of their own. Whether the order owes anything to the labels takes" in unknown
     assert not any("informative" in sentence for sentence in (shared, few, missing))
@@ -166,47 +166,18 @@ def test_labels_without_meaning_are_informative_in_one_study_of_twenty(seeds: in
 
 def test_sentences_say_what_cannot_be_told() -> None:
     numbers = np.random.default_rng(3)
-    random = certainty(
-        trained(0.5 + 1e-3 * numbers.standard_normal((3, LAYERS * HEADS))), FRACTIONS
-    )
+    random = sentence(trained(0.5 + 1e-3 * numbers.standard_normal((3, LAYERS * HEADS))))
     assert random.startswith(
         "Over 3 seeds the head order by λ cannot be told from chance: Kendall's τ is "
     )
-    assert "share" not in random
+    assert "reproducible" not in random
     planted = 0.5 + 1e-3 * (
         np.linspace(-9, 9, LAYERS * HEADS) + numbers.standard_normal((3, LAYERS * HEADS))
     )
-    sentence = certainty(trained(planted), FRACTIONS)
-    assert sentence.startswith(
-        "Over 3 seeds the head order by λ is reproducible: Kendall's τ is 0."
-    )
-    assert "of 72 heads can be told from .5 (by chance 4)" in sentence
-    assert "% at 1/2 (by chance 50 %)" in sentence
-
-
-def test_rows_of_a_report_show_what_chance_gives() -> None:
-    numbers = np.random.default_rng(4)
-    epochs = {seed: numbers.random((2, LAYERS, HEADS)) for seed in (0, 7)}
-    lambdas = {
-        ("m", "cola"): TrainedLambda(epochs),
-        ("m", "rte"): trained(numbers.random((1, LAYERS * HEADS))),
-    }
-    table = agreement_table(lambdas, FRACTIONS)
-    cola, rte = table.rows
-    assert table.headings[5:] == ["Shared at 1/2", "Shared at 1/8", "Shared at 1/16"]
-    assert cola[2] == "2"
-    assert cola[4].endswith(" ?")
-    assert "(50 %) ?" in cola[5]
-    assert rte == ["m", "rte", "1", *["–"] * 5]
-    rows = stability_table(lambdas, FRACTIONS).rows
-    assert [row[2] for row in rows] == ["0", "7", "0"]
-    found = stability(epochs[7], FRACTIONS)
-    assert rows[1][3:6] == [
-        "2",
-        f"{found.kendall_tau:.2f}",
-        f"{100 * found.kept[0.5]:.0f} % (50 %)",
-    ]
-    assert rows[2][3:] == ["1", *["–"] * 4]
+    told = sentence(trained(planted))
+    assert told.startswith("Over 3 seeds the head order by λ is reproducible: Kendall's τ is 0.")
+    assert "of 72 heads can be told from .5 (by chance 4)" in told
+    assert "% at 1/2 (by chance 50 %)" in told
 
 
 def test_float32_of_one_seed_orders_as_it_is() -> None:
@@ -216,29 +187,6 @@ def test_float32_of_one_seed_orders_as_it_is() -> None:
 
 FIRST = torch.tensor([[0.1, 0.2], [0.3, 0.4]])
 SWAPPED = torch.tensor([[0.1, 0.3], [0.2, 0.4]])
-
-
-def test_the_last_two_epochs_are_compared() -> None:
-    found = stability(torch.stack([FIRST.flip(0, 1), FIRST, SWAPPED]), (1.0, 0.75, 0.5, 0.25, 0.0))
-    assert found.epochs == 3
-    # Of six pairs of heads one changed places.
-    assert found.kendall_tau == pytest.approx(4 / 6)
-    assert found.kept == {0.75: 1.0, 0.5: 0.5, 0.25: 1.0}
-
-
-def test_numpy_gives_the_same() -> None:
-    lambdas = torch.stack([FIRST, SWAPPED])
-    assert stability(lambdas.numpy(), (0.5,)) == stability(lambdas, (0.5,))
-
-
-def test_one_epoch_has_nothing_to_be_compared_with() -> None:
-    assert stability(FIRST[None], (0.5,)) == Stability(1, None, {})
-
-
-def test_reversed_orders_are_as_unlike_as_can_be() -> None:
-    tau = stability(torch.stack([FIRST, 1 - FIRST]), ()).kendall_tau
-    assert tau is not None
-    assert math.isclose(tau, -1)
 
 
 def test_training_has_settled_when_every_set_stays() -> None:

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pandas
 import pytest
-from papa.reporting.figures.scores import scores_figure
 from rich.console import Console
 
+from papa.reporting.figures import scores_figure
 from papa.reporting.tables import contrast_table, summary_table
 from papa.scores.summary import compared, summarise
 from tests.reporting.studies import ROWS, results

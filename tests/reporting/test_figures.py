@@ -71,7 +71,7 @@ def test_a_page_has_a_panel_a_task_of_the_first_of_what_else_varies() -> None:
     assert [panel.title for panel in panels] == ["cola", "mrpc"]
     assert set(panels[0].data["constants"]) == {"average"}
     assert [panel.title for panel in score_panels(summary, "constants")] == [
-        f"{task} · {encoder}" for task in ("cola", "mrpc") for encoder in ("a", "b")
+        f"{task} · {encoder}" for encoder in ("a", "b") for task in ("cola", "mrpc")
     ]
     assert marks(panels[0], "point") == 2 * 5
 

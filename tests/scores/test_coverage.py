@@ -118,7 +118,8 @@ def test_a_wrong_within_is_as_rare_as_its_level_says(size: tuple[int, int, float
         for rule, drop_of in enumerate((paired_drop, seeds_alone)):
             all_within, told = True, []
             for cell in cells:
-                told.append(verdict_on(drop_of(original, cell), ALLOWED, all_within=all_within))
+                drop = drop_of(original, cell)
+                told.append(verdict_on(drop.low, drop.high, ALLOWED, all_within=all_within))
                 all_within = told[-1] == "within"
             wrong[rule] += "within" in told
     joint, alone = wrong / STUDIES

@@ -10,9 +10,9 @@ import torch
 from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EncoderReference
+from papa.reporting.heads import Average
 from papa.spec.study import HeadScores
-from papa.storage.artifacts import reference
-from papa.study.aggregate import inspected
+from papa.study.aggregate import heads_table
 from papa.study.results import StudyPart
 from tests.study.test_keys import CONSTANTS, STUDY, TEXT
 
@@ -40,14 +40,12 @@ def test_rows_weigh_as_often_as_the_average_saw_them(tmp_path: Path) -> None:
     assert loaded.counts.diagonal()[[0, 5, 6, 30, 31]].tolist() == [100, 100, 10, 10, 100]
     assert torch.equal(loaded.seen, loaded.counts > 0)
 
-    artifacts = {CONSTANTS: reference(tmp_path / "average")}
     named = HeadScores(name="mine/head", values=((0.7,),))
     study = STUDY.model_copy(update={"scores": (named,)})
     part = StudyPart("label", ENCODER, TEXT, {}, {"average": CONSTANTS}, {}, None)
-    (heads,) = inspected([part], artifacts, {}, study)
-    table = heads.table((1.0, 0.0))
-    assert table[["head", "scores of mine/head"]].values.tolist() == [[0, 0.7]], "whatever its name"
-    found = heads.patterns.summary()
+    of_head = heads_table([part], {}, study)
+    assert of_head[["method", "score"]].values.tolist() == [["scores:mine/head", 0.7]]
+    found = Average("label", "task", loaded.matrices, loaded.counts, (0, 31)).patterns.summary()
     # Slots 1 to 5 stand for 100 inputs each, slots 6 to 30 for 10.
     assert found["[CLS] weight"] == pytest.approx(25 * 10 / (25 * 10 + 5 * 100))
     assert found["diagonal heads"] == 1, (

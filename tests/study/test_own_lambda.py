@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from papa.reporting.certainty import trained_on
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -90,8 +89,8 @@ def test_it_is_another_than_a_probes_and_the_same_again(data: Path, tmp_path: Pa
     assert lambdas(own).shape == lambdas(probe).shape == (2, 4)
     assert np.abs(lambdas(own) - lambdas(probe)).max() > 0.05
     assert own[0].key != probe[0].key
-    assert trained_on(probe[0].task) == ""
-    assert "one less the cosine of embeddings" in trained_on(own[0].task)
+    assert probe[0].task.lambda_objective == "the loss of a probe"
+    assert "one less the cosine of embeddings" in own[0].task.lambda_objective
 
 
 def retrained(found: tuple[Rank, Store], rate: float) -> tuple[list[float], np.ndarray]:

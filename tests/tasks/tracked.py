@@ -13,6 +13,7 @@ from papa.storage.artifacts import published
 from papa.study.inputs import StudyInputs
 from papa.study.probe import ProbeScores, ScoredSeed
 from papa.study.sizes import size_of
+from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tasks.tracking import Tracking
@@ -38,6 +39,10 @@ def steps_of(name: str, frame: pandas.DataFrame = RESULTS) -> tuple[StudyInputs,
     return inputs, study_steps(inputs)
 
 
+def _of(step: Step) -> dict[str, str]:
+    return {"stage": step.stage, "key": step.key}
+
+
 def make(steps: StudySteps, store: Store, frame: pandas.DataFrame = RESULTS) -> None:
     """Publish what is logged of a study, with the scores of made-up results."""
     store.make()
@@ -53,13 +58,13 @@ def make(steps: StudySteps, store: Store, frame: pandas.DataFrame = RESULTS) -> 
                 document = ProbeScores(
                     scores, None, of_seeds[0]["unseen_share"], heads, 72, 1.5 * len(scores), "cpu"
                 )
-                with published(step.folder(store), {}) as scratch:
+                with published(step.folder(store), _of(step)) as scratch:
                     document.save(scratch)
         rankings = [step for by_seed in part.rankings.values() for step in by_seed.values()]
         for kept in (*part.constants.values(), *rankings):
-            with published(kept.folder(store), {}) as scratch:
+            with published(kept.folder(store), _of(kept)) as scratch:
                 (scratch / f"{kept.stage}.safetensors").write_text("0.1")
-    with published(steps.steps[-1].folder(store), {}) as scratch:
+    with published(steps.steps[-1].folder(store), _of(steps.steps[-1])) as scratch:
         frame.to_parquet(scratch / "results.parquet", index=False)
         summarise(frame).to_csv(scratch / "summary.csv", index=False)
 
@@ -75,10 +80,10 @@ def log_study(
         for step in steps.steps[:-1][:until]:
             if step.stage == "probe":
                 for seed in inputs.study.seeds:
-                    tracking.epoch(step.name, 1, {seed: 0.5 + seed})
+                    tracking.epoch(step.name, 1, {seed: 0.5 + seed}, 1.0)
                 tracking.cells(step)
             elif step.stage in ("rank", "baseline"):
-                tracking.epoch(step.name, 1, {0: 0.25})
+                tracking.epoch(step.name, 1, {0: 0.25}, 1.0)
                 tracking.losses(step)
             if step.stage in ("average", "rank"):
                 tracking.files(step)
