@@ -4,6 +4,7 @@ came from, so that nothing is resolved again: no encoder, no training file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from papa.spec.cells import Cell
 from papa.spec.document import read_yaml
 from papa.spec.file import load_study
 from papa.spec.orders import Head
-from papa.storage.artifacts import ArtifactReference, is_complete, read_metadata, verify
+from papa.storage.artifacts import ArtifactReference, check_files, is_complete, read_metadata
 from papa.storage.metadata import METADATA
 from papa.study.store import Store
 
@@ -33,6 +34,8 @@ MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
 SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
 ORDERS, ORDER_SCORES, PAPER = "orders.csv", "order_scores.csv", "paper.csv"
 """Where a study has several head orders, or numbers of the paper to be compared with."""
+_PAGE = re.compile(r"\.(html|svg|png|pdf)$")
+"""What is made from the others, and made again by ``papa report``."""
 
 
 class _Frozen(BaseModel):
@@ -256,12 +259,15 @@ def open_study(store: Store, study: str) -> FinishedStudy:
             f"there is no finished study '{study}' in {store.address}: it has "
             f"{nearest_first(study, finished)}"
         )
-    if MANIFEST not in read_metadata(folder)["files"]:
+    metadata = read_metadata(folder)
+    if MANIFEST not in metadata["files"]:
         raise ArtifactError(
             f"the results in {folder} are of an older version of PAPA, without {MANIFEST}: run the "
             "study again with 'papa run'"
         )
-    verify(folder, MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
+    tables = {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
+    needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
+    check_files(folder, {**metadata, "files": tables}, str(folder), needed)
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except ValidationError as error:

@@ -26,7 +26,7 @@ _STAGE = r"[a-z]+(?:[-_][a-z]+)*"
 _ARTIFACT = re.compile(rf"(?P<step>{_STAGE}/\.*(?P<key>{DIGEST})(?:\.{MARK})*)/(?P<file>.+)")
 _OURS = {
     "scratch": rf"\.*(features-\w{{16}}|papa-ray-\w+|\.writable\.\d+|\.driver\.\w+)(\.{MARK})*",
-    "locks": rf"((?P<step>{_STAGE}-{DIGEST})|study-(?P<study>.+)|prefect-server)\.lock",
+    "locks": rf"((?P<step>{_STAGE}-{DIGEST})|study-(?P<study>.+)|mlflow)\.lock",
     "studies": rf"\..+\.{MARK}(\.old)?",
 }
 _KILLED = "left by a run that was killed"

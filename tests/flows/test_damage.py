@@ -122,7 +122,7 @@ def test_results_are_restored_from_their_artifact(tiny: tuple[str, Path]) -> Non
     study, store = tiny
     folder = store / "studies" / "small"
     sound = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for name in ("summary.csv", "report.md", "study.yaml"):
+    for name in ("summary.csv", "report.html", "study.yaml"):
         flip(folder / name)
     told = finish_study(study, store)
     assert not told.ran, "nothing is computed again"

@@ -4,6 +4,7 @@ told.
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def test_each_seed_has_heads_of_its_own(finished: Finished, place: Path) -> None
 
 
 def test_the_reader_is_told_of_rounding_and_of_one_class(finished: Finished, place: Path) -> None:
-    report = (place / "store" / "studies" / "small" / "report.md").read_text()
+    report = html.unescape((place / "store" / "studies" / "small" / "report.html").read_text())
     one_class = "every validation label is 'a' (32 of them), so a score shows nothing"
     rounded = "1/16 (5.6 %)"
     assert one_class in finished.err

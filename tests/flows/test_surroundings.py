@@ -53,7 +53,7 @@ def test_a_study_without_input_in_latin_1_behind_a_proxy_that_is_none(
         )
     assert run.returncode == 0, run.stderr
     assert "Drop" in run.stdout.decode("latin-1")
-    report = (store / "studies" / "small" / "report.md").read_text(encoding="utf-8")
+    report = (store / "studies" / "small" / "report.html").read_text(encoding="utf-8")
     assert "·" in report or "±" in report
     assert (store / "studies" / "small" / "scores.png").stat().st_size > 0
 

@@ -26,7 +26,6 @@ from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EMBEDDED, decoder_shape, describe_encoder
 from papa.errors import PapaError
 from papa.spec import EncoderSpec
-from papa.study.aggregate import Aggregate
 from papa.study.average import Average
 from papa.study.constants import Distances, read_distances
 from papa.study.rank import Rank, read_lambda
@@ -110,26 +109,6 @@ def test_a_head_that_looks_at_positions_may_be_constant_and_may_not_be_zero(
     kept = {by: score(study, "agreement", by, 0) for by in ("average", "relative", "zeros")}
     assert score(study, "agreement", "average", 1) == 1
     assert kept["zeros"] < 0.1 < 0.6 < kept["relative"] < kept["average"]
-
-
-@pytest.mark.server
-def test_the_report_says_what_a_cache_saves(study: Scored, tmp_path: Path) -> None:
-    steps, store, *_ = study
-    report = steps.steps[-1]
-    assert isinstance(report, Aggregate)
-    report.write(tmp_path, report.found(store))
-    rows = [
-        [cell.strip() for cell in line.strip("| ").split(" | ")]
-        for line in (tmp_path / "report.md").read_text().splitlines()
-        if " of 8 | " in line
-    ]
-    found = {(row[1], row[2], row[4]): row[5:] for row in rows}
-    assert found["agreement", "relative", "1/2"] == ["4 of 8", "50.0 %", "0.0 %"]
-    assert found["agreement", "zeros", "0"] == ["8 of 8", "100.0 %", "100.0 %"]
-    assert found["agreement", "streaming:1:23", "1/2"] == ["4 of 8", "25.0 %", "25.0 %"]
-    page = (tmp_path / "report.html").read_text()
-    assert "Keys and values" in page
-    assert page.count("4 of 8") >= len(found) // 2
 
 
 @torch.no_grad()
