@@ -138,7 +138,6 @@ def read_table(path: Path) -> pandas.DataFrame:
         dtype={column: str for column in columns if column in _TEXTS},
         keep_default_na=False,
         na_values={column: [""] for column in columns if column not in _TEXTS},
-        float_precision="round_trip",
     )
 
 

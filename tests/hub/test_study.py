@@ -124,7 +124,7 @@ def test_a_store_is_its_owners_alone(place: Place) -> None:
 def test_what_is_stored_names_the_commit(place: Place) -> None:
     written = yaml.safe_load((place.store / "studies" / "small" / "study.yaml").read_text())
     assert written["encoders"] == [{"name": NAME, "revision": place.commit}]
-    assert place.commit in (place.store / "studies" / "small" / "report.md").read_text()
+    assert place.commit in (place.store / "studies" / "small" / "report.html").read_text()
 
 
 def test_more_of_it_is_computed_offline(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def finished(
     }
     finish_study(write_study(folder, study), folder / "store")
     results = folder / "store" / "studies" / "same"
-    report = " ".join((results / "report.md").read_text().split())
+    report = html.unescape(" ".join((results / "report.html").read_text().split()))
     return pandas.read_parquet(results / "results.parquet"), report
 
 
