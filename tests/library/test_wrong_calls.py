@@ -327,7 +327,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: ablate(torch.ones(3, 4)), "the mask of heads has the shape (3, 4), expected"),
         (
             lambda g: ablate(torch.full((2, 4), 0.5)),
-            "holds more than 0 and 1: write 0 where to rep",
+            "more than 0 and 1: write 0 where to replace",
         ),
         (lambda g: ablate([(0, 0)], "average"), 'by="average" is made from text: give data='),
         (lambda g: ablate([(0, 0)], {"kind": "local"}), "there is no substitute {'kind': 'local'}"),
