@@ -196,7 +196,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         ),
         (lambda g: load(held(is_decoder=True), tokenizer()), "is causal (is_decoder)"),
         (lambda g: load(hollow(), tokenizer()), "no weights in memory (embeddings.word_embeddings"),
-        (lambda g: load(held()), "has no tokenizer with it: give its own as the second argument"),
+        (lambda g: load(held()), "no tokenizer is found with the model BertModel: give its own"),
         (lambda g: load(held(), tokenizer()), "gives ids up to 30521 and the model has embeddings"),
         (lambda g: load(EMBEDDED, tokenizer()), "comes with its own tokenizer"),
         (lambda g: load(EMBEDDED, slots=1024), "an even number from 4 to 512"),
