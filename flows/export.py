@@ -36,11 +36,14 @@ def export_cell(
     """Write the cell with the ``wanted`` names as a folder, at a fraction, or with the most
     constant heads whose drop is surely within ``max_drop``, a share.
     """
+    from transformers import AutoConfig
+
     import papa
     from papa.attention.constants import ConstantMatrices
     from papa.attention.outputs import read_outputs
     from papa.encoders.reference import load_tokenizer
     from papa.encoders.weights import load_reference
+    from papa.exported import check_family
     from papa.probes.own_model import own_class
 
     line = _line(finished, wanted)
@@ -52,6 +55,7 @@ def export_cell(
         raise SpecError(f"the study has no fraction {fraction:g}: give one of {fractions}")
     heads, stage = _constant_heads(finished, cell)
     encoder = _encoder(finished, cell)
+    check_family(AutoConfig.from_pretrained(encoder.folder))
     task = next(task for task in finished.study.tasks if task.name == cell.task)
     layout, own = finished.study.layout, task.head == "own"
     if task.kind == "pair" and layout.segment_ids == "stay":

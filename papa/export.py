@@ -40,6 +40,16 @@ def export(
     """Write a model with constant heads as a folder that ``AutoModel``, ``pipeline`` and
     ``SentenceTransformer`` load where ``papa`` is imported; its card says what it gains.
 
+    Examples:
+        >>> import papa, tempfile
+        >>> from transformers import AutoModel
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> average = papa.average(encoder, ["a fine film", "rather dull"], progress=False)
+        >>> stock, to = AutoModel.from_pretrained(encoder.reference.folder), tempfile.mkdtemp()
+        >>> papa.export(stock, encoder.tokenizer, {0: [1, 2], 3: [0]}, average, to)
+        >>> type(AutoModel.from_pretrained(to)).__name__
+        'ConstantHeadsModel'
+
     Args:
         model: of transformers; its own head comes along.
         tokenizer: its own; texts are cut at its ``model_max_length`` where S slots hold more.

@@ -11,7 +11,7 @@ import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ from papa.encoders.files import (
     weight_files,
 )
 from papa.encoders.reference import EncoderReference, check_read, watched
-from papa.errors import EncoderError, in_one_line
-from papa.storage.artifacts import folder_written, is_sound, read_metadata
+from papa.errors import DamagedError, EncoderError, in_one_line
+from papa.storage.artifacts import folder_written, verify
 from papa.storage.remembered import Watched
 
 _POOLER = 2_000_000
@@ -59,7 +59,7 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
     converted = converted_folder(digest)
     converted.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(converted.with_suffix(".lock")):
-        if not is_sound(converted) or read_metadata(converted).get("digest_of_source") != digest:
+        if not _holds(converted, digest):
             pickles = weight_files(folder, what).paths
             others = [folder / CONFIGURATION, *tokenizer_files(folder)]
             files = Watched(f"{what} in {folder}", [*pickles, *others], EncoderError)
@@ -75,6 +75,13 @@ def as_safetensors(folder: Path, digest: str, what: str) -> Path:
                 check_size(scratch, what)
                 load_model(scratch, what)
     return converted
+
+
+def _holds(converted: Path, digest: str) -> bool:
+    """Whether what was converted is there, every byte as it was written."""
+    with suppress(DamagedError):
+        return bool(verify(converted).get("digest_of_source") == digest)
+    return False
 
 
 def load_model(

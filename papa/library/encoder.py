@@ -199,7 +199,8 @@ def _held(
 
         silent = ("missing_entries", "gated_repo", "connection_errors")
         quietly: dict[str, bool] = {f"_raise_exceptions_for_{what}": False for what in silent}
-        if not any(cached_file(name, file, **quietly) for file in TOKENIZER_FILES):
+        found = (cached_file(name, file, **quietly) for file in TOKENIZER_FILES)
+        if not model.name_or_path or not any(found):
             raise EncoderError(
                 f"no tokenizer is found with the model {name}: give its own as the second argument"
             )

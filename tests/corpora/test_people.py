@@ -27,6 +27,7 @@ pytest.importorskip(
 TEXT = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
 WORDS = {"kind": "words", "metric": "token_f1"}
 Check = Callable[..., str]
+WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
 
 
 @pytest.fixture
@@ -77,8 +78,8 @@ def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
     data = {split: {"text": ["a"] * len(own), "label": own} for split, own in rows.items()}
     encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
     task = papa.Task(labels=tuple(NLI), epochs=1)
-    (probe,) = papa.fit_probe(encoder, data, task, seeds=[0], progress=False)
-    assert probe.score == pytest.approx(1 / 3), "12 rows of three classes, one answer"
+    (score,) = papa.measure(encoder, data, task, **WHOLE).results["score"]
+    assert score == pytest.approx(1 / 3), "12 rows of three classes, one answer"
 
 
 def test_rows_without_agreement_among_named_classes_are_no_hidden_split() -> None:
@@ -89,10 +90,10 @@ def test_rows_without_agreement_among_named_classes_are_no_hidden_split() -> Non
     data = {"train": rows, "validation": rows}
     said = r"row 3 has -1 as 'label', as 2 of 5 rows have, which marks rows without agreement"
     with pytest.raises(DataError, match=said):
-        papa.fit_probe(encoder, data, seeds=[0], progress=False)
+        papa.measure(encoder, data, **WHOLE)
     task = papa.Task(labels=tuple(reversed(NLI)), epochs=1)
-    (probe,) = papa.fit_probe(encoder, data, task, seeds=[0], progress=False)
-    assert probe.score == pytest.approx(1 / 3)
+    (score,) = papa.measure(encoder, data, task, **WHOLE).results["score"]
+    assert score == pytest.approx(1 / 3)
 
 
 def test_a_class_that_is_called_minus_is_one_where_it_is_named(check: Check) -> None:
@@ -122,7 +123,7 @@ def test_declared_labels_are_those_of_the_same_names_in_the_file() -> None:
             labels=("pos", "neg"), metric="f1", positive=positive, epochs=6, learning_rate=1e-3
         )
         data = named_data(names)
-        return papa.fit_probe(encoder, data, task, seeds=[0], progress=False)[0].score
+        return float(papa.measure(encoder, data, task, **WHOLE).results["score"].item())
 
     # One class to answer: F1 of "pos" is .8 where two rows of three are.
     assert score(["neg", "pos"], "pos") >= 0.8
@@ -131,8 +132,8 @@ def test_declared_labels_are_those_of_the_same_names_in_the_file() -> None:
     with pytest.raises(
         DataError, match="names the classes of 'label' neg, pos where the task names"
     ):
-        papa.fit_probe(
-            encoder, named_data(["neg", "pos"]), papa.Task(labels=("bad", "good")), progress=False
+        papa.measure(
+            encoder, named_data(["neg", "pos"]), papa.Task(labels=("bad", "good")), **WHOLE
         )
 
 
@@ -225,7 +226,7 @@ def test_text_of_views_is_text() -> None:
         (words, papa.Task(words="words", metric="token_f1", epochs=1)),
     ):
         data = {"train": table, "validation": table}
-        assert papa.fit_probe(encoder, data, task, seeds=[0], progress=False)[0].score >= 0
+        assert papa.measure(encoder, data, task, **WHOLE).results["score"].item() >= 0
 
 
 @pytest.mark.parametrize("kind", ["probe", "own"])

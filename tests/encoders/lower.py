@@ -24,7 +24,7 @@ from papa.spec import EncoderSpec
 def lower_layers(layers: int, folder: Path) -> EncoderReference:
     """Write the encoder of the first layers to a folder."""
     embedded = Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
-    shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     config = json.loads((embedded / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
     weights = load_file(embedded / "model.safetensors")

@@ -62,8 +62,8 @@ def test_a_step_runs_once_and_again_for_another_version(
 
     assert not cached()
     assert make(vocabulary(), session)
-    folder = Path(vocabulary().folder(store))
-    assert json.loads((folder / "words.json").read_text()) == 30522
+    found = vocabulary().reference(store)
+    assert json.loads((found.folder / "words.json").read_text()) == 30522
     assert cached()
     assert not make(vocabulary(), session)
     assert len(lines) == 1, "it ran once"
@@ -72,4 +72,4 @@ def test_a_step_runs_once_and_again_for_another_version(
     assert not cached()
     assert make(vocabulary(), session)
     assert len(lines) == 2
-    assert folder != Path(vocabulary().folder(store))
+    assert found.path != vocabulary().folder(store)

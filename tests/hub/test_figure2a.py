@@ -43,6 +43,6 @@ def test_figure_2a_ends_with_all_cells(
     assert set(results["task"]) == TASKS
     assert results.groupby(["encoder", "task", "fraction"])["seed"].nunique().eq(3).all()
     assert results["score"].notna().all()
-    report = (folder / "report.md").read_text()
+    report = (folder / "report.html").read_text()
     assert "Beside the paper" in report
     assert (folder / "drops.png").is_file() or "Left out" in report

@@ -95,19 +95,20 @@ def test_the_token_is_nowhere(place: Place) -> None:
 
 
 def test_nothing_is_pickled(place: Place) -> None:
-    """In the store, MLflow's artifacts and Prefect's results; the control is the hub's own file."""
+    """In the store, MLflow's artifacts and Prefect's home; the control is the hub's own file."""
     weights = next(path for path in place.folder.rglob("pytorch_model.bin"))
     assert PICKLES.match(weights.read_bytes()[:300])
-    files = [path for path in place.store.rglob("*") if path.is_file()]
-    assert {"mlartifacts", "prefect", "artifacts"} <= {
-        path.relative_to(place.store).parts[0] for path in files
+    prefect = place.folder / "prefect"
+    files = [path for root in (place.store, prefect) for path in root.rglob("*") if path.is_file()]
+    assert {"mlartifacts", "artifacts", "prefect.db"} <= {
+        path.relative_to(place.folder).parts[1] for path in files
     }
     for path in files:
         assert not PICKLES.match(path.read_bytes()[:300]), path
         assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy"), (
             path
         )
-    assert not (place.store / "prefect" / "results").exists()
+    assert not (prefect / "storage").exists()
 
 
 def test_a_store_is_its_owners_alone(place: Place) -> None:
@@ -124,7 +125,7 @@ def test_a_store_is_its_owners_alone(place: Place) -> None:
 def test_what_is_stored_names_the_commit(place: Place) -> None:
     written = yaml.safe_load((place.store / "studies" / "small" / "study.yaml").read_text())
     assert written["encoders"] == [{"name": NAME, "revision": place.commit}]
-    assert place.commit in (place.store / "studies" / "small" / "report.md").read_text()
+    assert place.commit in (place.store / "studies" / "small" / "report.html").read_text()
 
 
 def test_more_of_it_is_computed_offline(place: Place) -> None:

@@ -196,7 +196,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         ),
         (lambda g: load(held(is_decoder=True), tokenizer()), "is causal (is_decoder)"),
         (lambda g: load(hollow(), tokenizer()), "no weights in memory (embeddings.word_embeddings"),
-        (lambda g: load(held()), "has no tokenizer with it: give its own as the second argument"),
+        (lambda g: load(held()), "no tokenizer is found with the model BertModel: give its own"),
         (lambda g: load(held(), tokenizer()), "gives ids up to 30521 and the model has embeddings"),
         (lambda g: load(EMBEDDED, tokenizer()), "comes with its own tokenizer"),
         (lambda g: load(EMBEDDED, slots=1024), "an even number from 4 to 512"),
@@ -260,19 +260,19 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         *(
             (lambda g, options=options: measured(g, **options), sentence)
             for options, sentence in (
-                ({"orders": ["lamda"]}, "'orders.0' is 'lamda' (did you mean 'lambda'?): use"),
-                ({"orders": "lambda"}, "'orders' is 'lambda', expected a list"),
+                ({"orders": ["lamda"]}, "found 'lamda' (did you mean 'lambda'?)"),
+                ({"orders": "lambda"}, "'orders': Input should be a valid tuple, found 'lambda'"),
                 ({"orders": EFFECTS}, "found scores of 1 layers of 2 heads, expected 2 layers of"),
                 ({"fractions": [2]}, "'fractions.0'"),
-                ({"fractions": 0.5}, "'fractions' is 0.5, expected a list"),
-                ({"fractions": "1"}, "'fractions' is '1', expected a list"),
+                ({"fractions": 0.5}, "'fractions': Input should be a valid tuple, found 0.5"),
+                ({"fractions": "1"}, "'fractions': Input should be a valid tuple, found '1'"),
                 ({"seeds": []}, "'seeds'"),
-                ({"seeds": 3}, "'seeds' is 3, expected a list"),
-                ({"ranking_seeds": 3}, "'ranking.seeds' is 3, expected a list"),
+                ({"seeds": 3}, "'seeds': Input should be a valid tuple, found 3"),
+                ({"ranking_seeds": 3}, "'ranking.seeds': Input should be a valid tuple, f"),
                 ({"constants": []}, "constants is an empty list, expected a list of kinds or of m"),
                 ({"constants": torch.zeros(SHAPE)}, "constants is a Tensor, expected a list of ki"),
                 ({"constants": [3]}, "constants is a int, expected ConstantMatrices, a tensor"),
-                ({"constants": ["own"]}, "'constants.0.kind' is 'own'"),
+                ({"constants": ["own"]}, "found 'own'"),
             )
         ),
         (
@@ -298,7 +298,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
             lambda g: scored(g, g.reviews, "gates", replace(TASK, head="own")),
             "L0 gates are trained with a probe, and task data has head: own: take effect",
         ),
-        (lambda g: scored(g, g.reviews, "lambda", TASK, seeds=3), "is 3, expected a list"),
+        (lambda g: scored(g, g.reviews, "lambda", TASK, seeds=3), "be a valid tuple, found 3"),
         (lambda g: scored(g, g.reviews, "lambda", TASK, constants="zeroes"), "no constants"),
         (lambda g: scored(g, g.reviews, "lambda", TASK, score=len), "of a model that you hold"),
         (lambda g: hand(gpt(), by="gradient"), "'gradient' for this model: give one of lambda, ef"),
@@ -325,7 +325,10 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: ablate([(True, 0)]), "there is no head (True, 0)"),
         (lambda g: ablate(3), "heads is 3: give (layer, head) pairs"),
         (lambda g: ablate(torch.ones(3, 4)), "the mask of heads has the shape (3, 4), expected"),
-        (lambda g: ablate(torch.full((2, 4), 0.5)), "0 where a head is replaced and 1 elsewhere"),
+        (
+            lambda g: ablate(torch.full((2, 4), 0.5)),
+            "more than 0 and 1: write 0 where to replace",
+        ),
         (lambda g: ablate([(0, 0)], "average"), 'by="average" is made from text: give data='),
         (lambda g: ablate([(0, 0)], {"kind": "local"}), "there is no substitute {'kind': 'local'}"),
         (

@@ -4,6 +4,7 @@ users, or one sentence.
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,8 +115,8 @@ def test_which_class_is_which_is_said_by_check_and_in_the_report(
     mapping = "entailment = LABEL_0, neutral = LABEL_1, contradiction = LABEL_2"
     assert f"mine: the classes of {head.name}'s own head: {mapping}" in check(file)
     finish_study(str(file), tmp_path / "store")
-    report = (tmp_path / "store" / "studies" / "s" / "report.md").read_text()
-    assert mapping in report.replace("\\", "")
+    report = (tmp_path / "store" / "studies" / "s" / "report.html").read_text()
+    assert mapping in html.unescape(report)
 
 
 REFUSED: dict[str, tuple[Sequence[Any], dict[str, Any], dict[str, Any], str]] = {

@@ -163,7 +163,7 @@ def matrices(step: Average, folder: Path, pool: Any = None, progress: Any = igno
 @server
 def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Path) -> None:
     """Its bits are those of one process, whose calls are of other shards."""
-    step = Average("average", 0.0, encoder(), reviews(train_rows=16 * 16), 32)
+    step = Average("average", encoder(), reviews(train_rows=16 * 16), 32)
     alone = matrices(step, tmp_path / "alone")
     killed: list[int] = []
     once = threading.Lock()
@@ -188,9 +188,9 @@ def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Pa
 @server
 def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: Path) -> None:
     corpus = reviews(train_rows=32)
-    average = Average("average", 0.0, encoder(), corpus, 32)
+    average = Average("average", encoder(), corpus, 32)
     ranking = RankingSpec(epochs=2, learning_rate=0.1)
-    step = Rank("rank", 0.0, encoder(), corpus, average, corpus.task, ranking, 0)
+    step = Rank("rank", encoder(), corpus, average, corpus.task, ranking, 0)
     found = []
     for number, workers in enumerate((None, pool)):
         session = here(with_inputs_of(step, tmp_path / str(number)), workers)
