@@ -122,9 +122,10 @@ def certainty(found: Mapping[str, Any]) -> str:
     """In a sentence, whether λ's order and its constant heads can be told from chance; ``found`` is
     ``papa.ranking.seeds.TrainedLambda.facts``.
     """
+    trained = f" λ was trained on {found['objective']}." if found.get("objective") else ""
     if "told" not in found:
         many = "the same for every seed" if found["seeds"] > 1 else "from one seed"
-        return f"λ is {many}: nothing is known of its certainty."
+        return f"λ is {many}: nothing is known of its certainty.{trained}"
     told = "is reproducible" if found["told"] else "cannot be told from chance"
     shares = [
         f"{100 * one['share']:.0f} % at {fraction_label(one['fraction'])} (by chance "
@@ -137,7 +138,7 @@ def certainty(found: Mapping[str, Any]) -> str:
         f"{found['kendall_tau']:.2f} between two of them (of random orders below "
         f"{found['tau_by_chance']:.2f} in 95 % of studies), and λ of {found['heads_told']} of "
         f"{found['heads']} heads can be told from .5 (by chance {0.05 * found['heads']:.0f})"
-        f"{shared}.{_beside_control(found) if found['told'] else ''}"
+        f"{shared}.{_beside_control(found) if found['told'] else ''}{trained}"
     )
 
 

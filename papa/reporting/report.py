@@ -156,11 +156,7 @@ def _answers(found: Findings) -> list[str]:
     return [
         *answers(found.summary),
         *([orders_note(found.orders[0])] if found.orders else []),
-        *(
-            f"{one['encoder']} on {one['task']}, λ (trained on {one['objective']}): "
-            f"{certainty(one)}"
-            for one in found.agreement
-        ),
+        *(f"{one['encoder']} on {one['task']}, λ: {certainty(one)}" for one in found.agreement),
         *own_heads(found.results),
     ]
 

@@ -152,7 +152,7 @@ class Aggregate(WorkerStep):
             {
                 "encoder": part.encoder_label,
                 "task": part.task.name,
-                "objective": part.task.lambda_objective,
+                "objective": "" if part.task.head == "probe" else part.task.lambda_objective,
                 **trained.facts(study.fractions),
             }
             for part in parts

@@ -97,7 +97,7 @@ def test_what_is_damaged_within_is_made_again_by_what_reads_it(tiny: tuple[str, 
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
     for stage in ("probe", "aggregate"):
         shutil.rmtree(newest(store, stage))
-    told = finish_study(study, store, tracked=True)
+    told = finish_study(study, store)
     damaged = {name.partition(" · ")[0] for name in told.damages}
     # A process that has read a text knows it.
     assert damaged | {"tokenise"} == {"tokenise", "average", "rank", "baseline"}

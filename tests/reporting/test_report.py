@@ -150,7 +150,7 @@ def test_what_learned_nothing_is_marked(frame: pandas.DataFrame, plain: str) -> 
 def test_every_view_has_its_section(frame: pandas.DataFrame) -> None:
     rows = results(("a", "b"), constants=("average", "zeros"), orders=("lambda", "first_to_last"))
     average = average_of("a")
-    facts = {"encoder": "a", "task": "reviews", "objective": "a loss", "seeds": 1}
+    facts = {"encoder": "a", "task": "reviews", "seeds": 1}
     paper = pandas.DataFrame(
         [("a", "reviews", "average", "lambda", 1.0, 0.987, "made up")],
         columns=["encoder", "task", "constants", "order", "fraction", "score", "source"],

@@ -85,6 +85,6 @@ def test_the_first_step_that_fails_ends_it(tmp_path: Path) -> None:
     store, told = Store(tmp_path / "store"), Told()
     store.make()
     with pytest.raises(PapaError, match="first cannot be made"):
-        run_here([Fails("first", 0.0), Fails("second", 0.0)], store, ExecutionSpec(), told)
+        run_here([Fails("first"), Fails("second")], store, ExecutionSpec(), told)
     assert told.ran == ["first"]
     assert not list(Path(store.runs).iterdir())
