@@ -68,9 +68,6 @@ RayAddress = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")
 ]
-StudyOrName = Annotated[
-    str, argument(metavar="STUDY", help="Its YAML file, or its name in the store.")
-]
 
 
 def load(study: Path, overrides: list[str] | None) -> StudySpec:

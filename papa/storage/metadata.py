@@ -7,12 +7,10 @@ paths there.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import re
-import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -62,13 +60,6 @@ def sha256_of_file(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def bytes_of(path: Path) -> bytes:
-    """The bytes of a file; what else may lie there, such as a pipe without a writer, has none."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise IsADirectoryError(errno.EISDIR, "it is no file")
-    return path.read_bytes()
 
 
 def sha256_of_json(value: object) -> str:

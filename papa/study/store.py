@@ -38,7 +38,6 @@ from papa.storage.artifacts import (
     read_metadata,
     remove,
     sha256_of_json,
-    verify,
 )
 from papa.storage.atomic import MARK
 from papa.storage.cache import cache_folder, local_name
@@ -80,7 +79,6 @@ class Store:
         self.root = self.files.folder or cache_folder() / "stores" / local_name(self.address)
         self.artifacts, self.runs = f"{self.address}/artifacts", f"{self.address}/runs"
         self.scratch, self.locks = self.root / "scratch", self.root / "locks"
-        self.prefect = self.root / "prefect"
         self.mlflow_database = self.root / "mlflow.db"
         self.mlflow_artifacts = self.root / "mlartifacts"
 
@@ -95,20 +93,6 @@ class Store:
     def study(self, name: str) -> Path:
         """Where the results of a study lie."""
         return self.root / "studies" / name
-
-    def finished(self, study: str) -> Metadata | None:
-        """What the results of a study say of themselves, once their digests fit and they say that
-        they are its own; None where there are none.
-        """
-        folder = self.study(study)
-        if not is_complete(folder):
-            return None
-        found = verify(folder)
-        owner = found["spec"].get("study")
-        name = owner.get("name") if isinstance(owner, dict) else None
-        if name != study:
-            raise DamagedError(f"{folder} holds the results of study {name!r}", str(folder))
-        return found
 
     def folder(self, stage: str, key: str) -> str:
         """The address of a step's artifact, finished or not."""
