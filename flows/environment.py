@@ -147,10 +147,13 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     atexit.register(server.terminate)
     atexit.register(ending.set)
     # It reads until this process is gone, however that ended.
-    reader = ["sh", "-c", 'read _; kill -9 "$0"', str(server.pid)]
-    subprocess.Popen(
-        reader, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    reader = subprocess.Popen(
+        ["sh", "-c", 'read _; kill -9 "$0"', str(server.pid)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
+    atexit.register(reader.kill)
 
     def wait() -> None:
         end = time.monotonic() + _START_SECONDS

@@ -42,7 +42,7 @@ def test_version_is_printed_without_engines() -> None:
     [
         ({"fractions": [1, 1.5]}, "store", set(), "'fractions.1'"),
         ({"seeds": []}, "store", set(), "'seeds'"),
-        ({"encoders": ["/no/encoder"]}, "store", HEAVY, "/no/encoder"),
+        ({"encoders": ["/no/encoder"]}, "store", {*HEAVY, "prefect"}, "/no/encoder"),
         ({}, "file/store", HEAVY, "cannot be written"),
     ],
 )
