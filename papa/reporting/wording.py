@@ -93,11 +93,12 @@ def metric_label(cell: Any) -> str:
 
 def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> str:
     """A mean with half the width of its interval: ``0.765 ± 0.012``; with its ends where the
-    metric's range cut one: ``0.997 (0.990 to 1.000)``. One seed has no interval.
+    metric's range cut one: ``0.997 (0.990 to 1.000)``. One seed has no interval, nor has what a
+    model scores against itself.
     """
     if math.isnan(mean):
         return NOTHING
-    if math.isnan(high - low):
+    if math.isnan(high - low) or low == high:
         return f"{mean:z.3f}"
     if math.isclose(high - mean, mean - low, rel_tol=0, abs_tol=1e-3):
         return f"{mean:z.3f} ± {(high - low) / 2:.3f}"

@@ -22,6 +22,7 @@ from papa.scores.intervals import (
     unit_of,
 )
 from papa.spec.cells import Cell
+from papa.spec.task import UNLABELLED_METRICS
 
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
 LINE = ["encoder", "task", "constants", "order"]
@@ -49,6 +50,10 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         reason = not_beaten(original, Measured.same(group["seed"], *answer), embeddings)
         of_first = found.get((encoder, task, first_kind, order, fraction))
         contrasted = kind != first_kind and fraction < 1 and of_first is not None
+        ends = clipped(metric, joint(found[key]))
+        if metric in UNLABELLED_METRICS and not first["constant_heads"]:
+            # A model is as it is: no other rows, and no other seeds, would give another answer.
+            ends = Interval(ends.mean, ends.mean, ends.mean, ends.seeds)
         rows.append(
             {
                 **dict(zip([*LINE, "fraction"], key, strict=True)),
@@ -56,7 +61,7 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "constant_heads": int(first["constant_heads"]),
                 **first[["metric", "positive"]],
                 "seeds": group["seed"].nunique(),
-                **_written(clipped(metric, joint(found[key])), "mean", "low", "high"),
+                **_written(ends, "mean", "low", "high"),
                 "original": math.nan if original is None else joint(original).mean,
                 **_lost(original, found[key], unchanged=fraction == 1),
                 "contrast_with": first_kind if contrasted else "",
