@@ -31,7 +31,7 @@ from flows.studies import failure_kept
 from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.study.step import Session, Step
-from papa.study.store import Store, announced, no_longer_announced
+from papa.study.store import Store, announced
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
 from tasks.answer import answer
@@ -150,9 +150,9 @@ def _run(given: Ready) -> str:
             # First: what they import takes longest.
             pool.begin()
         with Tracking(store, spec, steps, progress.noted) as tracking:
+            # Before workers go: what fails without them is no failure of the study.
+            progress.endings.insert(0, partial(setattr, tracking, "interrupted", True))
             progress.endings.append(partial(tracking.end, "KILLED"))
-            # Again: a step that began meanwhile has said that it uses the store.
-            progress.endings.append(partial(no_longer_announced, store))
             run = StudyRun(
                 Session(store, pool, spec.execution, progress, tracking.epoch),
                 tracking,

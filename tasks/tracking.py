@@ -61,6 +61,7 @@ class Tracking:
         self._lock = threading.Lock()
         self._later: list[Callable[[], None]] = []
         self._finished, self._monitor = False, ExitStack()
+        self.interrupted = False
 
     def __enter__(self) -> Tracking:
         with self._writing():
@@ -88,7 +89,7 @@ class Tracking:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._monitor.close()
-        if kind is not None:
+        if kind is not None and not self.interrupted:
             with suppress(Exception):
                 self.end("FAILED" if issubclass(kind, Exception) else "KILLED")
 

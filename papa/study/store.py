@@ -246,13 +246,15 @@ def claimed(
 @contextmanager
 def announced(store: Store) -> Iterator[Callable[[], None]]:
     """Say that this process uses the store while the block runs, and again with each call of what
-    is yielded.
+    is yielded, until it is taken back.
     """
-    name = f"runs/{Process.this()}"
+    this = str(Process.this())
+    name = f"runs/{this}"
 
     def again() -> None:
         with suppress(PapaError):
-            store.files.write(name, b"")
+            if this in words_of(store):
+                store.files.write(name, b"")
 
     store.files.write(name, b"")
     try:
