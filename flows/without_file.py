@@ -118,6 +118,7 @@ def own_study(
     more = {"constants": ["average", "relative", "zeros"]} if reference.causal else {}
     more["orders"] = ["first_to_last", "random"]
     study = _resolved(short, [name], [{**shared, **task} for task in tasks], overrides, **more)
+    store.make()
     for split, half in halves.items():
         paths[split].parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(row, ensure_ascii=False)}\n" for row in half)

@@ -159,6 +159,7 @@ def test_every_other_text_is_measured(tmp_path: Path) -> None:
         for path in [Path(str(getattr(found.tasks[0].source, split)))]
     }
     assert kept == {"train": TEXTS[1::2], "validation": TEXTS[::2]}
+    Store(tmp_path / "store").make()
 
 
 ALONE = "takes one model and one file of texts"
