@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
+
 PATIENCE_SECONDS = 1800
 """When a process is taken for hanging; nothing that works takes so long, however busy
 the machine.
@@ -94,3 +96,14 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
     while not condition():
         assert time.monotonic() < deadline, f"after {seconds} s: {what}"
         time.sleep(0.1)
+
+
+def status(address: str, login: str | None = None, body: object = None) -> int:
+    """The HTTP status of an address for a login ``user:password``; 0 where nobody listens."""
+    auth = httpx.BasicAuth(*login.split(":")) if login else None
+    try:
+        return httpx.request(
+            "GET" if body is None else "POST", address, json=body, auth=auth, timeout=10
+        ).status_code
+    except httpx.TransportError:
+        return 0

@@ -10,8 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +17,7 @@ import pytest
 
 from tests.flows.conftest import TINY, environment, known, papa, refusal, start, until, write_study
 from tests.flows.history import own_server
-from tests.flows.processes import descendants, is_loopback, listening, wait_until
+from tests.flows.processes import descendants, is_loopback, listening, status, wait_until
 
 pytestmark = pytest.mark.server
 
@@ -98,14 +96,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
         found = listening({process.pid, *below})
         assert all(map(is_loopback, found)), found
         (port,) = listening({server})["127.0.0.1"]
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/api/flow_runs/filter",
-            b"{}",
-            {"Content-Type": "application/json"},
-        )
-        with pytest.raises(urllib.error.HTTPError) as error:
-            urllib.request.urlopen(request)
-        assert error.value.code == 401
+        assert status(f"http://127.0.0.1:{port}/api/flow_runs/filter", body={}) == 401
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     wait_until(lambda: not Path(f"/proc/{server}").exists(), 60, "the server ended")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import shutil
 import signal
 import sqlite3
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +20,7 @@ from papa.processes import start_of
 from papa.study.store import Store
 from tasks.mlflow import connect
 from tests.flows.conftest import environment, papa, refusal, start, until
-from tests.flows.processes import descendants, is_loopback, listening, wait_until
+from tests.flows.processes import descendants, is_loopback, listening, status, wait_until
 from tests.tasks.tracked import address_in, log_study
 
 pytestmark = pytest.mark.server
@@ -61,21 +58,8 @@ def pages(store: Path) -> Iterator[tuple[dict[str, tuple[str, str]], subprocess.
     assert not [pid for pid, began in below.items() if start_of(pid) == began], "it left a process"
 
 
-def status(address: str, password: str = "", body: bytes | None = None) -> int:
-    headers = {"Content-Type": "application/json"}
-    if password:
-        headers["Authorization"] = f"Basic {base64.b64encode(password.encode()).decode()}"
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, body, headers)) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
-
-
 ASKED = {
-    "Prefect": ("/api/flow_runs/filter", b"{}"),
+    "Prefect": ("/api/flow_runs/filter", {}),
     "MLflow": ("/api/2.0/mlflow/experiments/search?max_results=5", None),
 }
 

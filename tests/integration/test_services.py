@@ -4,15 +4,12 @@ is served.
 
 from __future__ import annotations
 
-import json
 import sys
-import urllib.error
-import urllib.request
-from base64 import b64encode
 
 import psycopg2
 import pytest
 
+from tests.flows.processes import status
 from tests.integration.service import Service, run
 from tests.integration.services import SCRIPTS, Postgres, ask
 
@@ -20,21 +17,6 @@ TOUCH = (
     "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); "
     "print(sorted({node['NodeManagerAddress'] for node in ray.nodes() if node['Alive']}))"
 )
-
-
-def status(address: str, login: str | None = None, body: dict[str, object] | None = None) -> int:
-    """The HTTP status of an address for a login ``user:password``."""
-    request = urllib.request.Request(
-        address, data=None if body is None else json.dumps(body).encode()
-    )
-    request.add_header("Content-Type", "application/json")
-    if login is not None:
-        request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
-    try:
-        with urllib.request.urlopen(request, timeout=10) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        return error.code
 
 
 def test_the_database_asks_for_its_password(database: Postgres) -> None:
