@@ -6,7 +6,6 @@ import itertools
 import random
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,14 @@ import pytest
 import benchmarks.rows
 from benchmarks import __main__ as bench
 from benchmarks import document
-from benchmarks.rows import LeftOut, Measured, Row, selected
+from benchmarks.rows import LeftOut, Measured, Row
 from benchmarks.timing import (
-    LEAST,
-    MOST,
-    PATIENCE,
     Comparison,
     Part,
     compared,
     in_turn,
     of_least,
     of_pairs,
-    repeated,
     seconds,
 )
 
@@ -137,35 +132,6 @@ def test_where_neighbours_never_rest_the_interval_of_pairs_holds_the_ratio() -> 
     assert missed(of_least) > 0.12, "negative control"
 
 
-def test_a_fixed_order_meets_a_neighbours_rhythm_and_a_drawn_one_does_not() -> None:
-    now = 0.0
-
-    def work() -> None:
-        """A second of work, and two in every other second."""
-        nonlocal now
-        now += 1.0 if now % 3 < 1 else 2.0
-
-    def in_order() -> tuple[float, float]:
-        return seconds(work, lambda: now), seconds(work, lambda: now)
-
-    assert repeated(in_order, clock=lambda: now).ratio == 2.0
-    assert in_turn(work, Part(work), clock=lambda: now).ratio == 1.0
-
-
-def test_pairs_end_once_the_interval_is_narrow_or_patience_is() -> None:
-    machine = SimulatedMachine(0, 0.3, 1.0, 1.0)
-    quiet = in_turn(machine.work(0.5), Part(machine.work(0.5)), clock=machine.clock)
-    assert quiet.pairs < 12
-    drawn = random.Random(0)
-    wild = repeated(lambda: (1 + drawn.random(), 1 + 9 * drawn.random() ** 0.1), clock=lambda: 0.0)
-    assert wild.pairs == MOST
-    assert not wild.narrow
-    times = itertools.count(0, 10)
-    uneven = itertools.cycle([(1.0, 1.0), (2.0, 1.0)])
-    impatient = repeated(lambda: next(uneven), clock=lambda: next(times))
-    assert impatient.pairs == max(LEAST, 1 + PATIENCE / 10)
-
-
 @pytest.mark.parametrize("times", [1, 2], ids=["three pairs", "six pairs"])
 def test_the_interval_holds_the_ratio_and_widens_with_noise(times: int) -> None:
     steady = compared([(1.0, 5.0), (1.01, 5.05), (1.0, 5.01)] * times)
@@ -177,24 +143,6 @@ def test_the_interval_holds_the_ratio_and_widens_with_noise(times: int) -> None:
 
 def a_row(name: str, group: str = "λ", ratio: float = 2.0, *, on_request: bool = False) -> Row:
     return Row(group, name, 1.5, lambda: compared([(1.0, ratio)] * 3), on_request)
-
-
-def test_rows_are_asked_for_by_group_or_by_a_part_of_their_name() -> None:
-    rows = [
-        a_row("λ, cola"),
-        a_row("memory of λ", "memory"),
-        a_row("many cells", "cells-2000", on_request=True),
-    ]
-    assert [row.name for row in selected(rows, [])] == ["λ, cola", "memory of λ"]
-    assert [row.name for row in selected(rows, [" lambda"])] == ["λ, cola"]
-    assert [row.name for row in selected(rows, ["OF λ", "cells-2000"])] == [
-        "memory of λ",
-        "many cells",
-    ]
-    with pytest.raises(
-        ValueError, match="no row is called 'gpu': ask for λ, memory, cells-2000, or a part"
-    ):
-        selected(rows, ["λ", "gpu"])
 
 
 @pytest.fixture
@@ -246,39 +194,3 @@ def test_a_row_that_fails_is_one_sentence_and_the_others_go_on(
     assert "left out: this CPU has no bfloat16\n" in said
     assert "3 of 3, about 1 min left: works" in said
     assert list(document.known()) == ["works"]
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [(1.5, 1.6, "reached"), (1.4, 1.6, "undecided"), (1.3, 1.49, "missed")],
-)
-def test_a_target_inside_the_interval_is_undecided(low: float, high: float, verdict: str) -> None:
-    assert Measured(1.0, 1.5, 1.5, low, high, 6, target=1.5).verdict == verdict
-
-
-def test_a_row_measured_on_a_busy_machine_is_said() -> None:
-    quiet = Measured(1.0, 2.0, 2.0, 1.9, 2.1, 6, name="quiet", target=1.0, peaks=(220.0, 222.0))
-    busy = Measured(1.0, 2.0, 2.0, 1.9, 2.1, 6, name="loud", target=1.0, peaks=(120.0, 150.0))
-    assert document.cells(busy, 222.0)[-2] == "120, 150 *"
-    assert document.cells(quiet, 222.0)[-2] == "220, 222"
-    told = (
-        "2 rows: 2 reached, 0 undecided, 0 missed. At 1 of them (*) the machine was busy before "
-        "and after."
-    )
-    assert document.summary([quiet, busy], 222.0) == told
-
-
-def test_the_command_explains_itself_and_names_what_it_does_not_know(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def command(*arguments: str) -> object:
-        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            bench.main()
-        return ended.value.code
-
-    assert command("--help") == 0
-    groups = "heads, averaging, features, λ, probing, study, memory"
-    assert groups in " ".join(capsys.readouterr().out.split())
-    assert command("--rows", "gpu") == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith("or a part of a row's name")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,23 +54,6 @@ def test_an_unmarked_test_starts_no_process() -> None:
 def test_a_marked_one_may_and_its_signatures_are_not_checked() -> None:
     subprocess.run(["true"], check=True)
     assert config.jaxtyping_disable
-
-
-@pytest.mark.server
-def test_fuzz_tests_draw_other_inputs_each_time_and_print_from_what() -> None:
-    def seed(*setting: str) -> int:
-        make = ["make", "-n", "test-fuzz", *setting]
-        printed = subprocess.run(
-            make, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
-        ).stdout
-        found = re.search(r"--hypothesis-seed=(\d+) ", printed)
-        assert found, printed
-        return int(found[1])
-
-    first = seed()
-    time.sleep(1.1)  # The clock's seconds are the seed.
-    assert first < seed()
-    assert seed("SEED=5") == 5
 
 
 @pytest.mark.server

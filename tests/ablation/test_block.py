@@ -4,10 +4,8 @@ left behind.
 
 from __future__ import annotations
 
-import re
 import threading
 import warnings
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,24 +128,6 @@ def test_a_model_whose_attention_cannot_be_reached_is_refused_by_name() -> None:
         sinks(torch.tensor([[3, 4]]))
 
 
-@pytest.mark.unchecked
-def test_what_is_of_another_type_is_one_sentence() -> None:
-    model, inputs = random_model("bert"), inputs_of("bert")
-    assert "there is no head (0.7, 1)" in refusal(model, [(0.7, 1)])
-    assert "there is no head ('a', 'b')" in refusal(model, [("a", "b")])
-    assert "heads is 3: give" in refusal(model, 3)
-    assert "heads is None: give" in refusal(model, None)
-    assert "there is no head (0, 9)" in refusal(model, {0: 9})
-    for by in (None, 3, [1.0]):
-        assert "give one of them, matrices or a function" in refusal(model, HEADS, by=by)
-    assert "NaN or infinity" in refusal(model, HEADS, by=torch.full((3, 4, 8, 8), float("inf")))
-    for given, what in ((None, "a NoneType"), ("text", "a str"), (np.ones(2), "a matrix of (2,)")):
-        said = re.escape(f"head (0, 1) {what}, expected (9, 9)")
-        wrong: Any = partial(lambda given, *_: given, given)
-        with pytest.raises(PapaError, match=said), papa.ablated(model, HEADS, by=wrong):
-            answers(model, inputs)
-
-
 @pytest.mark.parametrize("how", ["in place", "around"])
 def test_compiled_passes_follow_each_block(how: str) -> None:
     """The answers of a block are its own, whatever was compiled before."""
@@ -254,21 +234,6 @@ def test_an_inner_block_takes_its_heads_from_the_outer(family: str) -> None:
     with papa.ablated(model, [first], "zeros"), papa.ablated(model, [second], IDENTITY):
         assert torch.equal(answers(model, inputs), again)
     assert not torch.equal(again, both)
-
-
-def test_blocks_of_two_parts_do_not_nest() -> None:
-    model = random_model("bert")
-    with papa.ablated(model, HEADS):
-        model.encoder.layer = model.encoder.layer[:2]
-        assert "give the same model to both blocks" in refusal(model, HEADS[:1])
-
-
-def test_checkpointed_gradients_are_refused() -> None:
-    model = random_model("bert").train()
-    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
-    assert "the model checkpoints gradients" in refusal(model, HEADS)
-    with papa.ablated(model.eval(), HEADS):
-        pass
 
 
 def test_two_threads_use_two_models_at_once() -> None:

@@ -19,9 +19,8 @@ from papa.encoders.bert import BERT
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
-from papa.spec.cells import constant_heads
 from papa.spec.kinds import CONTROLS
-from papa.spec.orders import HEAD_ORDERS, head_order
+from papa.spec.orders import head_order
 from tests.encoders.inputs import Inputs
 from tests.plain import plainly, with_constants
 
@@ -87,29 +86,6 @@ def test_every_kind_equals_plain(
         "identity" if kind == "toeplitz" else "toeplitz", minilm.layers, minilm.heads, SLOTS
     )
     with replaced(minilm, other, heads):
-        assert largest_difference(minilm, inputs, expected) > 0.01
-
-
-@pytest.mark.parametrize("order", HEAD_ORDERS)
-@pytest.mark.parametrize("fraction", [0.5, 0.0625])
-def test_every_order_equals_plain(
-    minilm: Encoder,
-    plain,
-    sentences: Inputs,
-    average: ConstantMatrices,
-    order: str,
-    fraction: float,
-) -> None:
-    inputs, constants = sentences[0:4], average
-    lambdas = torch.rand(minilm.layers, minilm.heads, generator=torch.Generator().manual_seed(0))
-    heads = constant_heads(head_order(order, lambdas, minilm.layers, minilm.heads, 3), fraction)
-    expected = plain_states(plain, inputs, constants, heads)
-    with replaced(minilm, constants, heads):
-        assert largest_difference(minilm, inputs, expected) < 1e-5
-    everyone_else = [
-        place for place in head_order("first_to_last", None, 6, 12) if place not in heads
-    ]
-    with replaced(minilm, constants, everyone_else):
         assert largest_difference(minilm, inputs, expected) > 0.01
 
 

@@ -5,7 +5,6 @@ the file.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from papa.corpora.local_files import ROW_BYTES, read_file
+from papa.corpora.local_files import ROW_BYTES
 from papa.corpora.rows import ROW_WORDS, read_rows
 from papa.errors import DataError
 from papa.spec import TaskSpec
@@ -95,16 +94,6 @@ def test_one_sentence(
     refused(make_task(rows_in(tmp_path, content, suffix)), expected)
 
 
-def test_digits_of_other_scripts_are_names_of_classes(make_task: Make, tmp_path: Path) -> None:
-    content = "".join(
-        json.dumps({"text": "a", "label": label}) + "\n" for label in ("\u0661", "\u0662")
-    )
-    assert read_rows(make_task(rows_in(tmp_path, content, "jsonl"))).label_names == (
-        "\u0661",
-        "\u0662",
-    )
-
-
 @pytest.mark.parametrize("size", [300_000, ROW_BYTES - 100])
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl"])
 def test_a_row_longer_than_a_block_is_read(
@@ -140,27 +129,6 @@ def test_labels_of_every_type(
     refused(make_task(parquet(tmp_path, {"text": ["a"], "label": labels})), expected)
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        (pa.array([1e300]), "row 1 has 1e+300 as 'label', which is no finite number in float32"),
-        (pa.array([float("nan")]), "no finite number"),
-        (pa.array(["1e999"]), "no finite number"),
-        (pa.array(["\u0661"]), "needs a number"),
-        (pa.array(["1_0"]), "needs a number"),
-        (pa.array([date(2020, 1, 1)]), "not the numbers of a regression task"),
-        (pa.array([[1.0]]), "not the numbers of a regression task"),
-    ],
-)
-def test_numbers_of_every_type(
-    make_task: Make, tmp_path: Path, labels: pa.Array, expected: str
-) -> None:
-    refused(
-        make_task(parquet(tmp_path, {"a": ["a"], "b": ["b"], "label": labels}), **REGRESSION),
-        expected,
-    )
-
-
 def test_numbers_are_read(make_task: Make, tmp_path: Path) -> None:
     """The control, and what float32 rounds."""
     path = parquet(
@@ -192,33 +160,3 @@ def test_words_of_every_type(
     make_task: Make, tmp_path: Path, words: Any, tags: Any, expected: str
 ) -> None:
     refused(make_task(parquet(tmp_path, {"words": words, "tags": tags}), **WORDS), expected)
-
-
-def test_a_long_text_in_parquet_is_named(make_task: Make, tmp_path: Path) -> None:
-    path = parquet(tmp_path, {"text": ["a", "b" * (ROW_BYTES + 1)], "label": [0, 1]})
-    refused(make_task(path), f"row 2 has {ROW_BYTES + 1:,} bytes in 'text'")
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        "{",
-        "[]",
-        "null",
-        '{"info": {"features": {"label": {"_type": "Nothing"}}}}',
-        '{"info": {"features": {"label": {"names": 7, "_type": "ClassLabel"}}}}',
-        '{"info": {"features": {"label": {"num_classes": -1, "_type": "ClassLabel"}}}}',
-        '{"info": {"features": [[1]]}}',
-    ],
-)
-def test_damaged_metadata_of_the_datasets_library(tmp_path: Path, metadata: str) -> None:
-    path = parquet(tmp_path, {"text": ["a"], "label": [0]}, huggingface=metadata)
-    sentence = str(path)
-    with suppress(DataError):
-        try:
-            assert read_file(path, None, header=True).class_names == {}
-        except DataError as error:
-            sentence = str(error)
-            raise
-    assert str(path) in sentence
-    assert len(sentence.splitlines()) == 1

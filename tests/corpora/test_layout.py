@@ -74,16 +74,6 @@ def test_roberta_like_pairs_have_two_separators_in_the_middle(roberta: Any) -> N
     assert not arranged.token_type_ids.any(), "the tokenizer gives no segments"
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_full_halves_fill_every_slot_once(name: str, request: pytest.FixtureRequest) -> None:
-    special_tokens = special_tokens_of(request.getfixturevalue(name))
-    limits = pair_capacity(special_tokens, 16)
-    arranged = arrange_pair(
-        ragged(range(limits[0])), ragged(range(limits[1])), special_tokens, "follow", 16
-    )
-    assert arranged.slot_ids.tolist() == list(range(16))
-
-
 def test_too_few_slots_for_a_pair_are_refused(bert: Any, roberta: Any) -> None:
     assert pair_capacity(special_tokens_of(bert), 6) == (2, 1)
     with pytest.raises(EncoderError, match=r"slots 4 leave no room.*slots to 6 or more"):

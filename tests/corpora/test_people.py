@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import papa
 from flows.cli import app
-from papa.errors import DataError, EncoderError
+from papa.errors import DataError
 from tests.encoders.lower import with_tokenizer
 
 pytest.importorskip(
@@ -100,11 +100,6 @@ def test_a_class_that_is_called_minus_is_one_where_it_is_named(check: Check) -> 
     found = check("jsonl", lines("+", "-", "+", "-"), **TEXT, labels=["-", "+"])
     assert "4 -, +" in found.replace("│", "").replace("  ", " ")
     assert "agreement" not in found
-
-
-def test_hidden_labels_of_a_whole_split_are_said_as_such(check: Check) -> None:
-    found = check("jsonl", lines(0, 1), lines(-1, -1), **TEXT)
-    assert "every 'label' is -1: -1 marks the hidden labels of GLUE's test splits" in found
 
 
 def named_data(names: list[str]) -> dict[str, Dataset]:
@@ -260,9 +255,3 @@ def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> Non
         progress=False,
     )
     assert found.to_pandas()["score"].notna().all()
-
-
-def test_a_configuration_without_a_model_type_says_so(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"hidden_size": 32}')
-    with pytest.raises(EncoderError, match=r'has no model_type.*add it, such as "model_type": "b'):
-        papa.load_encoder(tmp_path)

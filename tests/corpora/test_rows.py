@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
 from papa.corpora.rows import read_rows
@@ -114,11 +112,6 @@ def test_labels_that_do_not_fit_are_named(
     assert "train.jsonl" in str(caught.value) or "validation.jsonl" in str(caught.value)
 
 
-def test_labels_that_only_one_split_shows_to_be_text(make_task: Make) -> None:
-    rows = read_rows(make_task(texts("7", "007"), texts("7")))
-    assert (rows.label_names, rows.validation["label"].to_pylist()) == (("007", "7"), [1])
-
-
 NEGATIVE_FIRST, POSITIVE_FIRST = ("negative", "positive"), ("positive", "negative")
 
 
@@ -192,11 +185,6 @@ def test_classes_of_other_names_are_refused(parquet_task: Callable[..., TaskSpec
         match=r"validation\.parquet names the classes of 'label' bad, good where .*train\.parqu",
     ):
         read_rows(task)
-
-
-def test_undecided_rows_stay_so_in_another_order(parquet_task: Callable[..., TaskSpec]) -> None:
-    with pytest.raises(DataError, match="row 2 has -1 as 'label', as 1 of 2 rows have"):
-        read_rows(parquet_task((NEGATIVE_FIRST, [0, 1]), (POSITIVE_FIRST, [0, -1])))
 
 
 def test_a_declared_class_may_be_absent_from_training(make_task: Make) -> None:
@@ -277,11 +265,6 @@ def test_all_rows_keep_their_order(make_task: Make, rows: int | None) -> None:
     )
 
 
-def test_a_sample_keeps_the_names_of_all_training_labels(make_task: Make) -> None:
-    rows = read_rows(make_task(texts("a", "b", "c", "d"), train_rows=1))
-    assert rows.label_names == ("a", "b", "c", "d")
-
-
 def test_a_sample_keeps_each_text_with_its_label(make_task: Make) -> None:
     rows = [{"text": f"{number}", "label": number} for number in range(40)]
     sample = read_rows(make_task(rows, train_rows=10)).train
@@ -324,20 +307,6 @@ def test_iob1_is_converted_and_reported(make_task: Make, spelling: str) -> None:
         "B-X",
     ]
     assert rows.notes["tags_converted_from_iob1"] == {"train": 2}
-
-
-@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
-def test_iob1_in_a_dictionary_is_converted(
-    make_task: Make, tmp_path: Path, list_of: Callable[[pa.DataType], pa.DataType]
-) -> None:
-    tags = pa.array([["I-X", "I-X"], ["O", "B-X"]]).cast(
-        list_of(pa.dictionary(pa.int32(), pa.string()))
-    )
-    table = pa.table({"tokens": [["a", "b"]] * 2, "tags": tags})
-    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    rows = read_rows(make_task(tmp_path / "rows.parquet", tmp_path / "rows.parquet", **WORDS))
-    assert rows.label_names == ("B-X", "I-X", "O")
-    assert rows.notes["tags_converted_from_iob1"] == {"train": 1, "validation": 1}
 
 
 def test_iob1_in_numbers_needs_names_for_iob2(make_task: Make) -> None:
@@ -386,10 +355,6 @@ def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
     assert found.notes["blank_rows_dropped"] == {"train": 2, "validation": 2}
     with pytest.raises(DataError, match="every 'text' is blank"):
         read_rows(make_task([{"text": " "}], **mlm))
-
-
-def test_a_text_without_words_is_kept(make_task: Make) -> None:
-    assert read_rows(make_task([{"text": "", "label": 0}])).train["text"].to_pylist() == [""]
 
 
 def test_a_split_of_one_class_is_said(make_task: Make) -> None:

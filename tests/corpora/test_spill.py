@@ -12,7 +12,7 @@ import pytest
 
 from papa.corpora import local_files
 from papa.corpora.local_files import read_file
-from papa.corpora.table import memory_mapped, take_rows
+from papa.corpora.table import take_rows
 from papa.errors import DataError
 
 ROWS = [
@@ -76,14 +76,6 @@ def test_parquet_with_dictionaries(group: int, tmp_path: Path) -> None:
         pa.table({"text": pa.array(texts).dictionary_encode()}), path, row_group_size=group
     )
     assert read_file(path, None, header=True).rows.column("text").to_pylist() == texts
-
-
-def test_one_batch_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = pa.record_batch({"text": ["a"]})
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    assert memory_mapped([batch], batch.schema).to_pylist() == [{"text": "a"}]
-    with pytest.raises(FileNotFoundError):
-        memory_mapped([batch, batch], batch.schema)
 
 
 @pytest.mark.parametrize("count", [1, 64, 400])

@@ -101,20 +101,6 @@ def test_regression_labels_are_floats(make_task: Make, corpus_of: Build, bert: A
     assert corpus.label_names is None
 
 
-def test_metadata_says_what_it_was_made_from(
-    make_task: Make, corpus_of: Build, bert: Any, encoder: EncoderReference
-) -> None:
-    task = make_task([{"text": "a b", "label": 0}, {"text": "c", "label": 1}], labels=["no", "yes"])
-    metadata = corpus_of(task, bert).metadata
-    assert metadata["tokenizer_digest"] == encoder.tokenizer_digest
-    assert metadata["layout"] == {"one_text_truncation": "full", "segment_ids": "follow"}
-    assert metadata["label_names"] == ["no", "yes"]
-    assert metadata["slots"] == 16
-    before = metadata["corpus_fingerprint"]
-    task.source.train.write_text('{"text": "a b c", "label": 0}\n{"text": "c", "label": 1}\n')  # type: ignore[union-attr]
-    assert corpus_of(task, bert).metadata["corpus_fingerprint"] != before
-
-
 def test_other_names_of_the_same_classes_are_another_corpus(
     make_task: Make, corpus_of: Build, bert: Any, tmp_path: Path
 ) -> None:
@@ -232,20 +218,3 @@ def test_a_corpus_reads_none_but_its_own_files(
     sign(*shards, CORPUS)
     with pytest.raises(ArtifactError, match=f"names a shard '{file}' that is none of its files"):
         load_corpus(folder)
-
-
-def test_progress_counts_rows_of_both_splits(
-    make_task: Make, bert: Any, encoder: EncoderReference, tmp_path: Path
-) -> None:
-    told: list[tuple[int, int]] = []
-    task = make_task([{"text": "a", "label": 0}] * 5, [{"text": "a", "label": 0}] * 2)
-    tokenise_corpus(
-        task,
-        LayoutSpec(),
-        bert,
-        encoder,
-        tmp_path / "corpus",
-        shard_rows=2,
-        progress=lambda done, total: told.append((done, total)),
-    )
-    assert told == [(2, 7), (4, 7), (5, 7), (7, 7)]

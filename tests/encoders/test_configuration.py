@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +55,6 @@ def refused(folder: Path, expected: str, *, weights: bool = False) -> None:
 def test_what_is_no_configuration(folder: Path, content: str, expected: str) -> None:
     (folder / "config.json").write_text(content)
     refused(folder, expected)
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
-@pytest.mark.parametrize("weights", [False, True])
-def test_a_configuration_that_is_no_file(
-    folder: Path, make: Callable[[Path], None], weights: bool
-) -> None:
-    (folder / "config.json").unlink()
-    make(folder / "config.json")
-    refused(folder, "is no encoder: config.json is no file", weights=weights)
 
 
 @pytest.mark.parametrize(

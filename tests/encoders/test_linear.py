@@ -85,18 +85,6 @@ def test_any_shape_of_tokens_and_any_floating_dtype() -> None:
 
 
 @needs_bfloat16
-def test_it_may_be_made_where_no_gradients_are_taken() -> None:
-    linear = random_linear(16, 8)
-    with torch.inference_mode():
-        frozen = FrozenLinear(linear)
-        frozen(torch.randn(2, 16))
-    x = torch.randn(2, 16, requires_grad=True)
-    frozen(x).float().sum().backward()
-    assert x.grad is not None
-    assert bool(x.grad.any())
-
-
-@needs_bfloat16
 @pytest.mark.parametrize("variant", sorted(MODELS))
 def test_maps_of_all_families_stand_in_and_leave_no_trace(variant: str) -> None:
     model = random_model(variant).float()

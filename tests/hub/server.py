@@ -49,7 +49,6 @@ class Hub:
     kept_out: set[str] = field(default_factory=set)
     requests: list[Request] = field(default_factory=list)
     _repositories: dict[tuple[Kind, str], Repository] = field(default_factory=dict)
-    _cuts: dict[str, int] = field(default_factory=dict)
     _servers: list[ThreadingHTTPServer] = field(default_factory=list)
     _ports: tuple[int, int] = (0, 0)
 
@@ -71,12 +70,6 @@ class Hub:
 
     def repository(self, kind: Kind, name: str) -> Repository | None:
         return self._repositories.get((kind, self.moved.get(name, name)))
-
-    def cut(self, filename: str, after: int) -> None:
-        """Close the connection after so many bytes the next time that this file is
-        fetched, once.
-        """
-        self._cuts[filename] = after
 
     def fetched(self, name: str) -> set[str]:
         """The files of a repository whose content was sent, by commit."""
@@ -222,14 +215,11 @@ class Handler(BaseHTTPRequestHandler):
         if commit:
             headers["X-Repo-Commit"] = commit
         if wanted is None:
-            return self._answer(200, headers, content, self._cut(path))
+            return self._answer(200, headers, content)
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         end = min(int(last) + 1 if last else len(content), len(content))
         headers["Content-Range"] = f"bytes {first}-{end - 1}/{len(content)}"
-        return self._answer(206, headers, content[int(first) : end], self._cut(path))
-
-    def _cut(self, path: Path) -> int | None:
-        return self.hub._cuts.pop(path.name, None) if self.command == "GET" else None
+        return self._answer(206, headers, content[int(first) : end])
 
     def _json(self, content: Any) -> None:
         self._answer(200, {"Content-Type": "application/json"}, json.dumps(content).encode())
@@ -242,9 +232,7 @@ class Handler(BaseHTTPRequestHandler):
             json.dumps({"error": message}).encode(),
         )
 
-    def _answer(
-        self, status: int, headers: dict[str, Any], content: bytes = b"", cut: int | None = None
-    ) -> None:
+    def _answer(self, status: int, headers: dict[str, Any], content: bytes = b"") -> None:
         path, wanted = unquote(self.path), self.headers.get("Range")
         self.hub.requests.append(
             Request(self.to_storage, self.command, path, self._token(), wanted, status)
@@ -254,7 +242,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, str(value))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content[:cut])
+            self.wfile.write(content)
         self.close_connection = True
 
     def _token(self) -> str | None:

@@ -137,26 +137,6 @@ def test_half_an_encoder_is_not_taken_for_all_of_it(on_hub: Hub, folders: dict[s
 
 
 @pytest.mark.parametrize("name", ["electra", "bert"])
-def test_a_cut_download_goes_on(
-    name: str, on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = "model.safetensors" if name == "bert" else "pytorch_model.bin"
-    monkeypatch.setattr(
-        constants, "DOWNLOAD_CHUNK_SIZE", 4096
-    )  # What is lost at most; 10 MB by default.
-    on_hub.publish("models", "lab/one", folders[name])
-    on_hub.cut(weights, after=5 * 4096 + 100)
-    found = resolved("lab/one")
-    ranges = [
-        request.range
-        for request in on_hub.requests
-        if request.to_storage and request.path.endswith(weights)
-    ]
-    assert ranges == [None, f"bytes={5 * 4096 + 100}-"] or ranges == [None, f"bytes={5 * 4096}-"]
-    assert found.digest == resolve_encoder(EncoderSpec(name=str(folders[name]))).digest
-
-
-@pytest.mark.parametrize("name", ["electra", "bert"])
 def test_a_workers_machine_fetches_for_itself(
     name: str,
     on_hub: Hub,
@@ -213,14 +193,6 @@ def test_an_answer_that_is_no_hubs_is_said(on_hub: Hub, monkeypatch: pytest.Monk
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         assert "what answers is no hub" in refused("lab/one", HubUnreachableError)
         server.shutdown()
-
-
-def test_a_cache_that_cannot_be_written_is_said(
-    on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_hub.publish("models", "lab/one", folders["bert"])
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", "/dev/full/hub")
-    assert "cannot be kept in /dev/full/hub (Not a directory)" in refused("lab/one", EncoderError)
 
 
 def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(

@@ -131,16 +131,6 @@ def test_all_that_is_wrong_is_told(
     assert len(told.value.problems) == 8
 
 
-def test_a_hub_that_is_gone_is_told_once(on_hub: Hub, tmp_path: Path) -> None:
-    on_hub.stop()
-    with pytest.raises(CheckError) as told:
-        check_study(study(*TASKS), Store(tmp_path))
-    (only,) = told.value.problems
-    assert only.startswith(f"hub: the hub cannot be reached ({on_hub.address}")
-    for name in (BERT, DEBERTA, "nyu-mll/glue", "eriktks/conll2003", "Salesforce/wikitext"):
-        assert only.count(f"'{name}'") == 1
-
-
 def test_a_plan_goes_on_without_the_hub_and_says_what_it_did_not_see(
     on_hub: Hub, tmp_path: Path
 ) -> None:

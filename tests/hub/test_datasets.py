@@ -13,10 +13,9 @@ from papa.corpora import fingerprint
 from papa.corpora.hub import split_of
 from papa.corpora.repository import commit_of
 from papa.corpora.rows import read_rows
-from papa.errors import DataError, HubUnreachableError
+from papa.errors import DataError
 from papa.spec import HubSource, TaskSpec
 from papa.spec.file import registry, resolve_study
-from papa.storage.metadata import is_plain
 from tests.hub.conftest import forget
 from tests.hub.datasets import (
     NER,
@@ -112,10 +111,6 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     assert split_of(glue(revision=commit), "train").read().rows.num_rows == ROWS
 
 
-def test_a_commit_is_its_own_fingerprint() -> None:
-    assert commit_of(glue(name="no/such", revision="0123456789" * 4)) == "0123456789" * 4
-
-
 @pytest.mark.parametrize("how", ["gone", "offline"])
 @pytest.mark.parametrize("name", ["cola", "ner", "ud_pos"])
 def test_what_was_read_once_is_read_without_the_hub(
@@ -132,36 +127,6 @@ def test_what_was_read_once_is_read_without_the_hub(
     assert after.train.equals(before.train)
     assert fingerprint(task(name).source) == print_before
     assert len(public.requests) == asked
-
-
-def test_a_hub_that_was_never_reached_is_one_sentence(
-    on_hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_hub.stop()
-    sentence = "dataset 'nyu-mll/glue' is not on this machine and the hub cannot be reached"
-    with pytest.raises(HubUnreachableError, match=sentence):
-        split_of(glue(), "train")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(HubUnreachableError, match=rf"{sentence} \(HF_HUB_OFFLINE is set\)"):
-        split_of(glue(), "train")
-
-
-def test_an_interrupted_download_goes_on(
-    on_hub: Hub, large: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What is written to the disk at once.
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 10_000)
-    on_hub.publish("datasets", "nyu-mll/glue", large)
-    file = "train-00000-of-00001.parquet"
-    on_hub.cut(file, 50_000)
-    assert split_of(glue(), "train").read().rows.num_rows == 20_000
-    ranges = [
-        request.range
-        for request in on_hub.requests
-        if request.to_storage and request.path.endswith(file)
-    ]
-    assert ranges[0] is None
-    assert ranges[-1] == "bytes=50000-"
 
 
 @pytest.mark.parametrize(
@@ -215,36 +180,6 @@ def test_a_missing_configuration_name_is_asked_for(public: Hub) -> None:
     assert split_of(source, "train").read().rows.num_rows == ROWS
 
 
-def test_a_column_that_is_not_there_is_named(public: Hub) -> None:
-    entry = task("cola").model_copy(
-        update={"columns": task("cola").columns.model_copy(update={"text": "sentense"})}
-    )
-    with pytest.raises(DataError, match=r"has no column 'sentense' \(found: sentence, "):
-        read_rows(entry)
-
-
-@pytest.mark.parametrize("token", [None, TOKEN])
-def test_private_and_gated_datasets_say_what_to_do(
-    on_hub: Hub, written: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
-) -> None:
-    for name, access in (("some/private", "private"), ("some/gated", "gated")):
-        on_hub.publish("datasets", name, written / "glue", access=access)
-        on_hub.kept_out.add(name)
-    if token:
-        monkeypatch.setenv("HF_TOKEN", token)
-    with pytest.raises(
-        DataError, match=r"'some/private' is not on the hub, or it is private: .*'hf auth login'"
-    ) as one:
-        split_of(glue(name="some/private"), "train").read()
-    terms = (
-        f"'some/gated' is gated: accept its licence at {on_hub.address}/datasets/some/gated, then "
-        ".*'hf auth login'"
-    )
-    with pytest.raises(DataError, match=terms) as other:
-        split_of(glue(name="some/gated"), "train").read()
-    assert TOKEN not in f"{one.value}{other.value}"
-
-
 def test_a_token_opens_a_gated_dataset_and_stays_with_the_hub(
     on_hub: Hub, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,10 +204,3 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     with pytest.raises(DataError, match=sentences) as told:
         split_of(HubSource(kind="hub", name="some/rows", config="one"), "train").read()
     assert "\n" not in str(told.value)
-
-
-@pytest.mark.parametrize(
-    ("path", "plain"), [("a/b.parquet", True), ("../b", False), ("/b", False), ("a/../../b", False)]
-)
-def test_names_that_lead_out_of_the_repository_are_left_out(path: str, plain: bool) -> None:
-    assert is_plain(path) == plain

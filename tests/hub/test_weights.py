@@ -16,10 +16,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel
-from transformers.utils import logging
 
-from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
@@ -272,20 +269,3 @@ def test_a_tokenizers_missing_library_is_named(
             tmp_path / "v3"
         )
     assert load_tokenizer(resolved(tmp_path / "v3")).is_fast
-
-
-def test_no_tokenizer_is_said(folder: Path) -> None:
-    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
-    assert "has no tokenizer files" in refused(folder)
-
-
-def test_loading_says_nothing_of_heads(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """transformers would print bars and a table of unused weights in every worker."""
-    logging.enable_progress_bar()
-    load_encoder(resolved(folder))
-    assert capfd.readouterr() == ("", "")
-    AutoModel.from_pretrained(
-        folder, config=AutoConfig.from_pretrained(folder), use_safetensors=False
-    )
-    assert "Loading weights" in capfd.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from papa.attention.constants import control
 from papa.attention.replacement import replaced
-from papa.corpora import TokenisedCorpus, read_source
+from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import MicroBatch
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_cell
@@ -27,7 +26,6 @@ from papa.spec import (
     ExecutionSpec,
     FeaturesSpec,
     FilesSource,
-    ProbeSpec,
     TaskSpec,
 )
 from tests.probes.conftest import counted_passes
@@ -132,12 +130,6 @@ def test_scores_come_in_the_order_of_seeds_with_their_share_of_time(cell: Cell) 
     np.testing.assert_array_equal(scores(found), scores(cell("cola", seeds=(3, 7)))[::-1])
 
 
-def test_bfloat16_features_give_nearly_the_same_score(cell: Cell) -> None:
-    np.testing.assert_allclose(
-        scores(cell("wikitext", dtype="bfloat16")), scores(cell("wikitext")), atol=0.05
-    )
-
-
 def test_text_is_learned(
     cell: Cell,
     corpus_of: Callable[..., TokenisedCorpus],
@@ -185,43 +177,6 @@ def test_words_are_learned(
     assert control.max() < 0.25
 
 
-def test_numbers_are_learned(
-    cell: Cell, corpus_of: Callable[..., TokenisedCorpus], tmp_path: Path
-) -> None:
-    """Regression on real sentences: how many words a sentence has."""
-
-    def rows(split: Any) -> list[dict[str, Any]]:
-        texts = read_source(corpus_task, split).rows["text"].to_pylist()[:300]
-        return [{"text": text, "label": len(text.split()) / 10} for text in texts]
-
-    columns = Columns(text="text", label="label")
-    corpus_task = TaskSpec(
-        name="lengths",
-        kind="text",
-        source=EmbeddedSource(kind="embedded"),
-        columns=columns,
-        metric="spearman",
-        slots=64,
-        probe=ProbeSpec(learning_rate=5e-4, batch_size=8, epochs=1),
-    )
-    for split in ("train", "validation"):
-        lines = [json.dumps(row) for row in rows(split)]
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines))
-    source = FilesSource(
-        kind="files", train=tmp_path / "train.jsonl", validation=tmp_path / "validation.jsonl"
-    )
-    changes = {
-        "source": source,
-        "columns": columns,
-        "metric": "spearman",
-        "train_rows": 200,
-        "validation_rows": 80,
-    }
-    corpus = corpus_of("cola", **changes)
-    assert corpus.label_names is None
-    assert scores(cell("cola", corpus=corpus, metric="spearman")).min() > 0.8
-
-
 def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> None:
     modes: list[bool] = []
     hook = encoder.model.register_forward_pre_hook(lambda module, _: modes.append(module.training))
@@ -243,18 +198,6 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     assert np.abs(dropped - scores(cell("wikitext"))).min() > 1e-3
 
 
-def test_dropout_is_switched_off_after_an_error(
-    cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(batch: Any) -> Any:
-        raise RuntimeError("cut short")
-
-    monkeypatch.setattr(encoder, "token_states", broken)
-    with pytest.raises(RuntimeError, match="cut short"):
-        cell("cola", probe={"encoder_dropout": True}, budget=STREAMED)
-    assert not any(module.training for module in encoder.model.modules())
-
-
 def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
     seen: set[int] = set()
 
@@ -272,15 +215,6 @@ def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         cell("cola", progress=fail)
     assert not list((tmp_path / "scratch").iterdir())
-
-
-def test_progress_rises_to_its_total(cell: Cell) -> None:
-    for budget in (STORED, STREAMED):
-        told: list[tuple[int, int]] = []
-        cell("cola", budget=budget, progress=lambda *both, told=told: told.append(both))
-        done = [one for one, _ in told]
-        assert done == sorted(done)
-        assert told[-1][0] == told[-1][1] == (94 if budget else 0) + 2 * 64 + 30
 
 
 def test_a_full_disk_is_said_before_anything_runs(

@@ -4,7 +4,6 @@ weights.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -143,20 +142,6 @@ def test_one_bad_token_is_traced_to_its_row_and_batch(
             average_split(encoder, split, slots=64, batch_tokens=BATCH_TOKENS)
 
 
-def test_other_rows_are_not_touched_by_a_bad_token(
-    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]
-) -> None:
-    """The control: without its row the encoder computes as ever."""
-    split = corpora["cola"].split("train")
-    token, row, _ = rare_token(split)
-    encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"))
-    with torch.inference_mode():
-        for batch in micro_batches(
-            split, [other for other in range(len(split)) if other != row], BATCH_TOKENS
-        ):
-            encoder.token_states(batch)
-
-
 def test_a_constant_head_needs_no_queries(
     poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]
 ) -> None:
@@ -202,9 +187,3 @@ def test_a_loss_that_diverges_names_its_minibatch(
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
     with pytest.raises(SpecError, match=expected):
         train_lambda(encoder, constants, corpora["cola"], task, RankingSpec())
-
-
-def test_the_sentence_comes_back_from_another_process() -> None:
-    error = NumbersError("the output of layer 3", "use other weights").within("batch 2")
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301
-    assert isinstance(error.within("epoch 1"), NumbersError)
