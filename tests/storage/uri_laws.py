@@ -53,16 +53,14 @@ class UriLaws(HostileLaws):
         with pytest.raises(ArtifactError, match=rf"a file under .* is missing\): {again}"):
             _ = found.folder
 
-    def test_a_damaged_copy_is_fetched_again(self, place: str) -> None:
+    def test_a_damaged_copy_is_found_and_goes_with_its_artifact(self, place: str) -> None:
         publish(f"{place}/a")
-        copy = fetched(f"{place}/a")
-        for damage in (
-            lambda: (copy / "inner" / "file.txt").write_text("dat4"),
-            (copy / "inner" / "file.txt").unlink,
-        ):
-            damage()
-            assert verify(f"{place}/a")
-            assert content(f"{place}/a") == "data"
+        (fetched(f"{place}/a") / "inner" / "file.txt").write_text("dat4")
+        with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
+            verify(f"{place}/a")
+        remove(f"{place}/a")
+        publish(f"{place}/a")
+        assert content(f"{place}/a") == "data"
 
     def test_copies_go_with_what_is_removed(self, place: str) -> None:
         publish(f"{place}/a")

@@ -58,7 +58,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
     import ray
 
     assert not ray.is_initialized()
-    assert pool._temporary is not None
+    assert pool._temporary
     assert not Path(pool._temporary).exists()
 
 
@@ -81,7 +81,9 @@ def test_gpus_that_are_asked_for_and_not_there_are_missed_at_once() -> None:
     before = descendants(os.getpid()).keys()
     with (
         WorkerPool(1, "cuda") as pool,
-        pytest.raises(ClusterError, match="Ray finds no GPU here"),
+        pytest.raises(
+            ClusterError, match=r"Ray finds 1 CPUs and 0 GPUs at this machine .*device cuda"
+        ),
     ):
         pool.run(own_process, arguments={})
     assert descendants(os.getpid()).keys() <= before, "nothing of Ray's is left"
@@ -247,21 +249,19 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
     assert not list(tmp_path.rglob("*token*"))
 
 
-def misfit(versions: Mapping[str, str], shared: Path | None) -> str:
-    with pytest.raises(ClusterError) as raised:
-        Worker("cpu", versions, shared).ready()
-    return str(raised.value)
-
-
 def test_a_machine_that_does_not_fit_the_drivers_is_refused(tmp_path: Path) -> None:
-    found = _versions()
-    told = misfit(found | {"torch": "1.13.1"}, None)
-    assert f"has torch {found['torch']}, the driver has 1.13.1: install the same version" in told
-    told = misfit(found, tmp_path / "gone")
-    assert f"does not see {tmp_path} of the store" in told
-    assert "s3://" in told
-    (tmp_path / "marker").touch()
-    Worker("cpu", found, tmp_path / "marker").ready()
+    here, seen = _versions(), tmp_path / "marker"
+    seen.touch()
+    Worker("cpu", here, seen).ready()
+    for worker, sentence in (
+        (
+            Worker("cpu", here | {"torch": "1.13.1"}, seen),
+            r"the driver .*1\.13\.1.*same versions on",
+        ),
+        (Worker("cpu", here, tmp_path / "x" / "gone"), f"does not see {tmp_path}/x .*s3://"),
+    ):
+        with pytest.raises(ClusterError, match=sentence):
+            worker.ready()
 
 
 def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
@@ -269,15 +269,16 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
     assert encoder_here(known) == known
     with pytest.raises(EncoderError, match=r"lacks the encoder: there is no encoder folder"):
         encoder_here(replace(known, name=str(tmp_path / "none")))
-    with pytest.raises(EncoderError, match=r"another .* \(expected digest 000000000000, found"):
-        encoder_here(replace(known, digest="0" * 64))
+    other = replace(known, digest="0" * 64)
+    with pytest.raises(EncoderError, match=r"\(expected digest 000000000000, found"):
+        Worker("cpu", _versions(), None).run(loaded, other, {}, False)
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://head", "head:port"])
 def test_what_is_no_address_is_said(address: str) -> None:
     with (
         WorkerPool(1, "cpu", address=address) as pool,
-        pytest.raises(ClusterError, match="is no address"),
+        pytest.raises(ClusterError, match="give host:port on one of its nodes"),
     ):
         pool.run(own_process, arguments={})
 
