@@ -69,7 +69,8 @@ class WorkerPool:
     ) -> None:
         self._asked, self._device, self._address = workers, device, address
         self._size = workers or os.cpu_count() or 1
-        self._marker = folder / f".driver.{uuid.uuid4().hex}" if folder and shared else None
+        elsewhere = folder if address and shared else None
+        self._marker = elsewhere and elsewhere / f".driver.{uuid.uuid4().hex}"
         self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
         # Ray's processes get a signal when the thread that started them ends: one keeps them.
         self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
@@ -201,6 +202,7 @@ class WorkerPool:
         gpus = 0 if self._device == "cpu" else gpus
         self._size = self._asked or min(gpus, cpus) or cpus
         if not 0 < self._size <= cpus or (self._device == "cuda" and not gpus):
+            ray.shutdown()
             raise ClusterError(
                 f"Ray finds {cpus} CPUs and {gpus} GPUs at {self._address or 'this machine'} for "
                 f"{self._size} workers (device {self._device}): add nodes, or ask for fewer "

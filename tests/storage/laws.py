@@ -106,12 +106,6 @@ class StoreLaws:
         }
         assert len(names(place)) == 4, "the others withdrew their data"
 
-    def test_the_digest_is_of_the_content(self, place: str) -> None:
-        for name, told in (("a", "one"), ("b", "one"), ("c", "two")):
-            publish(f"{place}/{name}", told)
-        digests = [reference(f"{place}/{name}").digest for name in "abc"]
-        assert digests[0] == digests[1] != digests[2]
-
     def test_data_without_metadata_are_no_artifact(self, place: str) -> None:
         """Nor a hindrance: their writer was killed."""
         put(f"{place}/a", "0123/inner/file.txt", b"half")
