@@ -213,7 +213,7 @@ def opened(found: ArtifactReference | Address, *needed: str) -> Iterator[Path]:
 def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
     """The metadata of every complete artifact directly below ``address``, by name."""
     files = Files(address)
-    there = (file.path.split("/") for file in files.find() if file.plain)
+    there = (file.path.split("/") for file in files.find())
     names = [path[0] for path in there if path[1:] == [METADATA] and path[0][0] != "."]
     documents = {}
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:

@@ -36,13 +36,12 @@ _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
 @dataclass(frozen=True)
 class StoredFile:
     """A file by its path below the address that was asked, with slashes, and when it was written,
-    in seconds since 1970; a link, or what else has no bytes of its own, is not ``plain``.
+    in seconds since 1970.
     """
 
     path: str
     size: int
     modified: float
-    plain: bool = True
 
 
 class Files:
@@ -142,18 +141,13 @@ class Files:
                 raise DamagedError(what, self.address) from None
 
     def find(self, below: str = "") -> list[StoredFile]:
-        """Every file below the address, or below a folder in it; a link counts as a file."""
+        """Every file below the address, or below a folder in it, and no link."""
         with self._at(below) as (files, path):
             found = files.find(path, detail=True)
         return [
-            StoredFile(
-                name.removeprefix(f"{path}/"),
-                entry["size"],
-                _modified(entry),
-                entry["type"] == "file" and not entry.get("islink"),
-            )
+            StoredFile(name.removeprefix(f"{path}/"), entry["size"], _modified(entry))
             for name, entry in found.items()
-            if name.startswith(f"{path}/") and entry["type"] != "directory"
+            if name.startswith(f"{path}/") and entry["type"] == "file" and not entry.get("islink")
         ]
 
     def remove(self, name: str = "") -> None:

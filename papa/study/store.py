@@ -109,7 +109,7 @@ class Store:
         try:
             address, metadata = self._read(stage, key)
             found = Files(address).find(metadata["digest"])
-            sizes = {file.path: file.size for file in found if file.plain}
+            sizes = {file.path: file.size for file in found}
             for name, size in metadata["sizes"].items():
                 if sizes.get(name) != size:
                     told = f"expected {size} bytes, found {sizes.get(name, 'no such file')}"

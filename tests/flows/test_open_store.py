@@ -92,17 +92,15 @@ def test_links_of_a_store_lead_nowhere(
 
 
 @pytest.mark.parametrize("name", ["studies", "artifacts", "scratch", "locks", "runs"])
-@pytest.mark.parametrize("command", ["run", "report", "list", "prune"])
 def test_a_folder_of_a_store_that_is_a_link_is_refused(
-    tiny: tuple[str, Path], store: Path, outside: Path, name: str, command: str
+    tiny: tuple[str, Path], store: Path, outside: Path, name: str
 ) -> None:
     shutil.rmtree(store / name, ignore_errors=True)
     (store / name).symlink_to(outside)
     before = everything(outside)
-    study = {"run": [tiny[0]], "report": [tiny[0]]}.get(command, [])
-    delete = ["--delete"] if command == "prune" else []
-    line = refusal(said(command, *study, "--store", str(store), *delete))
-    assert f"{store}/{name} is a link" in line
+    for command in (["run", tiny[0]], ["report", tiny[0]], ["list"], ["prune", "--delete"]):
+        line = refusal(said(*command, "--store", str(store)))
+        assert f"{store}/{name} is a link" in line
     assert everything(outside) == before
 
 
@@ -124,11 +122,9 @@ def test_mlflows_places_that_are_links_are_refused(
 def test_a_study_file_names_no_cluster(tmp_path: Path) -> None:
     """What a cluster answers are pickles, which this process would load."""
     study = write_study(tmp_path, TINY | {"execution": {"ray_address": "10.0.0.1:6379"}})
-    for command in ("run", "check", "plan"):
-        line = refusal(said(command, study, "--store", str(tmp_path / "store")))
-        assert "'execution': ray_address is no key of a study file" in line
-        assert "--ray-address" in line
-        assert "RAY_ADDRESS" in line
+    line = refusal(said("run", study, "--store", str(tmp_path / "store")))
+    assert "'execution': ray_address is no key of a study file" in line
+    assert "--ray-address" in line
 
 
 PLANTED = ("pyarrow", "numpy", "torch", "psutil", "papa")

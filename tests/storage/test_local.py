@@ -36,14 +36,13 @@ class TestLocalStore(HostileLaws):
 
         monkeypatch.setattr("shutil.rmtree", killed)
 
-    def test_links_are_listed_and_not_followed(self, place: str, tmp_path: Path) -> None:
+    def test_links_are_not_followed(self, place: str, tmp_path: Path) -> None:
         publish(str(tmp_path / "other"))
         publish(f"{place}/a")
         inner = data(f"{place}/a", "inner/linked")
         for link in ("linked", f"a/{inner}"):
             (Path(place) / link).symlink_to(tmp_path / "other")
-        assert {"linked", f"a/{inner}"} < set(names(place))
-        assert not any(name.startswith(("linked/", f"a/{inner}/")) for name in names(place))
+        assert not any("linked" in name for name in names(place))
         for use in (
             lambda: Files(place).find("linked"),
             lambda: Files(place).read(f"linked/{METADATA}"),
