@@ -54,7 +54,3 @@ def table(folder: Path, size: int) -> None:
         pa.table({"a": range(size // 8)}), folder / "a.parquet", use_dictionary=False,
         compression="none",
     )  # fmt: skip
-
-
-def text(folder: Path, size: int) -> None:
-    (folder / "a.json").write_text("0" * size)

@@ -30,12 +30,6 @@ class TestLocalStore(HostileLaws):
     def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
         return str(disk / "store")
 
-    def kill_removals(self, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        def killed(*_: object, **__: object) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr("shutil.rmtree", killed)
-
     def test_links_are_not_followed(self, place: str, tmp_path: Path) -> None:
         publish(str(tmp_path / "other"))
         publish(f"{place}/a")
