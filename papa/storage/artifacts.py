@@ -192,7 +192,7 @@ def verify(address: Address, *needed: str) -> dict[str, Any]:
     return its metadata.
     """
     folder, metadata = _fetched(address)
-    check_files(folder, metadata, address, needed)
+    check_files(folder, metadata, _artifact(address), needed)
     return metadata
 
 
@@ -205,7 +205,7 @@ def opened(found: ArtifactReference | Address, *needed: str) -> Iterator[Path]:
         (found.path, found.digest) if isinstance(found, ArtifactReference) else (found, None)
     )
     folder, metadata = _fetched(path, digest)
-    check_files(folder, metadata, path, needed)
+    check_files(folder, metadata, _artifact(path), needed)
     with reading(path):
         yield folder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, DamagedError
 from papa.storage.artifacts import (
     fetched,
     folder_written,
@@ -18,7 +18,7 @@ from papa.storage.files import Files
 from papa.storage.metadata import METADATA
 from tests.storage.files import names, publish
 from tests.storage.hostile import HostileLaws
-from tests.storage.laws import data
+from tests.storage.laws import data, open_it
 
 
 class TestLocalStore(HostileLaws):
@@ -60,6 +60,14 @@ class TestLocalStore(HostileLaws):
             assert len(names(place)) == 2
             remove(place)
         assert names(str(tmp_path)) == []
+
+    def test_damage_of_data_is_that_of_their_artifact(self, place: str) -> None:
+        publish(f"{place}/a")
+        (fetched(f"{place}/a") / "inner" / "file.txt").write_text("dat4")
+        for read in (verify, open_it):
+            with pytest.raises(DamagedError) as raised:
+                read(str(fetched(f"{place}/a")))
+            assert raised.value.address == f"{place}/a"
 
     @pytest.mark.parametrize("linked", ["", "inner", "inner/file.txt"])
     def test_a_link_leads_out_of_no_artifact(self, place: str, tmp_path: Path, linked: str) -> None:
