@@ -8,16 +8,16 @@ the SHA-256 of each; whoever reads them checks it.
 
 Two writers of one address never mix: each writes under its own digest, one of them puts the
 metadata, and the other adopts what is in place. What lies behind a URI is fetched before it is
-read. In folders for people, and those of earlier versions, data lie beside the metadata.
+read. In folders for people data lie beside the metadata.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,21 +26,20 @@ from typing import Any
 from filelock import FileLock
 
 from papa.errors import ArtifactError, DamagedError, PapaError, TransientError, in_one_line
-from papa.storage.atomic import scratch_beside
+from papa.storage.atomic import scratch_beside, write_atomically
 from papa.storage.cache import copies_of
 from papa.storage.files import Address, Files, refuse_links
 from papa.storage.metadata import (
-    DIGEST,
     METADATA,
-    Metadata,
     check_files,
-    damaged,
     describe,
     metadata_bytes,
     parse_metadata,
 )
 from papa.storage.metadata import sha256_of_file as sha256_of_file
 from papa.storage.metadata import sha256_of_json as sha256_of_json
+
+_ASKED_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
         if is_complete(address):
             return
         files.put(scratch, document["digest"])
-        if not files.create(METADATA, metadata_bytes(document)):
+        if not files.write(METADATA, metadata_bytes(document), new=True):
             # Another was first; its data may be the same.
             with suppress(DamagedError):
                 if read_metadata(address)["digest"] != document["digest"]:
@@ -83,22 +82,16 @@ def _disk_errors(where: Address) -> Iterator[None]:
     except PapaError:
         raise
     except Exception as error:
-        if _is(errno.ENOSPC, error):
-            raise ArtifactError(
-                f"the disk under {where} is full: free some space and run again, what is finished "
-                "stays"
-            ) from None
-        if _is(errno.EROFS, error):
-            raise TransientError(
-                f"the disk under {where} is read-only: make it writable and run again, what is "
-                "finished stays"
-            ) from None
+        # Not every library keeps the error's number: safetensors only quotes the system's words.
+        for number, kind, what in (
+            (errno.ENOSPC, ArtifactError, "full: free some space"),
+            (errno.EROFS, TransientError, "read-only: make it writable"),
+        ):
+            if os.strerror(number) in str(error):
+                raise kind(
+                    f"the disk under {where} is {what} and run again, what is finished stays"
+                ) from None
         raise
-
-
-def _is(number: int, error: Exception) -> bool:
-    # Not every library keeps the error's number: safetensors only quotes the system's words.
-    return getattr(error, "errno", None) == number or os.strerror(number) in str(error)
 
 
 @contextmanager
@@ -111,9 +104,9 @@ def reading(address: Address) -> Iterator[None]:
     except (PapaError, OSError):
         raise
     except Exception as error:
-        fault = in_one_line(error) or type(error).__name__
         raise ArtifactError(
-            f"{address} holds what no step of this PAPA makes ({fault}): delete it and run again"
+            f"{address} holds what no step of this PAPA makes ({in_one_line(error)}): delete it "
+            "and run again"
         ) from None
 
 
@@ -129,61 +122,26 @@ def is_complete(address: Address) -> bool:
     return Files(address).read(METADATA) is not None
 
 
-def read_metadata(address: Address) -> Metadata:
+def read_metadata(address: Address) -> dict[str, Any]:
     """The metadata of the artifact at ``address``; its files are not looked at."""
     address = _artifact(address)
     return parse_metadata(Files(address).read(METADATA), address)
 
 
-def inspect(address: Address) -> Metadata:
-    """The metadata of the artifact at ``address``, after a look at the sizes of its files."""
-    metadata = read_metadata(address)
-    sizes = metadata.get("sizes", {})
-    files = Files(address).find("" if _flat(address, metadata) else metadata["digest"])
-    there = {file.path: file.size for file in files if file.plain}
-    for name in metadata["files"]:
-        if name not in there:
-            raise damaged(f"{name} is missing from its artifact", address)
-        if there[name] != sizes.get(name, there[name]):
-            what = f"{name} is damaged (expected {sizes[name]} bytes, found {there[name]})"
-            raise damaged(what, address)
-    return metadata
-
-
-def is_sound(address: Address) -> bool:
-    """Whether an artifact is there whose files have their sizes."""
-    try:
-        inspect(address)
-    except DamagedError:
-        return False
-    return True
-
-
-def _flat(address: Address, metadata: Metadata) -> bool:
-    """Whether data lie beside their metadata: in folders for people, and those of earlier versions
-    of PAPA.
-    """
-    folder = Files(address).folder
-    return folder is not None and not (folder / metadata["digest"]).is_dir()
-
-
 def reference(address: Address) -> ArtifactReference:
     """The reference to the artifact at ``address``."""
-    path = str(_artifact(address))
-    return ArtifactReference(path, read_metadata(path)["digest"])
-
-
-def _artifact(address: Address) -> Address:
-    """The artifact at an address, or the one whose data a folder holds."""
-    parent, name = os.path.split(address)
-    is_data = re.fullmatch(DIGEST, name) and os.path.isfile(os.path.join(parent, METADATA))
-    return parent if is_data else address
+    return ArtifactReference(str(address), read_metadata(address)["digest"])
 
 
 def fetched(address: Address, digest: str | None = None) -> Path:
-    """The folder on this machine with the files of an artifact, which must hold ``digest``, if any:
-    what lies behind a URI is downloaded once a machine and checked, a folder is not.
+    """The folder on this machine with the files of an artifact, which must hold ``digest``, if any;
+    in a folder they are not looked at.
     """
+    return _fetched(address, digest)[0]
+
+
+def _fetched(address: Address, digest: str | None = None) -> tuple[Path, dict[str, Any]]:
+    """Likewise, with the metadata; what lies behind a URI is downloaded once a machine."""
     address = _artifact(address)
     files, metadata = Files(address), read_metadata(address)
     found = metadata["digest"]
@@ -193,19 +151,28 @@ def fetched(address: Address, digest: str | None = None) -> Path:
             "run again"
         )
     if files.folder is not None:
-        folder = files.folder if _flat(address, metadata) else files.folder / found
+        folder = files.folder / found
+        if not folder.is_dir():
+            folder = files.folder
         refuse_links(files.folder, folder)
-        return folder
-    copy = copies_of(files.address) / found[:16]
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(copy.with_suffix(".lock")):
-        try:
-            check_files(copy, metadata, copy)
-        except DamagedError:
-            with folder_written(copy, metadata) as scratch:
+        return folder, metadata
+    copies = copies_of(files.address)
+    copies.mkdir(parents=True, exist_ok=True)
+    with FileLock(copies / ".lock"):
+        if not (copies / found).is_dir():
+            with scratch_beside(copies / found) as scratch:
                 files.get(found, metadata["files"], scratch)
                 check_files(scratch, metadata, address)
-    return copy
+                write_atomically(copies / METADATA, metadata_bytes(metadata))
+                scratch.rename(copies / found)
+    return copies / found, metadata
+
+
+def _artifact(address: Address) -> Address:
+    """The artifact at an address, or the one whose data a folder holds."""
+    parent, name = os.path.split(address)
+    is_data = len(name) == 64 and os.path.isfile(os.path.join(parent, METADATA))
+    return parent if is_data else address
 
 
 @contextmanager
@@ -220,13 +187,12 @@ def folder_written(folder: Path, metadata: Mapping[str, Any]) -> Iterator[Path]:
         scratch.rename(folder)
 
 
-def verify(address: Address, *needed: str) -> Metadata:
+def verify(address: Address, *needed: str) -> dict[str, Any]:
     """Check every file of an artifact, the ``needed`` ones among them, against its digest, and
-    return its metadata; a folder of data stands for its artifact.
+    return its metadata.
     """
-    address = _artifact(address)
-    metadata = read_metadata(address)
-    check_files(fetched(address, metadata["digest"]), metadata, address, needed)
+    folder, metadata = _fetched(address)
+    check_files(folder, metadata, _artifact(address), needed)
     return metadata
 
 
@@ -235,20 +201,26 @@ def opened(found: ArtifactReference | Address, *needed: str) -> Iterator[Path]:
     """The artifact's verified files on this machine, the ``needed`` ones among them; what the block
     raises on their content becomes one sentence.
     """
-    if not isinstance(found, ArtifactReference):
-        found = reference(found)
-    folder = found.folder
-    verify(folder, *needed)
-    with reading(found.path):
+    path, digest = (
+        (found.path, found.digest) if isinstance(found, ArtifactReference) else (found, None)
+    )
+    folder, metadata = _fetched(path, digest)
+    check_files(folder, metadata, _artifact(path), needed)
+    with reading(path):
         yield folder
 
 
-def metadata_below(address: Address) -> dict[str, Metadata]:
+def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
     """The metadata of every complete artifact directly below ``address``, by name."""
+    files = Files(address)
+    there = (file.path.split("/") for file in files.find())
+    names = [path[0] for path in there if path[1:] == [METADATA] and path[0][0] != "."]
     documents = {}
-    for name, data in Files(address).metadata_below(METADATA).items():
-        with suppress(DamagedError):
-            documents[name] = parse_metadata(data, f"{address}/{name}")
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        read = threads.map(files.read, [f"{name}/{METADATA}" for name in names])
+        for name, data in zip(names, read, strict=True):
+            with suppress(DamagedError):
+                documents[name] = parse_metadata(data, f"{address}/{name}")
     return documents
 
 
@@ -257,7 +229,7 @@ def remove(address: Address) -> None:
     copies; its metadata go first, so that nobody takes a part of it for complete.
     """
     files = Files(address)
+    files.remove(METADATA)
     if files.folder is None:
-        files.remove(METADATA)
         shutil.rmtree(copies_of(files.address), ignore_errors=True)
     files.remove()

@@ -31,28 +31,28 @@ def scratch_beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, are on the disk, ahead of a rename."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_below(folder: Path) -> None:
-    """Likewise for all that lies in a folder, and the folder."""
-    for path in (*folder.rglob("*"), folder):
-        sync(path)
-
-
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file beside ``path`` and rename it into place; an error leaves what was there."""
+def write_atomically(path: Path, content: bytes | str, *, new: bool = False) -> None:
+    """Write a file beside ``path`` and rename it into place; FileExistsError where it must be
+    ``new`` and is not.
+    """
     scratch = aside(path)
     try:
         scratch.write_bytes(content.encode() if isinstance(content, str) else content)
-        sync(scratch)
+        if new and _linked(scratch, path):
+            return
         scratch.replace(path)
-        sync(path.parent)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _linked(scratch: Path, path: Path) -> bool:
+    """Whether the file is there now, by a link, of which one alone succeeds."""
+    try:
+        os.link(scratch, path)
+    except FileExistsError:
+        raise
+    except OSError:  # Some file systems have no hard links.
+        if path.exists():
+            raise FileExistsError(path) from None
+        return False
+    return True

@@ -8,8 +8,7 @@
     <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
     <cache>/scratch/                              uploads and downloads under way
 
-A copy is whole or absent and is found by its digest, so any of them may be deleted while nothing
-runs.
+Any of it may be deleted while nothing runs.
 """
 
 from __future__ import annotations
@@ -17,14 +16,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from papa.storage.atomic import scratch_beside
-
-_DIGITS = 16
 
 
 def cache_folder() -> Path:
@@ -37,7 +32,7 @@ def local_name(uri: str) -> str:
     S3-compatible server, has.
     """
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", uri.partition("://")[2]).strip("-.")[-80:]
-    return f"{readable}-{hashlib.sha256(f'{endpoint()} {uri}'.encode()).hexdigest()[:_DIGITS]}"
+    return f"{readable}-{hashlib.sha256(f'{endpoint()} {uri}'.encode()).hexdigest()[:16]}"
 
 
 def endpoint() -> str:
@@ -51,8 +46,6 @@ def copies_of(address: str) -> Path:
     return cache_folder() / "artifacts" / local_name(parent) / name
 
 
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
+def scratch_folder() -> AbstractContextManager[Path]:
     """An empty folder on the cache's disk; it goes with the block unless it was renamed."""
-    with scratch_beside(cache_folder() / "scratch" / socket.gethostname()) as folder:
-        yield folder
+    return scratch_beside(cache_folder() / "scratch" / "of")

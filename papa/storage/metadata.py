@@ -9,51 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from papa.errors import ArtifactError, DamagedError, shown
+from papa.errors import ArtifactError, DamagedError, in_one_line, shown
 
 METADATA = "metadata.json"
 DIGEST = r"[0-9a-f]{64}"
 _OWN = "metadata_digest"
-_NUMBER = (0.0, math.inf)
-_MOMENT = (0.0, 253_402_214_400.0)
-"""Seconds since 1970, before the year 9999 ends."""
-_FORMS: dict[str, Any] = {
-    **dict.fromkeys(("stage", "key", "name", "corpus_fingerprint", "digest_of_source"), str),
-    **dict.fromkeys(("flops", "seconds", "worker_seconds"), _NUMBER),
-    "finished": _MOMENT,
-    **dict.fromkeys(("stage_version", "epochs"), int),
-    **{
-        name: {str: int}
-        for name in ("rows", "tokens", "texts_cut", "words_cut", "evaluations", "sizes")
-    },
-    "device": str | None,
-    "order_of_rows": int | None,
-    "inputs": [str],
-    "upstream": {str: str},
-    "shards": {str: [{"file": str, "rows": int}]},
-    "notes": dict,
-    "spec": dict,
-}
-"""What readers ask metadata for, and the form that it has: a type, bounds of a number, a list or
-mapping of one form, or a mapping with these keys.
-"""
-
-
-class Metadata(dict[str, Any]):
-    """What an artifact says of itself; to ask for what it does not say finds it damaged."""
-
-    def __init__(self, document: Mapping[str, Any], address: object) -> None:
-        super().__init__(document)
-        self._address = address
-
-    def __missing__(self, name: str) -> Any:
-        raise damaged(f"{METADATA} is damaged (it names no {name!r})", self._address)
 
 
 def sha256_of_file(path: Path) -> str:
@@ -91,17 +55,12 @@ def signed(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, _OWN: sha256_of_json(content)}
 
 
-def is_signed(document: Mapping[str, Any]) -> bool:
-    """Whether the document says what it said when it was signed."""
-    return document.get(_OWN) == signed(document)[_OWN]
-
-
 def metadata_bytes(document: Mapping[str, Any]) -> bytes:
     """The metadata as they are stored."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def parse_metadata(data: bytes | None, address: object) -> Metadata:
+def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
     """The document that an artifact's metadata is: a mapping with ``files``, plain relative paths
     inside the artifact → SHA-256, and ``digest``, theirs.
     """
@@ -110,17 +69,17 @@ def parse_metadata(data: bytes | None, address: object) -> Metadata:
             f"{address} holds no complete artifact ({METADATA} is missing)", str(address)
         )
     try:
-        document = json.loads(data)
-        fault = _fault(document)
-        if fault is None and _OWN not in document:
-            fault = f"no '{_OWN}': it is of an older PAPA"
-        elif fault is None and not is_signed(document):
-            fault = f"'{_OWN}' is not that of what it says"
-    except (ValueError, RecursionError):
-        fault = "not JSON"
-    if fault:
-        raise damaged(f"{METADATA} is damaged ({fault})", address)
-    return Metadata(document, address)
+        document: dict[str, Any] = json.loads(data)
+        for name in {**document["files"]}:
+            if name == METADATA or not is_plain(name):
+                raise ValueError(f"{shown(name)} is no plain relative path inside the artifact")
+        if document["digest"] != sha256_of_json(document["files"]):
+            raise ValueError("'digest' is not that of 'files'")
+        if document[_OWN] != signed(document)[_OWN]:
+            raise ValueError(f"'{_OWN}' is not that of what it says")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(f"{METADATA} is damaged ({in_one_line(error)})", address) from None
+    return document
 
 
 def damaged(what: str, address: object) -> DamagedError:
@@ -149,47 +108,8 @@ def check_files(
                 f"{address}/{name} cannot be read ({error.strerror}): check its rights"
             ) from None
         if found != expected:
-            raise damaged(
-                f"{name} is damaged (expected SHA-256 {expected[:12]}, found {found[:12]})", address
-            )
-
-
-def _fault(document: object) -> str | None:
-    """What is wrong with the document; None where nothing is."""
-    if not isinstance(document, dict):
-        return "not a mapping"
-    files = document.get("files")
-    if not isinstance(files, dict):
-        return "'files' is not a mapping"
-    for name, digest in files.items():
-        if name == METADATA or not is_plain(name):
-            return f"{shown(name)} is no plain relative path inside the artifact"
-        if not (isinstance(digest, str) and re.fullmatch(DIGEST, digest)):
-            return f"{shown(digest)} is no SHA-256 of {shown(name)}"
-    if document.get("digest") != sha256_of_json(files):
-        return "'digest' is not that of 'files'"
-    return next(
-        (
-            f"{name!r} is {shown(document[name])}"
-            for name, form in _FORMS.items()
-            if name in document and not _has_form(document[name], form)
-        ),
-        None,
-    )
-
-
-def _has_form(value: object, form: Any) -> bool:
-    if isinstance(form, tuple):
-        return type(value) in (int, float) and form[0] <= value < form[1]
-    if isinstance(form, list):
-        return isinstance(value, list) and all(_has_form(one, form[0]) for one in value)
-    if isinstance(form, dict) and str in form:
-        return isinstance(value, dict) and all(_has_form(one, form[str]) for one in value.values())
-    if isinstance(form, dict):
-        return isinstance(value, dict) and all(
-            name in value and _has_form(value[name], part) for name, part in form.items()
-        )
-    return isinstance(value, form) and not isinstance(value, bool)
+            told = f"expected SHA-256 {str(expected)[:12]}, found {found[:12]}"
+            raise damaged(f"{name} is damaged ({told})", address)
 
 
 def is_plain(name: str) -> bool:

@@ -17,7 +17,7 @@ from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.storage.artifacts import (
     ArtifactReference,
-    is_sound,
+    is_complete,
     published,
     read_metadata,
     remove,
@@ -209,7 +209,7 @@ def earlier_results(store: Store, study: str) -> Path | None:
     Earlier versions had other keys, so of what they made this one finds nothing else.
     """
     folder = store.study(study)
-    if not is_sound(folder) or read_metadata(folder).get("stage_version") == Aggregate.version:
+    if not is_complete(folder) or read_metadata(folder).get("stage_version") == Aggregate.version:
         return None
     return folder
 

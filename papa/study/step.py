@@ -17,7 +17,7 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec
-from papa.storage.artifacts import ArtifactReference, published
+from papa.storage.artifacts import ArtifactReference, published, remove
 from papa.storage.cache import scratch_folder
 from papa.study.store import Store, cache_key
 
@@ -117,7 +117,7 @@ class Step(ABC):
             store.damage(self.stage, self.key) if store.is_there(self.stage, self.key) else None
         )
         if damage:
-            store.discard(self.stage, self.key)
+            remove(self.folder(store))
         return damage
 
     def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:

@@ -17,9 +17,8 @@ alone, for every machine; each keeps a root of its own in its cache.
 from __future__ import annotations
 
 import json
-import os
-import re
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,31 +31,23 @@ from papa.processes import Process
 from papa.storage.artifacts import (
     Address,
     ArtifactReference,
-    inspect,
     is_complete,
     metadata_below,
     read_metadata,
-    remove,
     sha256_of_json,
 )
-from papa.storage.atomic import MARK
 from papa.storage.cache import cache_folder, local_name
 from papa.storage.files import Files, refuse_links
-from papa.storage.metadata import Metadata
+from papa.storage.metadata import damaged
 
 KEY_FORMAT = 2
 """Of what a key is made; format 1 held digests of content where now keys of steps are."""
 MARKER = "papa-store.json"
-FORMAT = 1
-_BEFORE = re.compile(
-    rf"\.papa-[0-9a-f]{{32}}|\.{re.escape(MARKER)}\.{MARK}|\.?mlflow\.db.*|mlartifacts"
-)
-"""What may lie in the root before the marker does: what another run puts for a moment, and MLflow's
-runs.
-"""
+FORMAT = 2
+"""Of stores; in format 1 the data of artifacts in folders lay beside their metadata."""
 _PLACES = ("artifacts", "runs", "studies", "scratch", "locks", "mlflow.db", "mlartifacts")
-SILENT_SECONDS = 24 * 3600.0
-"""After so long without a word a study of another machine is taken for killed."""
+_SILENT_SECONDS = 24 * 3600.0
+"""After so long without a word a process of another machine is taken for killed."""
 _POLL_SECONDS = 0.5
 
 
@@ -82,9 +73,6 @@ class Store:
         self.mlflow_database = self.root / "mlflow.db"
         self.mlflow_artifacts = self.root / "mlartifacts"
 
-    def __repr__(self) -> str:
-        return f"Store({self.address!r})"
-
     @property
     def is_remote(self) -> bool:
         """Whether its artifacts lie elsewhere than in its folder on this machine."""
@@ -98,10 +86,37 @@ class Store:
         """The address of a step's artifact, finished or not."""
         return f"{self.artifacts}/{stage}/{key}"
 
-    def metadata(self, stage: str) -> list[Metadata]:
+    def metadata(self, stage: str) -> list[dict[str, Any]]:
         """What every finished artifact of a stage says of itself."""
-        found = metadata_below(f"{self.artifacts}/{stage}").values()
-        return [document for document in found if document.get("stage") == stage]
+        return [*metadata_below(f"{self.artifacts}/{stage}").values()]
+
+    def reference(self, stage: str, key: str) -> ArtifactReference:
+        """The reference to a step's finished artifact."""
+        address, found = self._read(stage, key)
+        return ArtifactReference(address, found["digest"])
+
+    def _read(self, stage: str, key: str) -> tuple[str, dict[str, Any]]:
+        address = self.folder(stage, key)
+        found = read_metadata(address)
+        if (found.get("stage"), found.get("key")) != (stage, key):
+            raise DamagedError(f"{address} holds another step's artifact", address)
+        return address, found
+
+    def damage(self, stage: str, key: str) -> DamagedError | None:
+        """What keeps the step's artifact from being used, its absence too; None where its files
+        have their sizes.
+        """
+        try:
+            address, metadata = self._read(stage, key)
+            found = Files(address).find(metadata["digest"])
+            sizes = {file.path: file.size for file in found}
+            for name, size in metadata["sizes"].items():
+                if sizes.get(name) != size:
+                    told = f"expected {size} bytes, found {sizes.get(name, 'no such file')}"
+                    raise damaged(f"{name} is damaged ({told})", address)
+        except DamagedError as error:
+            return error
+        return None
 
     def holds(self, stage: str, key: str) -> bool:
         """Whether the step's artifact is there, and its files have their sizes."""
@@ -111,59 +126,30 @@ class Store:
         """Whether something lies where the step's artifact belongs, sound or not."""
         return is_complete(self.folder(stage, key))
 
-    def damage(self, stage: str, key: str) -> DamagedError | None:
-        """What keeps the step's artifact from being used, its absence too; None where nothing
-        does.
-        """
-        try:
-            self._owned(stage, key, inspect(self.folder(stage, key)))
-        except DamagedError as error:
-            return error
-        return None
-
-    def _owned(self, stage: str, key: str, found: Metadata) -> Metadata:
-        if (found.get("stage"), found.get("key")) != (stage, key):
-            address = self.folder(stage, key)
-            raise DamagedError(f"{address} holds another step's artifact", address)
-        return found
-
-    def discard(self, stage: str, key: str) -> None:
-        """Remove the step's artifact."""
-        remove(self.folder(stage, key))
-
-    def reference(self, stage: str, key: str) -> ArtifactReference:
-        """The reference to a step's finished artifact."""
-        address = self.folder(stage, key)
-        return ArtifactReference(address, self._owned(stage, key, read_metadata(address))["digest"])
-
     def check(self, *others: Path) -> None:
-        """Check that artifacts can be read, before work starts that only reads them, and that no
-        link leads out of the store.
-        """
+        """Check that the store answers, and that no link leads out of it."""
         studies = self.root / "studies"
         artifacts = [] if self.is_remote else Path(self.artifacts).glob("*")
         below = (*studies.glob("*"), *studies.glob("*/*"), *artifacts, *others)
         for path in (*(self.root / name for name in _PLACES), *below):
             refuse_links(path, path)
-        self.files.check(write=False)
+        is_marked(self.address)
 
     def make(self) -> None:
         """Make the store and its folder on this machine; check that artifacts can be written."""
         self.check(*self.mlflow_artifacts.rglob("*"))
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.files.check(write=True)
-            mark(self.address)
-            self.scratch.mkdir(parents=True, exist_ok=True)
-            probe = self.scratch / f".writable.{os.getpid()}"
-            probe.touch()
-            probe.unlink(missing_ok=True)
         except OSError as error:
-            other = "set PAPA_CACHE to another folder"
-            what = other if self.is_remote else "give another folder with --store"
             raise ArtifactError(
-                f"the store {self.root} cannot be written ({error.strerror}): {what}"
+                f"the store's folder {self.root} cannot be made ({error.strerror}): give another "
+                "with --store, or by PAPA_CACHE where the store is a URI"
             ) from None
+        mark(self.address)
+        name = f"runs/.{uuid.uuid4().hex}"
+        self.files.write(name, b"")
+        self.files.remove(name)
+        self.scratch.mkdir(parents=True, exist_ok=True)
 
 
 def is_marked(address: str) -> bool:
@@ -173,7 +159,7 @@ def is_marked(address: str) -> bool:
         return False
     try:
         found = json.loads(data)["format"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         raise ArtifactError(
             f"{address}/{MARKER} is damaged: if this is a PAPA store, "
             f'write {{"format": {FORMAT}}} into it'
@@ -181,7 +167,7 @@ def is_marked(address: str) -> bool:
     if found != FORMAT:
         raise ArtifactError(
             f"{address} is a store of format {found}, this PAPA knows format {FORMAT}: use the "
-            "version that made it"
+            "version that made it, or give another store and run its studies again"
         )
     return True
 
@@ -196,22 +182,19 @@ def check_marked(address: str) -> None:
 
 
 def mark(address: str) -> None:
-    """Make ``address`` say that it is a store; a folder must be there."""
-    if not is_marked(address):
-        check_is_ours(address)
-        content = (json.dumps({"what": "a store of PAPA", "format": FORMAT}) + "\n").encode()
-        Files(address).write(MARKER, content)
-
-
-def check_is_ours(address: str) -> None:
-    """Make sure that an unmarked address holds nothing."""
-    there = {file.path.partition("/")[0] for file in Files(address).find()}
-    # Another run marks before it writes anything else, and may have done so by now.
-    if not (all(map(_BEFORE.fullmatch, there)) or is_marked(address)):
+    """Make ``address`` say that it is a store; it is one, or nothing but hidden files and MLflow's
+    runs lies there.
+    """
+    if is_marked(address):
+        return
+    files, ignored = Files(address), (".", MARKER, "mlflow.db", "mlartifacts")
+    if any(not file.path.startswith(ignored) for file in files.find()) and not is_marked(address):
         raise ArtifactError(
             f"{address} holds other things and no PAPA store ({MARKER} is missing): "
             "give a new or empty folder, or another prefix, with --store"
         )
+    document = {"what": "a store of PAPA", "format": FORMAT}
+    files.write(MARKER, json.dumps(document).encode(), new=True)
 
 
 @contextmanager
@@ -248,15 +231,14 @@ def announced(store: Store) -> Iterator[Callable[[], None]]:
     """Say that this process uses the store while the block runs, and again with each call of what
     is yielded, until it is taken back.
     """
-    this = str(Process.this())
-    name = f"runs/{this}"
+    name = str(Process.this())
 
     def again() -> None:
         with suppress(PapaError):
-            if this in words_of(store):
-                store.files.write(name, b"")
+            if name in words_of(store):
+                store.files.write(f"runs/{name}", b"")
 
-    store.files.write(name, b"")
+    store.files.write(f"runs/{name}", b"")
     try:
         yield again
     finally:
@@ -276,17 +258,12 @@ def words_of(store: Store) -> dict[str, float]:
 
 
 def running(store: Store) -> dict[str, float]:
-    """The processes that use the store, and the seconds since each last said so.
-
-    Those silent for a day are left out, unless they are known to run: a step may take longer, and a
-    clock may be set.
+    """Of those the ones that run: on this machine as the system says, which a clock that was set
+    does not change, on others those that said so within a day.
     """
     ages = words_of(store)
-    return {
-        process: age for process, age in ages.items() if age < SILENT_SECONDS or _runs_here(process)
-    }
+    return {name: age for name, age in ages.items() if _runs(Process.parse(name), age)}
 
 
-def _runs_here(name: str) -> bool:
-    process = Process.parse(name)
-    return process is not None and process.here and not process.gone
+def _runs(process: Process | None, age: float) -> bool:
+    return not process.gone if process and process.here else age < _SILENT_SECONDS

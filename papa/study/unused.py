@@ -9,26 +9,20 @@ followed; all else is somebody's own.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from papa.storage.artifacts import metadata_below
 from papa.storage.atomic import MARK
-from papa.storage.cache import cache_folder
 from papa.storage.files import Files, StoredFile
 from papa.storage.metadata import DIGEST, METADATA
-from papa.study.store import Store
+from papa.study.store import Store, running, words_of
 
-_RESULTS = ("aggregate", "track")
-_STAGE = r"[a-z]+(?:[-_][a-z]+)*"
-_ARTIFACT = re.compile(rf"(?P<step>{_STAGE}/\.*(?P<key>{DIGEST})(?:\.{MARK})*)/(?P<file>.+)")
-_OURS = {
-    "scratch": rf"\.*(features-\w{{16}}|papa-ray-\w+|\.writable\.\d+|\.driver\.\w+)(\.{MARK})*",
-    "locks": rf"((?P<step>{_STAGE}-{DIGEST})|study-(?P<study>.+)|mlflow)\.lock",
-    "studies": rf"\..+\.{MARK}(\.old)?",
-}
+_ARTIFACT = re.compile(rf"(?P<step>[a-z_-]+/(\.{DIGEST}\.{MARK}|{DIGEST}))/(?P<part>[^/]+).*")
+_PART = re.compile(rf"{DIGEST}|\..+\.{MARK}")
+_LEFT = {"scratch": r"features-\w{16}|\.driver\.\w+", "studies": rf"\..+\.{MARK}"}
 _KILLED = "left by a run that was killed"
 
 
@@ -43,92 +37,58 @@ class Unused:
     modified: float
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What a look through a store found: what serves nothing, and addresses of what lies among
-    PAPA's things and bears no name that PAPA gives.
-    """
-
-    unused: list[Unused]
-    foreign: list[str]
-
-
-def survey(store: Store) -> Findings:
-    """Look through artifacts, scratch, locks and unfinished copies of results."""
-    found = Findings([], [])
-    kept = _artifacts(store, found)
-    for name, ours in _OURS.items():
-        for path in sorted((store.root / name).glob("*")):
-            match = re.fullmatch(ours, path.name)
-            if path.is_symlink() or not match:
-                if name != "studies":
-                    found.foreign.append(str(path))
-            elif name != "locks":
-                found.unused.append(_unused(str(path), "scratch", _KILLED, _below(path)))
-            elif (match["step"] and match["step"] not in kept) or (
-                match["study"] and not store.study(match["study"]).exists()
-            ):
-                reason = "of what is not kept"
-                found.unused.append(_unused(str(path), "lock", reason, _below(path)))
-    for path in sorted((cache_folder() / "scratch").glob(".*")) if store.is_remote else ():
-        found.unused.append(_unused(str(path), "scratch", _KILLED, _below(path)))
+def survey(store: Store) -> list[Unused]:
+    """Look through artifacts, scratch, unfinished copies of results and words of processes."""
+    found = _artifacts(store)
+    for folder, names in _LEFT.items():
+        for path in sorted((store.root / folder).glob("*")):
+            if re.fullmatch(names, path.name) and not path.is_symlink():
+                inside = Files(path).find() or [StoredFile("", 0, path.stat().st_mtime)]
+                found.append(_unused(str(path), "scratch", _KILLED, inside))
+    alive, now = running(store), time.time()
+    ended = {name: age for name, age in words_of(store).items() if name not in alive}
+    for name, age in ended.items():
+        found.append(Unused(f"{store.runs}/{name}", "run", "its process was killed", 0, now - age))
     return found
 
 
-def _artifacts(store: Store, found: Findings) -> set[str]:
-    """Sort what lies below ``artifacts``; returns what stays, each as stage-key."""
-    groups: dict[str, list[StoredFile]] = {}
-    foreign = set()
-    for file in store.files.find("artifacts"):
-        if match := _ARTIFACT.fullmatch(file.path):
-            groups.setdefault(match["step"], []).append(file)
-        else:
-            foreign.add("/".join(file.path.split("/")[:2]))
-    found.foreign.extend(f"{store.artifacts}/{name}" for name in sorted(foreign))
+def _artifacts(store: Store) -> list[Unused]:
+    files = store.files.find("artifacts")
+    matches = [(file, match) for file in files if (match := _ARTIFACT.fullmatch(file.path))]
     known = {
         f"{stage}/{key}": document
-        for stage in sorted({step.partition("/")[0] for step in groups})
+        for stage in {match["step"].partition("/")[0] for _, match in matches}
         for key, document in metadata_below(f"{store.artifacts}/{stage}").items()
     }
     used = _reached(known)
-    for step, files in sorted(groups.items()):
-        address, stage, document = (
-            f"{store.artifacts}/{step}",
-            step.partition("/")[0],
-            known.get(step),
-        )
+    groups: dict[tuple[str, str, str], list[StoredFile]] = {}
+    for file, match in matches:
+        step, part = match["step"], match["part"]
+        stage, document = step.partition("/")[0], known.get(step)
         if document is None:
-            damaged = any(file.path == f"{step}/{METADATA}" for file in files)
-            reason = "damaged, or of an older PAPA" if damaged else _KILLED
-            found.unused.append(_unused(address, stage, reason, files))
+            group = step, stage, f"damaged, or {_KILLED}"
         elif step not in used:
-            name = document.get("name") or f"{stage} · {document.get('task', step)}"
-            found.unused.append(_unused(address, name, "nothing refers to it", files))
+            group = step, str(document.get("name", stage)), "nothing refers to it"
+        elif part not in (METADATA, document["digest"]) and _PART.fullmatch(part):
+            group = f"{step}/{part}", stage, _KILLED
         else:
-            others: dict[str, list[StoredFile]] = {}
-            for file in files:
-                part = file.path.removeprefix(f"{step}/").partition("/")[0]
-                if part != document["digest"] and re.fullmatch(rf"{DIGEST}|\..+\.{MARK}", part):
-                    others.setdefault(part, []).append(file)
-            for part, left in others.items():
-                found.unused.append(_unused(f"{address}/{part}", stage, _KILLED, left))
-    return {step.replace("/", "-") for step in used}
+            continue
+        groups.setdefault(group, []).append(file)
+    return [
+        _unused(f"{store.artifacts}/{place}", name, reason, inside)
+        for (place, name, reason), inside in sorted(groups.items())
+    ]
 
 
 def _reached(known: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The artifacts that results reach, results among them; each as stage/key."""
-    todo = [name for name, document in known.items() if document.get("stage") in _RESULTS]
+    todo = [name for name in known if name.startswith("aggregate/")]
     reached: set[str] = set()
     while todo:
         if (name := todo.pop()) not in reached:
             reached.add(name)
             todo += known.get(name, {}).get("inputs", ())
     return reached
-
-
-def _below(path: Path) -> list[StoredFile]:
-    status = path.lstat()
-    return Files(path).find() or [StoredFile(path.name, status.st_size, status.st_mtime)]
 
 
 def _unused(address: str, name: str, reason: str, files: list[StoredFile]) -> Unused:

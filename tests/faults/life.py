@@ -24,7 +24,7 @@ from rich.console import Console
 from flows.prune import prune
 from papa.storage.atomic import MARK
 from papa.study.store import Store
-from papa.study.unused import Findings, survey
+from papa.study.unused import survey
 from tests.faults.points import NAMED, NODE, SERVER, WORKER, Fault, Seen
 from tests.faults.services import Revived, environment_of
 from tests.flows.conftest import artifacts, start
@@ -189,7 +189,7 @@ class Life:
                 pass
         # Leftovers of the killed have names that are known as such.
         prune(self.store, Console(file=StringIO()), really=True)
-        assert survey(self.store) == Findings([], [])
+        assert survey(self.store) == []
         left = [
             path for path in self.store.root.rglob("*") if re.search(rf"\.{MARK}(\.|$)", path.name)
         ]

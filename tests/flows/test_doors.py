@@ -87,7 +87,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
         "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{other}",
     }
     (store / "prefect").mkdir(parents=True)
-    (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 1}')
+    (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 2}')
     (store / "prefect" / "server.json").write_text('{"process": "x:1:1", "port": 9}')
     with start("run", study, "--store", str(store), more=more) as process:
         until(process.stderr, "probe")

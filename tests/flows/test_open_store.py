@@ -4,20 +4,14 @@ was planted or exchanged there is shown as a study's, and nothing outside is rea
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from papa.spec.file import load_study
 from tests.finished import finish_study
 from tests.flows.conftest import ENGINES, TINY, Finished, papa, refusal, said, write_study
 
@@ -53,15 +47,6 @@ def swap(one: Path, other: Path) -> None:
         source.rename(target)
 
 
-def signed_again(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what an artifact says of itself, as who can write there can."""
-    from papa.storage.metadata import signed
-
-    document = json.loads((folder / "metadata.json").read_text())
-    change(document)
-    (folder / "metadata.json").write_text(json.dumps(signed(document)))
-
-
 def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: Path) -> None:
     """Their digests fit, and each says whose it is."""
     finish_study(tiny[0], store, "name=other", "seeds=[1]")
@@ -78,36 +63,6 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
     for changes in ((), ("name=other", "seeds=[1]")):
         assert not finish_study(tiny[0], store, *changes).ran
     assert said("compare", "small", "other", *at).out == table
-
-
-FIELDS: list[tuple[str, Any]] = [
-    *(("flops", value) for value in ("many", math.inf, [], True)),
-    *(("inputs", value) for value in (7, [7])),
-    *(("rows", value) for value in (7, {"train": "many"})),
-    *(("finished", value) for value in (1e300, math.nan, "soon")),
-    *(("shards", value) for value in ({"train": [{}]}, {"train": [{"rows": "all"}]})),
-    ("worker_seconds", "long"), ("tokens", {"train": "many"}), ("stage", []), ("name", {}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("removed", [False, True])
-def test_an_odd_field_stops_nobody(tiny: tuple[str, Path], store: Path, removed: bool) -> None:
-    """Every artifact and the results say something odd, or lack that field."""
-    places = [*sorted((store / "artifacts").glob("*/[!.]*")), store / "studies" / "small"]
-    whole = {place: (place / "metadata.json").read_bytes() for place in places}
-    for field, value in dict(FIELDS).items() if removed else FIELDS:
-        for place in places:
-            (place / "metadata.json").write_bytes(whole[place])
-            if removed:
-                signed_again(place, lambda document, field=field: document.pop(field, None))
-            else:
-                signed_again(place, lambda found, new={field: value}: found.update(new))
-        for command in (("list",), ("prune",), ("plan", tiny[0])):
-            told = said(*command, "--store", str(store))
-            if told.code:
-                assert command[0] == "plan", (field, value, command)
-                assert removed, (field, value)
-                assert "delete " in refusal(told)
 
 
 def test_links_of_a_store_lead_nowhere(
@@ -137,56 +92,39 @@ def test_links_of_a_store_lead_nowhere(
 
 
 @pytest.mark.parametrize("name", ["studies", "artifacts", "scratch", "locks", "runs"])
-@pytest.mark.parametrize("command", ["run", "report", "list", "prune"])
 def test_a_folder_of_a_store_that_is_a_link_is_refused(
-    tiny: tuple[str, Path], store: Path, outside: Path, name: str, command: str
+    tiny: tuple[str, Path], store: Path, outside: Path, name: str
 ) -> None:
     shutil.rmtree(store / name, ignore_errors=True)
     (store / name).symlink_to(outside)
     before = everything(outside)
-    study = {"run": [tiny[0]], "report": [tiny[0]]}.get(command, [])
-    delete = ["--delete"] if command == "prune" else []
-    line = refusal(said(command, *study, "--store", str(store), *delete))
-    assert f"{store}/{name} is a link" in line
+    for command in (["run", tiny[0]], ["report", tiny[0]], ["list"], ["prune", "--delete"]):
+        line = refusal(said(*command, "--store", str(store)))
+        assert f"{store}/{name} is a link" in line
     assert everything(outside) == before
 
 
-@pytest.mark.parametrize("name", ["mlflow.db", "mlartifacts"])
-def test_mlflows_place_that_is_a_link_is_refused(
-    tiny: tuple[str, Path], store: Path, outside: Path, name: str
-) -> None:
-    """A database of another program would be migrated, and files be written over."""
-    with sqlite3.connect(outside / "photos.db") as database:
-        database.execute("CREATE TABLE photos (name)")
-    shutil.rmtree(store / "mlartifacts", ignore_errors=True)
-    (store / "mlflow.db").unlink(missing_ok=True)
-    (store / name).symlink_to(outside / "photos.db" if name == "mlflow.db" else outside)
-    before = everything(outside)
-    line = refusal(said("run", tiny[0], "--store", str(store)))
-    assert f"{store}/{name} is a link" in line
-    assert everything(outside) == before
-
-
-def test_a_link_among_mlflows_files_is_refused(
+def test_mlflows_places_that_are_links_are_refused(
     tiny: tuple[str, Path], store: Path, outside: Path
 ) -> None:
-    link = store / "mlartifacts" / "1" / "report.html"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(outside / "secret.txt")
-    line = refusal(said("run", tiny[0], "--store", str(store)))
-    assert f"{link} is a link" in line
+    """A database of another program would be migrated, and files be written over."""
+    before = everything(outside)
+    for name in ("mlflow.db", "mlartifacts/1/report.html"):
+        (store / name).unlink(missing_ok=True)
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).symlink_to(outside / "secret.txt")
+        line = refusal(said("run", tiny[0], "--store", str(store)))
+        assert f"{store}/{name} is a link" in line
+        (store / name).unlink()
+    assert everything(outside) == before
 
 
 def test_a_study_file_names_no_cluster(tmp_path: Path) -> None:
     """What a cluster answers are pickles, which this process would load."""
     study = write_study(tmp_path, TINY | {"execution": {"ray_address": "10.0.0.1:6379"}})
-    for command in ("run", "check", "plan"):
-        line = refusal(said(command, study, "--store", str(tmp_path / "store")))
-        assert "'execution': ray_address is no key of a study file" in line
-        assert "--ray-address" in line
-        assert "RAY_ADDRESS" in line
-    null = write_study(tmp_path, TINY | {"execution": {"ray_address": None}})
-    assert load_study(Path(null)).name == "small", "as earlier versions wrote it"
+    line = refusal(said("run", study, "--store", str(tmp_path / "store")))
+    assert "'execution': ray_address is no key of a study file" in line
+    assert "--ray-address" in line
 
 
 PLANTED = ("pyarrow", "numpy", "torch", "psutil", "papa")

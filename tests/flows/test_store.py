@@ -19,18 +19,8 @@ KEY = "0123456789abcdef" * 4
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(
-    ("store", "sentence"),
-    [
-        ("s3://papa/x", "at http://127.0.0.1:1 cannot be reached"),
-        ("gs://papa/x", "a package for 'gs://' is not installed"),
-        ("s3:/papa/x", "is no address of a store: give a folder, or a URI such as s3://"),
-    ],
-)
 @pytest.mark.parametrize("command", ["run", "plan", "prune"])
-def test_a_store_that_cannot_be_used_is_one_sentence(
-    tmp_path: Path, command: str, store: str, sentence: str
-) -> None:
+def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path, command: str) -> None:
     more = {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "AWS_ACCESS_KEY_ID": "a",
@@ -38,10 +28,9 @@ def test_a_store_that_cannot_be_used_is_one_sentence(
         "PAPA_CACHE": str(tmp_path / "cache"),
     }
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
-    finished = (papa if command == "run" else said)(command, *study, "--store", store, more=more)
-    assert sentence in refusal(finished)
-    if command == "run":
-        assert not finished.imported & LIGHT
+    finished = papa(command, *study, "--store", "s3://papa/x", more=more)
+    assert "at http://127.0.0.1:1 cannot be reached" in refusal(finished)
+    assert not finished.imported & LIGHT
 
 
 @pytest.fixture
@@ -76,8 +65,8 @@ def test_nothing_is_deleted_while_a_study_runs(store: Store) -> None:
         shown, refused = (
             said("prune", "--store", store.address, *more) for more in ([], ["--delete"])
         )
-    assert "A study uses the store (process" in shown.out
-    assert "so nothing was deleted: run again when it ended" in refusal(refused)
+    assert f"A study uses the store ({Process.this()}" in shown.out
+    assert "nothing was deleted, run again when it ended" in refusal(refused)
     assert store.holds("probe", KEY)
 
 
@@ -89,29 +78,22 @@ def words_of(store: Store, process: str, days_ago: float) -> Path:
     return place
 
 
-@pytest.mark.parametrize("days_ago", [0, 2, 30 * 365])
-def test_what_a_killed_process_said_goes_however_long_ago(store: Store, days_ago: float) -> None:
+def test_another_machine_is_believed_for_a_day_and_this_ones_killed_processes_never(
+    store: Store,
+) -> None:
     # Its id was used again, by this process.
-    place = words_of(store, str(replace(Process.this(), started=1)), days_ago)
-    deleted = said("prune", "--store", store.address, "--delete")
-    assert deleted.code == 0
-    assert "its process was killed" in deleted.out
-    assert not place.exists()
-    assert not store.holds("probe", KEY)
-
-
-def test_another_machine_is_believed_for_a_day(store: Store) -> None:
-    place = words_of(store, "elsewhere:1:2", 0.5)
-    left = store.scratch / "papa-ray-abc"
-    left.mkdir(parents=True)
+    here = words_of(store, str(replace(Process.this(), started=1)), 0)
+    there = words_of(store, "elsewhere:1:2", 0.5)
     refused = said("prune", "--store", store.address, "--delete")
-    assert "(process 1 on elsewhere, last heard of" in refusal(refused)
-    assert place.exists()
-    assert left.exists()
+    assert "(elsewhere:1:2, 12.0 h ago)" in refusal(refused)
+    assert here.exists()
+    assert there.exists()
     words_of(store, "elsewhere:1:2", 2)
-    assert said("prune", "--store", store.address, "--delete").code == 0
-    assert not place.exists()
-    assert not left.exists()
+    deleted = said("prune", "--store", store.address, "--delete")
+    assert "its process was killed" in deleted.out
+    assert not here.exists()
+    assert not there.exists()
+    assert not store.holds("probe", KEY)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -136,30 +118,16 @@ def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
 
 
 def test_what_is_deleted_was_listed_and_nothing_else_goes(store: Store) -> None:
-    this = Process.this()
-    store.locks.mkdir()
-    for name in (f"locks/probe-{KEY}.lock", "locks/poetry.lock", "scratch/thesis.txt"):
-        (store.root / name).touch()
-    ended = str(Process(this.host, this.pid, this.started + 1))
-    store.files.write(f"runs/{ended}", b"")
+    store.files.write("scratch/thesis.txt", b"mine")
     before = everything(store.root)
     shown = said("prune", "--store", store.address)
     assert everything(store.root) == before, "without --delete nothing changes"
-    deleted = said("prune", "--store", store.address, "--delete")
+    said("prune", "--store", store.address, "--delete")
     after = everything(store.root)
-    gone = {Path(path).relative_to(store.root) for path in before.keys() - after.keys()}
-    artifact = Path("artifacts/probe") / KEY
-    assert {path for path in gone if artifact in path.parents} > {artifact / "metadata.json"}
-    assert {path for path in gone if artifact not in path.parents} == {
-        Path(f"locks/probe-{KEY}.lock"),
-        Path("runs") / ended,
-    }
-    for text in (shown.out, deleted.out):
-        listed = "".join(text.split()).replace("│", "")
-        assert all(
-            str(path) in listed for path in (artifact, f"locks/probe-{KEY}.lock", f"runs/{ended}")
-        )
-        assert "Not PAPA's, left: scratch/thesis.txt, locks/poetry.lock." in text
+    gone = {Path(path).relative_to(store.root).as_posix() for path in before.keys() - after.keys()}
+    assert gone
+    assert all(name.startswith(f"artifacts/probe/{KEY}/") for name in gone)
+    assert f"artifacts/probe/{KEY}" in "".join(shown.out.split()).replace("│", "")
 
 
 def test_there_is_no_store_to_prune(tmp_path: Path) -> None:

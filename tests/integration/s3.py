@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,15 +51,18 @@ class S3Server:
             "AWS_DEFAULT_REGION": "us-east-1",
         }
 
-    def make_bucket(self, name: str) -> None:
-        """Create a bucket."""
+    @property
+    def files(self) -> Any:
+        """Its buckets and objects, with the owner's keys."""
         from s3fs import S3FileSystem
 
-        access, secret = self.owner
-        files = S3FileSystem(
-            key=access, secret=secret, endpoint_url=self.endpoint, skip_instance_cache=True
-        )
-        files.call_s3("create_bucket", Bucket=name)
+        key, secret = self.owner
+        how = {"endpoint_url": self.endpoint, "skip_instance_cache": True}
+        return S3FileSystem(key=key, secret=secret, use_listings_cache=False, **how)
+
+    def make_bucket(self, name: str) -> None:
+        """Create a bucket."""
+        self.files.mkdir(name)
 
 
 @contextmanager

@@ -44,34 +44,22 @@ class Postgres(Service):
 
 
 @contextmanager
-def postgres(folder: Path, databases: Sequence[str] = ()) -> Iterator[Postgres]:
+def postgres(folder: Path, databases: Sequence[str]) -> Iterator[Postgres]:
     """PostgreSQL from Debian's packages, with password authentication, on loopback."""
     initdb, server = _program("initdb"), _program("postgres")
     user = "postgres" if os.geteuid() == 0 else None
     password, port = secrets.token_hex(16), free_port()
-    data = folder / "data"
+    data, written = folder / "data", folder / "password"
     folder.mkdir(parents=True)
-    written = folder / "password"
     written.write_text(password)
     if user:
-        for one in (folder, written):
-            shutil.chown(one, user)
-        _open_to_others(folder)
+        shutil.chown(folder, user)
+        shutil.chown(written, user)
     options = ("--username=papa", f"--pwfile={written}", "--auth=scram-sha-256", "--no-sync")
     command = [initdb, "--pgdata", data, *options]
     subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
-    settings = {
-        "port": port,
-        "listen_addresses": "127.0.0.1",
-        "unix_socket_directories": folder,
-        "fsync": "off",
-    }
-    command = [
-        server,
-        "-D",
-        data,
-        *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
-    ]
+    words = f"-D {data} -p {port} -h 127.0.0.1 -k {folder} -F"
+    command = [server, *words.split()]
     with started(command, folder, {}, user=user) as running:
         service = Postgres(running.process, running.log, password=password, port=port)
 
@@ -82,16 +70,11 @@ def postgres(folder: Path, databases: Sequence[str] = ()) -> Iterator[Postgres]:
             return False
 
         wait_ready(service, accepts)
-        if databases:
-            create_databases(service, databases)
+        # As the stack's preparation creates them.
+        program = "import prepare, sys; prepare.create_databases(sys.argv[1], sys.argv[2:])"
+        command = [sys.executable, "-c", program, service.url("postgres"), *databases]
+        run(command, {"PYTHONPATH": str(SCRIPTS)})
         yield service
-
-
-def create_databases(database: Postgres, names: Sequence[str]) -> None:
-    """Create databases as the stack's preparation does."""
-    program = "import prepare, sys; prepare.create_databases(sys.argv[1], sys.argv[2:])"
-    command = [sys.executable, "-c", program, database.url("postgres"), *names]
-    run(command, {"PYTHONPATH": str(SCRIPTS)})
 
 
 @contextmanager
@@ -246,10 +229,3 @@ def _program(name: str) -> str:
     if found is None:
         pytest.skip(f"PostgreSQL's {name} is not installed: apt-get install postgresql")
     return found
-
-
-def _open_to_others(folder: Path) -> None:
-    """Let PostgreSQL's user pass through pytest's folders, which are private to root."""
-    for one in folder.parents:
-        if one.owner() == "root" and not one.stat().st_mode & 0o001:
-            one.chmod(one.stat().st_mode | 0o001)

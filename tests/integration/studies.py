@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fsspec
+
 from papa.spec.document import write_yaml
 from tests.flows.processes import wait_until
 from tests.integration.s3 import S3Server
@@ -62,16 +64,8 @@ def findings(address: str, storage: S3Server | None = None) -> dict[tuple[str, s
     """What a store, which the keys of ``storage`` reach, holds by stage and key, without times:
     digests of files for corpora, averages and rankings; scores, to the bit, for probes.
     """
-    from fsspec.core import url_to_fs
-
-    keys = storage and {
-        "key": storage.owner[0],
-        "secret": storage.owner[1],
-        "endpoint_url": storage.endpoint,
-    }
-    files, root = url_to_fs(
-        address, **(keys or {}), **({"skip_instance_cache": True} if keys else {})
-    )
+    files = storage.files if storage else fsspec.filesystem("file")
+    root = address.removeprefix("s3://")
     found: dict[tuple[str, str], Any] = {}
     for path in files.glob(f"{root}/artifacts/*/*/metadata.json"):
         stage, key = path.split("/")[-3:-1]

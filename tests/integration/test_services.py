@@ -19,26 +19,22 @@ TOUCH = (
 )
 
 
-def test_the_database_asks_for_its_password(database: Postgres) -> None:
-    psycopg2.connect(database.url("postgres")).close()
+def test_nobody_is_served_without_the_password(
+    database: Postgres, prefect: Service, tracking: Service
+) -> None:
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
         psycopg2.connect(database.url("postgres").replace(database.password, "wrong"))
-
-
-def test_prefect_asks_for_its_password(prefect: Service) -> None:
-    address, login = (
-        prefect.environment["PREFECT_API_URL"],
-        prefect.environment["PREFECT_API_AUTH_STRING"],
-    )
-    statuses = [status(f"{address}/flows/filter", one, {}) for one in (None, "papa:wrong", login)]
-    assert statuses == [401, 401, 200]
-
-
-def test_mlflow_asks_for_its_password(tracking: Service) -> None:
+    of_prefect, of_mlflow = prefect.environment, tracking.environment
+    flows = f"{of_prefect['PREFECT_API_URL']}/flows/filter"
     question = "api/2.0/mlflow/experiments/search?max_results=1"
-    address = f"{tracking.environment['MLFLOW_TRACKING_URI']}/{question}"
-    login = f"papa:{tracking.environment['MLFLOW_TRACKING_PASSWORD']}"
-    assert [status(address, one) for one in (None, "papa:wrong", login)] == [401, 401, 200]
+    experiments = f"{of_mlflow['MLFLOW_TRACKING_URI']}/{question}"
+    login = f"papa:{of_mlflow['MLFLOW_TRACKING_PASSWORD']}"
+    for address, right, body in (
+        (flows, of_prefect["PREFECT_API_AUTH_STRING"], {}),
+        (experiments, login, None),
+    ):
+        logins = (None, "papa:wrong", right)
+        assert [status(address, one, body) for one in logins] == [401, 401, 200]
 
 
 def test_deploying_again_changes_nothing(prefect: Service) -> None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from papa.study.store import Store
 from tasks.mlflow import TrackingError
-from tests.integration.services import Postgres, create_databases, mlflow_server
+from tests.integration.service import Service
 from tests.tasks.tracked import MODELS, RESULTS, log_study, logged
 
 
-@pytest.fixture(scope="module")
-def address(place: Path, database: Postgres) -> Iterator[str]:
-    """The address of a server whose database is new; user and password are in the environment."""
-    create_databases(database, ["tracking"])
-    folder = place / "tracking"
-    with (
-        mlflow_server(folder, database.url("tracking"), str(folder / "files")) as service,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        for name, value in service.environment.items():
-            patch.setenv(name, value)
-        yield service.environment["MLFLOW_TRACKING_URI"]
+@pytest.fixture
+def address(tracking: Service, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The server's address; user and password are in the environment."""
+    for name, value in tracking.environment.items():
+        monkeypatch.setenv(name, value)
+    return tracking.environment["MLFLOW_TRACKING_URI"]
 
 
 def test_two_first_studies_at_once_and_results_bit_by_bit(address: str, tmp_path: Path) -> None:

@@ -48,14 +48,9 @@ def tensors(folder: Path, size: int) -> None:
 
 def table(folder: Path, size: int) -> None:
     import pyarrow as pa
+    import pyarrow.parquet
 
-    batch = pa.record_batch({"a": pa.array([0] * (size // 8))})
-    with (
-        pa.OSFile(str(folder / "a.arrow"), "wb") as file,
-        pa.ipc.new_file(file, batch.schema) as writer,
-    ):
-        writer.write_batch(batch)
-
-
-def text(folder: Path, size: int) -> None:
-    (folder / "a.json").write_text("0" * size)
+    pa.parquet.write_table(
+        pa.table({"a": range(size // 8)}), folder / "a.parquet", use_dictionary=False,
+        compression="none",
+    )  # fmt: skip

@@ -20,13 +20,3 @@ def test_features_on_a_full_disk(disk: Path) -> None:
     assert not list(disk.iterdir())
     with reserved(disk / "values.bin", 3 * MEGABYTE) as file:
         file.write(bytes(3 * MEGABYTE))
-
-
-def test_features_where_the_space_goes_while_it_is_reserved(
-    disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another process may take the space between the look at it and the reservation."""
-    monkeypatch.setattr("papa.probes.features.check_disk", lambda folder, needed: None)
-    with pytest.raises(DiskSpaceError, match=r"refused \(No space left on device\)"):
-        reserved(disk / "values.bin", 50 * MEGABYTE)
-    assert not list(disk.iterdir())

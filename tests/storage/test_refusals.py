@@ -26,67 +26,26 @@ def change_keys(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) ->
     S3FileSystem.clear_instance_cache()
 
 
-def wrong_key(server: S3Server) -> dict[str, str]:
-    return server.environment(("nobody", server.owner[1]))
+Change = Callable[[S3Server], dict[str, str]]
+REFUSALS: list[tuple[Change, str, str]] = [
+    (lambda s3: s3.environment(("nobody", s3.owner[1])), "", r"\(InvalidAccessKeyId: .*in AWS_"),
+    (lambda s3: s3.environment((s3.owner[0], "wrong")), "", r"used \(SignatureDoesNotMatch"),
+    (S3Server.environment, "s3://no-such-bucket/x", "is not there .*: create its bucket"),
+    (S3Server.environment, "gs://bucket/x", r"is no address of a store \(.*gcsfs.*: give a "),
+    (S3Server.environment, "nonsense://bucket/x", "is no address of a store .*: give a folder"),
+]
 
 
-def wrong_secret(server: S3Server) -> dict[str, str]:
-    return server.environment((server.owner[0], "wrong"))
-
-
-def reader(server: S3Server) -> dict[str, str]:
-    return server.environment(server.reader)
-
-
-def nobody_listens(server: S3Server) -> dict[str, str]:
-    return {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
-
-
-@pytest.mark.parametrize(
-    ("change", "address", "sentence"),
-    [
-        (
-            wrong_key,
-            None,
-            r"cannot be used \(InvalidAccessKeyId: .*in AWS_ACCESS_KEY_ID and .* credentials that",
-        ),
-        (wrong_secret, None, r"cannot be used \(SignatureDoesNotMatch: "),
-        (
-            reader,
-            None,
-            r"cannot be used \(AccessDenied: .*credentials that may list, read, write and delete",
-        ),
-        (
-            nobody_listens,
-            None,
-            r"at http://127.0.0.1:1 cannot be reached .*: check AWS_ENDPOINT_URL",
-        ),
-        (S3Server.environment, "s3://no-such-bucket/x", "is not there .*: create its bucket"),
-        (
-            S3Server.environment,
-            "gs://bucket/x",
-            r"a package for 'gs://' is not installed \(.*gcsfs",
-        ),
-        (
-            S3Server.environment,
-            "nonsense://bucket/x",
-            "is no address of a store .*: give a folder, or a URI",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "address", "sentence"), REFUSALS)
 def test_what_cannot_be_used_is_one_sentence(
-    s3: S3Server,
-    s3_place: str,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[S3Server], dict[str, str]],
-    address: str | None,
-    sentence: str,
-) -> None:
+    s3: S3Server, s3_place: str, monkeypatch: pytest.MonkeyPatch,
+    change: Change, address: str, sentence: str,
+) -> None:  # fmt: skip
     once = {"mode": "standard", "total_max_attempts": 1}
     monkeypatch.setitem(_S3["config_kwargs"], "retries", once)
     change_keys(monkeypatch, change(s3))
     with pytest.raises(PapaError, match=sentence) as raised:
-        Files(address or s3_place).check(write=True)
+        Files(address or s3_place).write("file", b"")
     assert "\n" not in str(raised.value)
 
 
@@ -99,13 +58,12 @@ def test_without_credentials(
     with pytest.raises(
         ArtifactError, match=rf"{s3_place} cannot be used .*credentials.* in AWS_ACCESS_KEY_ID"
     ):
-        Files(s3_place).check(write=False)
+        Files(s3_place).read("file")
 
 
 def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(f"{s3_place}/a")
-    change_keys(monkeypatch, reader(s3))
-    Files(s3_place).check(write=False)
+    change_keys(monkeypatch, s3.environment(s3.reader))
     assert verify(f"{s3_place}/a")
     with pytest.raises(ArtifactError, match="AccessDenied"):
         publish(f"{s3_place}/b")
@@ -121,4 +79,4 @@ def test_a_server_that_never_answers_is_said(
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         change_keys(monkeypatch, {"AWS_ENDPOINT_URL": address})
         with pytest.raises(TransientError, match=r"cannot be reached \(no answer\)"):
-            Files(s3_place).check(write=True)
+            Files(s3_place).read("file")

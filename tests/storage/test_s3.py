@@ -40,4 +40,6 @@ class TestS3(UriLaws):
         assert [len(results.get(timeout=PATIENCE_SECONDS)) for _ in processes] == [2_000_000] * 3
         for process in processes:
             process.join(PATIENCE_SECONDS)
-        assert [path.suffix for path in copies_of(found.path).iterdir()].count("") == 1
+        assert [path.name for path in copies_of(found.path).iterdir() if path.is_dir()] == [
+            found.digest
+        ]

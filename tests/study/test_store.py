@@ -90,12 +90,16 @@ def test_behind_a_uri_each_machine_has_a_root_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path))
-    stores = [Store(f"s3://bucket/{prefix}") for prefix in ("a/b", "a-b", "a", "a/b/studies")]
+    stores = [
+        Store(f"s3://bucket/{prefix}") for prefix in ("a/b", "a-b", "a.b", "a", "long/" * 100)
+    ]
     assert stores[0].folder("probe", "key") == "s3://bucket/a/b/artifacts/probe/key"
     assert Store("s3://bucket/a/b/").address == stores[0].address
     roots = [store.root for store in stores]
     assert len({*roots}) == len(roots)
-    assert all(root.parent == tmp_path / "stores" for root in roots)
+    assert all(root.parent == tmp_path / "stores" and len(root.name) < 120 for root in roots)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://elsewhere")
+    assert Store(stores[0].address).root not in roots, "the same bucket name at another server"
     copied = pickle.loads(pickle.dumps(stores[0]))  # noqa: S301
     assert copied.folder("probe", "key") == stores[0].folder("probe", "key")
 

@@ -33,12 +33,10 @@ def fill(store: Store) -> None:
     average = make(store, "average", USED, [corpus])
     ranking = make(store, "rank", USED, [corpus, average])
     scores = make(store, "probe", USED, [corpus, average, ranking])
-    results = make(store, "aggregate", USED, [scores, corpus])
-    make(store, "track", USED, [results])
+    make(store, "aggregate", USED, [scores, corpus])
     lost = make(store, "tokenise", UNUSED)
     make(store, "probe", UNUSED, [lost, average])
-    # As earlier versions left of an average.
-    make(store, "average-shards", f"{KILLED}/shard-0")
+    store.files.write(f"artifacts/average/{KILLED}/{UNUSED}/data", b"without metadata" * 9)
 
 
 def test_what_was_made_again_is_still_in_use(tmp_path: Path) -> None:
@@ -55,7 +53,7 @@ def test_what_was_made_again_is_still_in_use(tmp_path: Path) -> None:
 
 
 def unused(store: Store) -> list[Unused]:
-    return survey(store).unused
+    return survey(store)
 
 
 def prune(store: Store) -> None:
@@ -63,15 +61,11 @@ def prune(store: Store) -> None:
         remove(leftover.address)
 
 
-KEPT = {
-    f"{stage}/{USED}" for stage in ("tokenise", "average", "rank", "probe", "aggregate", "track")
-}
+KEPT = {f"{stage}/{USED}" for stage in ("tokenise", "average", "rank", "probe", "aggregate")}
 
 
 def complete(store: Store) -> set[str]:
-    stages = (
-        "tokenise", "average", "rank", "probe", "aggregate", "track",
-    )  # fmt: skip
+    stages = ("tokenise", "average", "rank", "probe", "aggregate")
     return {
         f"{stage}/{key}" for stage in stages for key in metadata_below(f"{store.artifacts}/{stage}")
     }
@@ -90,10 +84,10 @@ def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
     found = {
         leftover.address.removeprefix(f"{store.artifacts}/"): leftover for leftover in unused(store)
     }
-    assert set(found) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average-shards/{KILLED}"}
+    assert set(found) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average/{KILLED}"}
     assert found[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
     assert found[f"probe/{UNUSED}"].reason == "nothing refers to it"
-    assert found[f"average-shards/{KILLED}"].reason == "left by a run that was killed"
+    assert found[f"average/{KILLED}"].reason.endswith("left by a run that was killed")
     assert all(leftover.size > 100 for leftover in found.values())
     # A store may keep whole seconds.
     assert all(begun - 1 <= leftover.modified <= time.time() + 1 for leftover in found.values())
@@ -106,9 +100,8 @@ def test_without_results_nothing_is_used(store: Store) -> None:
     """The control: the same artifacts are unused once the results that reach them are gone."""
     fill(store)
     prune(store)
-    for stage in ("aggregate", "track"):
-        remove(store.folder(stage, USED))
-    assert len(unused(store)) == len(KEPT) - 2
+    remove(store.folder("aggregate", USED))
+    assert len(unused(store)) == len(KEPT) - 1
 
 
 @pytest.mark.server
@@ -123,7 +116,8 @@ def test_an_upload_that_was_killed_is_found(s3_place: str) -> None:
         for leftover in unused(store)
     }
     left = "left by a run that was killed"
-    assert found.items() >= {f"probe/{USED}/{'0' * 64}": left, f"probe/{KILLED}": left}.items()
+    assert found[f"probe/{USED}/{'0' * 64}"] == left
+    assert found[f"probe/{KILLED}"] == f"damaged, or {left}"
     prune(store)
     assert complete(store) == KEPT
     assert read_metadata(store.folder("probe", USED))
@@ -131,10 +125,9 @@ def test_an_upload_that_was_killed_is_found(s3_place: str) -> None:
 
 OWN = [
     "artifacts/photos/2020/a.jpg", "artifacts/photos/b.jpg", "artifacts/readme.txt",
-    "artifacts/probe/notes.txt", "artifacts/probe/drafts/chapter.txt",
+    "artifacts/probe/notes.txt", "artifacts/probe/drafts/chapter.txt", f"artifacts/probe/{USED}/x",
     "artifacts/probe/.cache.1.0123abcd/file", "artifacts/probe/" + "A" * 64 + "/data",
-    "scratch/thesis/chapter.txt", "scratch/features-of-mine/x", "locks/poetry.lock",
-    "locks/study.lock", "locks/key.pem",
+    "scratch/thesis/chapter.txt", "scratch/features-of-mine/x", "locks/key.pem",
 ]  # fmt: skip
 
 
@@ -146,30 +139,14 @@ def folder(tmp_path: Path) -> Store:
     return store
 
 
-def test_what_is_not_papas_stays_and_is_named(folder: Store) -> None:
+def test_what_is_not_papas_stays(folder: Store) -> None:
     for name in OWN:
         place = folder.root / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text("mine")
-    findings = survey(folder)
-    named = {Path(address).relative_to(folder.root).as_posix() for address in findings.foreign}
-    assert all(any(name.startswith(prefix) for prefix in named) for name in OWN)
     prune(folder)
     assert [(folder.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
     assert complete(folder) == KEPT
-
-
-@pytest.mark.server
-def test_behind_a_uri_what_is_not_papas_stays(s3_place: str) -> None:
-    store = Store(s3_place)
-    fill(store)
-    files, root = filesystem(store.artifacts)
-    own = ["photos/a.jpg", "probe/notes.txt", "probe/drafts/chapter.txt", f"probe/{USED}/notes.txt"]
-    for name in own:
-        files.pipe_file(f"{root}/{name}", b"mine")
-    prune(store)
-    assert [files.cat_file(f"{root}/{name}") for name in own] == [b"mine"] * len(own)
-    assert complete(store) == KEPT
 
 
 def test_links_are_left_with_what_they_lead_to(folder: Store, tmp_path: Path) -> None:
@@ -181,11 +158,9 @@ def test_links_are_left_with_what_they_lead_to(folder: Store, tmp_path: Path) ->
     ]
     names += [
         "scratch/features-0123456789abcdef",
-        f"locks/probe-{KILLED}.lock",
         "studies/.demo.1.0123abcd",
     ]
     (folder.root / "studies").mkdir()
-    folder.locks.mkdir()
     for number, name in enumerate(names):
         target = other / str(number) / KILLED
         target.mkdir(parents=True)
@@ -203,26 +178,13 @@ def test_artifacts_behind_a_link_are_left(folder: Store, tmp_path: Path) -> None
         survey(folder)
 
 
-def test_locks_go_with_what_they_were_for(folder: Store) -> None:
-    folder.locks.mkdir()
-    (folder.root / "studies" / "demo").mkdir(parents=True)
-    stay = [f"probe-{USED}", "study-demo", "prefect-server"]
-    go = [f"probe-{UNUSED}", f"average-{KILLED}", "study-gone"]
-    for name in (*stay, *go):
-        (folder.locks / f"{name}.lock").touch()
-    prune(folder)
-    assert sorted(path.stem for path in folder.locks.iterdir()) == sorted(stay)
-
-
-def test_scratch_of_killed_runs_and_of_a_killed_prune_is_found(folder: Store) -> None:
+def test_scratch_of_killed_runs_is_found(folder: Store) -> None:
     places = [
         folder.root / name
         for name in (
             f"artifacts/probe/.{KILLED}.123.0123abcd",
-            f"artifacts/probe/..{KILLED}.1.0123abcd.2.4567cdef",
-            "studies/.demo.123.0123abcd.old",
+            "studies/.demo.123.0123abcd",
             "scratch/features-0123456789abcdef",
-            "scratch/.papa-ray-7.2.4567cdef",
         )
     ]
     for place in places:

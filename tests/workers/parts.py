@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from papa.progress import OnEpoch, Progress
+from papa.progress import Progress
 from papa.storage.artifacts import read_metadata
 from tests.flows.processes import PATIENCE_SECONDS
 
@@ -36,15 +35,6 @@ def dies(*, times: int, folder: Path, progress: Progress) -> int:
         (folder / str(before)).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return os.getpid()
-
-
-def learns(*, on_epoch: OnEpoch, progress: Progress) -> str:
-    """Three epochs."""
-    for epoch in (1, 2, 3):
-        losses: Mapping[int, float] = {0: 1 / epoch}
-        on_epoch(epoch, losses)
-        time.sleep(0.2)
-    return "learned"
 
 
 def kill_and_wait(*, pid: int, progress: Progress) -> None:
