@@ -99,9 +99,9 @@ def compare_orders(
         for (first, other), tested in _tested(means).items():
             pair = {**named, "order": first, "other": other}
             both = [orders.get(order) for order in (first, other)]
-            ends = _ends(means[first], means[other])
+            lost = _ends(means[first], means[other])
             tau = _over_seeds(both, kendall_tau)
-            rows.append({**pair, "fraction": math.nan, **ends, **tested, "kendall_tau": tau})
+            rows.append({**pair, "fraction": math.nan, **lost, **tested, "kendall_tau": tau})
             rows += [
                 {
                     **pair,

@@ -122,17 +122,17 @@ def _source(code: Any) -> str | None:
     if isinstance(code, list | tuple):
         parts = [_source(part) for part in code]
         return None if None in parts else f"{type(code).__name__}{parts}"
-    settings: str | None = ""
-    if not hasattr(code, "__qualname__"):
-        known = hasattr(code, "get_params")
-        settings, code = _source(sorted(code.get_params().items())) if known else None, type(code)
-    module = sys.modules[code.__module__]
+    settings = "" if hasattr(code, "__qualname__") else None
+    own: Any = code if settings == "" else type(code)
+    if hasattr(code, "get_params"):
+        settings = _source(sorted(code.get_params().items()))
+    module = sys.modules[own.__module__]
     file = getattr(module, "__file__", None)
-    if settings is None or file is None or vars(module).get(code.__qualname__) is not code:
+    if settings is None or file is None or vars(module).get(own.__qualname__) is not own:
         return None
     version = getattr(sys.modules[module.__name__.partition(".")[0]], "__version__", "")
     digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return f"{module.__name__}:{code.__qualname__}:{settings}:{version}:{digest}"
+    return f"{module.__name__}:{own.__qualname__}:{settings}:{version}:{digest}"
 
 
 def scorer(task: TaskSpec, names: Sequence[str] | None, code: OwnCode | None) -> Score:
