@@ -34,9 +34,7 @@ class ConstantAnswer(Scored):
 def best_constant_answer(
     corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: OwnCode | None = None
 ) -> ConstantAnswer:
-    """The score of always giving one answer, on the validation split; the size of the vocabulary is
-    used for masked language models alone.
-    """
+    """The score of always giving one answer, on the validation split."""
     labels, lengths = labels_of(corpus.split("validation"))
     names = corpus.label_names
     if corpus.kind == "mlm":

@@ -89,9 +89,7 @@ class Measured:
 
 
 def unit_of(metric: str) -> float:
-    """What one example in n may change of a score, times n; nan for a metric of the user's own,
-    whose scale nobody knows.
-    """
+    """A score's ``Measured.unit``; nobody knows the scale of a metric of the user's own."""
     return math.nan if is_own(metric) else 1.0
 
 
@@ -185,9 +183,8 @@ def difference(
 
 
 def deviation_of_lists(random: Measured, others: Sequence[Measured]) -> float:
-    """How far the score of one list of heads lies from the mean of random lists: the standard
-    deviation over seeds, each of which draws a list, of random orders' scores less the mean of the
-    ``others``, which have one list; nan for one seed.
+    """How far the score of one list of heads lies from the mean of random lists: the deviation over
+    seeds, which draw a list each, of random scores less the others' mean; nan for one seed.
     """
     differences = [
         score - np.mean([other.scores[seed] for other in others])
@@ -221,8 +218,8 @@ def paired_drop(original: Measured, other: Measured) -> Interval:
 def _paired(
     first: Measured, second: Measured
 ) -> tuple[list[Float[np.ndarray, " seeds"]], list[Float[np.ndarray, " rows"]]]:
-    """The scores of each of both, and the influence of examples on each mean, over the seeds that
-    both have; nothing where there is none.
+    """The scores of each, and the influence of examples on their means, over the seeds that both
+    have; nothing where there is none.
     """
     seeds = [seed for seed in first.scores if seed in second.scores]
     both = (first, second) if seeds else ()
@@ -238,9 +235,7 @@ def _joint(
     confidence: float = 0.95,
     deviation: float = 0.0,
 ) -> Interval:
-    """The interval of the mean of ``scores``; ``influences`` are of each example on the mean, and
-    ``rows`` is how many examples there are, if not those.
-    """
+    """The interval of the mean of scores that ``rows`` examples have those influences on."""
     over_seeds = interval(scores.tolist(), confidence)
     halves = [
         over_seeds.high - over_seeds.mean,
@@ -256,8 +251,7 @@ def _half_over_examples(
     """Half the width of the interval over examples; nan for one example.
 
     Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule
-    of three. A ``unit`` of 0 allows for no more than examples show; of nan, which is one that
-    nobody knows, likewise, and there are no ends where no two examples differ.
+    of three. A ``unit`` of 0 allows for none, and one that nobody knows (nan) has no ends there.
     """
     if rows < 2:
         return math.nan

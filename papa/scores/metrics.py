@@ -40,7 +40,13 @@ def scored(
     lengths: np.ndarray | None = None,
     positive: int = 1,
 ) -> Scored:
-    """The score of predictions on a validation split, example by example.
+    """The score of predictions on a validation split, and what each example adds to the sums that
+    the metric is a function of.
+
+    accuracy, token_f1, agreement: correct, labels. f1: true positives, predicted, true. entity_f1,
+    bare_entity_f1: the same of entities. matthews: correct, labels, then predicted and true of
+    every class. negative_log_perplexity: the sum of log-probabilities, tokens. Rank correlations
+    are no function of sums: prediction, label.
 
     Args:
         predictions: classes [n]; numbers [n] for rank correlations; for ``negative_log_perplexity``
@@ -53,7 +59,27 @@ def scored(
         raise DataError(
             f"{metric}: there is nothing to score: the validation split holds no labels"
         )
-    examples = example_counts(metric, predictions, labels, label_names, lengths, positive)
+    lengths = np.ones(len(predictions), np.int64) if lengths is None else lengths
+    ones = np.ones(len(predictions))
+    if metric in _ENTITIES:
+        assert label_names is not None
+        examples = _entities(predictions, labels, label_names, lengths)
+        return Scored(score_of_examples(metric, examples), examples)
+    if metric in RANKED:
+        columns = [predictions, labels]
+    elif metric == "negative_log_perplexity":
+        columns = [predictions, ones]
+    elif metric == "f1":
+        predicted, true = predictions == positive, labels == positive
+        columns = [predicted & true, predicted, true]
+    elif metric == "matthews":
+        classes = len(label_names) if label_names else max(predictions.max(), labels.max()) + 1
+        both = [given == one for given in (predictions, labels) for one in range(classes)]
+        columns = [predictions == labels, ones, *both]
+    else:
+        columns = [predictions == labels, ones]
+    examples = np.zeros((len(lengths), len(columns)))
+    np.add.at(examples, np.repeat(np.arange(len(lengths)), lengths), np.stack(columns, axis=1))
     return Scored(score_of_examples(metric, examples), examples)
 
 
@@ -85,48 +111,8 @@ def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | No
     return label_names[positive] if positive < len(label_names) else None
 
 
-def example_counts(
-    metric: Metric,
-    predictions: Shaped[np.ndarray, " n"],
-    labels: Shaped[np.ndarray, " n"],
-    label_names: Sequence[str] | None = None,
-    lengths: Int[np.ndarray, " rows"] | None = None,
-    positive: int = 1,
-) -> Float[np.ndarray, "rows k"]:
-    """What each example adds to the sums that the metric is a function of.
-
-    accuracy, token_f1, agreement: correct, labels. f1: true positives, predicted, true. entity_f1,
-    bare_entity_f1: the same of entities. matthews: correct, labels, then predicted and true of
-    every class. negative_log_perplexity: the sum of log-probabilities, tokens. Rank correlations
-    are no function of sums: prediction, label.
-    """
-    lengths = np.ones(len(predictions), np.int64) if lengths is None else lengths
-    if metric in _ENTITIES:
-        assert label_names is not None
-        return _entities(predictions, labels, label_names, lengths)
-    ones = np.ones(len(predictions))
-    if metric in RANKED:
-        columns = [predictions, labels]
-    elif metric == "negative_log_perplexity":
-        columns = [predictions, ones]
-    elif metric == "f1":
-        predicted, true = predictions == positive, labels == positive
-        columns = [predicted & true, predicted, true]
-    elif metric == "matthews":
-        classes = range(
-            len(label_names) if label_names else max(predictions.max(), labels.max()) + 1
-        )
-        both = [given == one for given in (predictions, labels) for one in classes]
-        columns = [predictions == labels, ones, *both]
-    else:
-        columns = [predictions == labels, ones]
-    sums = np.zeros((len(lengths), len(columns)))
-    np.add.at(sums, np.repeat(np.arange(len(lengths)), lengths), np.stack(columns, axis=1))
-    return sums
-
-
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
-    """The score that belongs to sums of ``example_counts`` over examples; 0 where nothing was
+    """The score that belongs to sums of ``Scored.examples``; 0 where nothing was
     counted, and of ``matthews`` where all predictions, or labels, are the same.
     """
     if metric == "f1" or metric in _ENTITIES:
@@ -153,9 +139,7 @@ def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> 
 def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np.ndarray, " rows"]:
     """What the score loses where one example is left out, for each of them: the jackknife's values.
 
-    Args:
-        examples: as ``example_counts`` returns them; of a measure of embeddings, and of a metric of
-            the user's own, these values themselves.
+    Of a measure of embeddings, and of a metric of the user's own, examples hold it already.
     """
     if metric in EMBEDDING_METRICS or is_own(metric):
         return examples[:, 0]

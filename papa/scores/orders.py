@@ -49,8 +49,8 @@ def kept_in_common(first: Sequence[Head], other: Sequence[Head], constant: int) 
 
 @dataclass(frozen=True)
 class FoundOrder:
-    """A head order of one encoder on one task, by the study's seed; its work over all ranking
-    seeds, None where nothing was computed for it, or another order counts it.
+    """A head order by the study's seed; its work over all ranking seeds, None where another order
+    counts it, or there was none.
     """
 
     by_seed: Mapping[int, Sequence[Head]]
@@ -69,14 +69,12 @@ def compare_orders(
 
     Any list of heads scores a little better or worse than another, whatever made it. So what is
     beyond chance is beyond what single random lists differ by: by the spread of the random order's
-    seeds, each of which draws a list; without a random order nothing is told. Of each group Holm's
-    rule goes over the orders that are compared with random ones, which asks whether an order knows
-    anything, and apart over all other pairs.
+    seeds, each of which draws a list; without a random order nothing is told.
 
     Returns:
-        A row for every two orders at each fraction at which some heads are constant and others not,
-        and one for their mean scores over these, with no fraction (``orders.csv``); and a row for
-        every order (``order_scores.csv``). None where there is one order, or no such fraction.
+        ``orders.csv``: a row for every two orders at each fraction at which some heads are constant
+        and others not, and one of mean scores over these; and ``order_scores.csv``. None where
+        there is one order, or no such fraction.
     """
     between = results["constant_heads"].between(0, results["heads"], inclusive="neither")
     rows: list[dict[str, Any]] = []

@@ -122,17 +122,18 @@ def _source(code: Any) -> str | None:
     if isinstance(code, list | tuple):
         parts = [_source(part) for part in code]
         return None if None in parts else f"{type(code).__name__}{parts}"
-    settings = "" if hasattr(code, "__qualname__") else None
-    own: Any = code if settings == "" else type(code)
-    if hasattr(code, "get_params"):
-        settings = _source(sorted(code.get_params().items()))
-    module = sys.modules[own.__module__]
+    own, settings = code, _source("")
+    if not hasattr(code, "__qualname__"):
+        if not hasattr(code, "get_params"):
+            return None
+        own, settings = type(code), _source(sorted(code.get_params().items()))
+    module, name = sys.modules[own.__module__], own.__qualname__
     file = getattr(module, "__file__", None)
-    if settings is None or file is None or vars(module).get(own.__qualname__) is not own:
+    if settings is None or file is None or vars(module).get(name) is not own:
         return None
     version = getattr(sys.modules[module.__name__.partition(".")[0]], "__version__", "")
     digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return f"{module.__name__}:{own.__qualname__}:{settings}:{version}:{digest}"
+    return f"{module.__name__}:{name}:{settings}:{version}:{digest}"
 
 
 def scorer(task: TaskSpec, names: Sequence[str] | None, code: OwnCode | None) -> Score:

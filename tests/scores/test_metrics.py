@@ -16,7 +16,6 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from papa.errors import DataError
 from papa.scores.metrics import (
-    example_counts,
     influence,
     positive_class,
     score_of_examples,
@@ -192,7 +191,7 @@ def test_an_examples_influence_is_what_the_score_loses_without_it(metric: Metric
         found = np.random.default_rng(1).normal(size=len(true))
     if metric not in ("entity_f1", "token_f1", "negative_log_perplexity"):
         lengths = np.ones(len(true), int)
-    examples = example_counts(metric, found, true, names, lengths)
+    examples = scored(metric, found, true, names, lengths).examples
     whole = score_of_examples(metric, examples)
     expected = [
         whole - score_of_examples(metric, np.delete(examples, row, axis=0))
