@@ -82,32 +82,19 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
         "tasks": ["cola", "pos", "ner", OWN],
         "constants": [{"kind": "average", "corpus": "sst2"}],
     }
-    plain, found = (
-        study(tmp_path, document),
-        study(tmp_path, document | {"as_the_authors_ran": True}),
-    )
-    assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "stay")
+    theirs = document | {"as_the_authors_ran": True}
+    plain, found = study(tmp_path, document), study(tmp_path, theirs)
+    assert found.layout.model_dump() == {"one_text_truncation": "half", "segment_ids": "stay"}
     assert all(task.probe.encoder_dropout for task in found.tasks)
     assert (plain.ranking.seeds, found.ranking.seeds) == ((0, 1, 2), (0,))
-    assert [task.metric for task in found.tasks] == [
-        "matthews",
-        "bare_entity_f1",
-        "entity_f1",
-        "accuracy",
-    ]
+    metrics = ["matthews", "bare_entity_f1", "entity_f1", "accuracy"]
+    assert [task.metric for task in found.tasks] == metrics
     # Nothing else differs, and the resolved study is a study file of its own.
-    spelled_out = {
-        "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
-        "tasks": [
-            {**task.model_dump(mode="json"), "metric": same.metric}
-            for task, same in zip(plain.tasks, found.tasks, strict=True)
-        ],
-    }
-    for task in spelled_out["tasks"]:
-        task["probe"]["encoder_dropout"] = True
-    again = study(tmp_path, found.model_dump(mode="json"))
-    assert again == found
-    assert study(tmp_path, document | spelled_out).tasks == found.tasks
+    spelled_out = [task.model_dump(mode="json") for task in plain.tasks]
+    for task, metric in zip(spelled_out, metrics, strict=True):
+        task["metric"], task["probe"]["encoder_dropout"] = metric, True
+    assert study(tmp_path, document | {"tasks": spelled_out}).tasks == found.tasks
+    assert study(tmp_path, found.model_dump(mode="json")) == found
     assert study(tmp_path, document | {"as_the_authors_ran": False}) == plain
 
 
