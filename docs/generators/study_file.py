@@ -19,14 +19,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
-from papa.scores.columns import (
-    HEAD_COLUMNS,
-    ORDER_COLUMNS,
-    ORDER_SCORE_COLUMNS,
-    RESULT_COLUMNS,
-    SUMMARY_COLUMNS,
-)
-from papa.scores.metrics import MEANINGS
 from papa.spec import (
     CodeSpec,
     Columns,
@@ -52,6 +44,20 @@ from papa.spec.orders import HEAD_ORDERS
 from papa.spec.task import KINDS
 
 EXAMPLES = Path(__file__).with_name("every_key.yaml")
+MEANINGS: dict[str, dict[str, str]] = yaml.safe_load(
+    Path(__file__).with_name("columns.yaml").read_text()
+)
+"""What the columns of each table are, and the metrics."""
+_CELLS = "a row for every cell{}; cells that share a result have rows of their own"
+_ROWS = {
+    "results.parquet": _CELLS.format(" and seed"),
+    "summary.csv": _CELLS.format(", over seeds"),
+    "orders.csv": (
+        "for every two head orders a row at each fraction, and one for their mean scores"
+    ),
+    "order_scores.csv": "a row for every head order, where several are",
+    "heads.parquet": "a row for every head and method",
+}
 SECTIONS: dict[str, type[BaseModel]] = {
     "The study": StudySpec,
     "An encoder": EncoderSpec,
@@ -295,29 +301,12 @@ def columns_page() -> str:
         "What intervals and baselines mean: [results](../results.md).",
         "",
     ]
-    shared = "; cells that share a result have rows of their own"
-    for title, columns, rows in (
-        ("results.parquet", RESULT_COLUMNS, f"a row for every cell and seed{shared}"),
-        ("summary.csv", SUMMARY_COLUMNS, f"a row for every cell, over seeds{shared}"),
-        (
-            "orders.csv",
-            ORDER_COLUMNS,
-            "for every two head orders a row at each fraction, and one for their mean scores",
-        ),
-        ("order_scores.csv", ORDER_SCORE_COLUMNS, "a row for every head order, where several are"),
-        ("heads.parquet", HEAD_COLUMNS, "a row for every head and method"),
-    ):
-        lines += [
-            f"## `{title}`",
-            "",
-            f"Has {rows}.",
-            "",
-        ]
-        lines += ["| Column | Meaning |", "| --- | --- |"]
-        lines += [_row(f"`{name}`", _prose(meaning)) for name, meaning in columns.items()] + [""]
+    for title, rows in _ROWS.items():
+        lines += [f"## `{title}`", "", f"Has {rows}.", "", "| Column | Meaning |", "| --- | --- |"]
+        lines += [_row(f"`{name}`", _prose(said)) for name, said in MEANINGS[title].items()] + [""]
     lines += ["## Metrics", "", "Higher is better for all.", ""]
     lines += ["| Metric | A score is | Kinds of tasks |", "| --- | --- | --- |"]
-    for metric, meaning in MEANINGS.items():
+    for metric, meaning in MEANINGS["metrics"].items():
         kinds = _names(
             kind for kind, known in KINDS.items() if metric in (*known.metrics, *known.own_metrics)
         )

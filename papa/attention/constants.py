@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import torch
@@ -16,11 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from papa.attention.kinds import Averages
 from papa.attention.product import at_slots, constant_product, masked_product
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
-from papa.spec.kinds import CONTROLS, DERIVED, Averages
+from papa.spec.kinds import CONTROLS, DERIVED
 from papa.storage.artifacts import Address, check_form, fetched, published, reading, verify
 
 FILE = "constants.safetensors"
@@ -153,8 +155,8 @@ class ConstantMatrices:
 def control(
     kind: ConstantsKind, layers: int, heads: int, slots: int, **parameters: int
 ) -> ConstantMatrices:
-    """Make a control of ``papa.spec.kinds``, the same for every layer."""
-    function = CONTROLS[kind]
+    """Make a control of ``papa.attention.kinds``, the same for every layer."""
+    function = resolve_name(CONTROLS[kind])
     if "heads" in inspect.signature(function).parameters:
         parameters["heads"] = heads
     matrix = torch.from_numpy(function(slots, **parameters)).float()
@@ -168,12 +170,12 @@ def control(
 def derived(
     kind: ConstantsKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
 ) -> ConstantMatrices:
-    """Make what ``papa.spec.kinds`` makes of an average; ``special`` are the slots of [CLS] and
-    [SEP].
+    """Make a kind of ``papa.attention.kinds`` from an average; ``special`` are the slots of [CLS]
+    and [SEP].
     """
     assert average.counts is not None
     read = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)
-    matrices = torch.from_numpy(DERIVED[kind](read, **parameters)).float()
+    matrices = torch.from_numpy(resolve_name(DERIVED[kind])(read, **parameters)).float()
     # Where a kind knows an entry that no input had, it counts as seen.
     seen = average.seen | (matrices > 0).any(dim=0).any(dim=0)
     return ConstantMatrices(matrices, seen, kind)

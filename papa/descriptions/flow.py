@@ -18,8 +18,7 @@ UNITS = 1_000_000
 
 class Flow(Rollout):
     """``Rollout`` of the first token after the last layer (Abnar & Zuidema, 2020): shares are those
-    of the maximum flows from it to each input token, one at a time. Other tokens and layers are
-    left out, as each pair of tokens is a flow problem of its own.
+    of the maximum flows from it to each input token. Each pair of tokens is a flow of its own.
     """
 
     def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "1 1 n"]:

@@ -17,22 +17,15 @@ from papa.scores.intervals import ratio
 
 
 def rows(
-    attention: str,
-    measure: str,
-    value: Any,
-    half: Any = np.nan,
-    *,
-    layer: Any = pd.NA,
-    head: Any = pd.NA,
-    of: Any = "",
+    attention: str, measure: str, value: Any, half: Any = np.nan, **place: Any
 ) -> pd.DataFrame:
     """Rows of one measure, its value with half the width of its 95 % interval: of an attention, a
-    layer and a head where it has them, and ``of`` what else: another head, a relation.
+    ``layer`` and a ``head`` where it has them, and ``of`` what else: another head, a relation.
     """
-    columns = {"attention": attention, "layer": layer, "head": head, "of": of, "measure": measure}
     value = np.ravel(value)
+    columns = {"attention": attention, "layer": pd.NA, "head": pd.NA, "of": "", **place}
     numbers = {"value": value, "low": value - np.ravel(half), "high": value + np.ravel(half)}
-    frame = pd.DataFrame({**columns, **numbers}, index=range(len(value)))
+    frame = pd.DataFrame({**columns, "measure": measure, **numbers}, index=range(len(value)))
     return frame.astype({"layer": "Int64", "head": "Int64"})
 
 

@@ -11,13 +11,12 @@ from papa.descriptions.seen import Seen
 
 
 class Mixing(Means):
-    """A row for each layer (Kobayashi et al., 2021, Section 3).
+    """A row for each layer (Kobayashi et al., 2021, Section 3), means over tokens.
 
     ``mixing`` is m / (m + k), where m is the norm of what all heads bring a token from other
     tokens and k that of what they bring it from itself; for ``mixing_with_residual`` k has the
     token's own state with it, and for ``mixing_behind_norm`` both are taken behind the layer
-    normalisation that follows: it divides both by the σ of the whole, which leaves the ratio as it
-    is. It is null where layers normalise before attention. All are means over tokens.
+    normalisation that follows. It is null where layers normalise before attention.
     """
 
     def see(self, seen: Seen) -> None:
@@ -29,13 +28,9 @@ class Mixing(Means):
         others = whole - own
         kept = own + seen.states[:-1]
         sums = {"mixing": _ratio(others, own), "mixing_with_residual": _ratio(others, kept)}
-        weights = seen.norm_weights
-        sums["mixing_behind_norm"] = (
-            torch.full((len(others),), torch.nan)
-            if weights is None
-            else _ratio(behind_norm(others, weights), behind_norm(kept, weights))
-        )
-        self.add(seen.of, len(seen.separators), sums)
+        weights = torch.tensor(torch.nan) if seen.norm_weights is None else seen.norm_weights
+        behind = (behind_norm(part, weights.expand(whole[:, 0].shape)) for part in (others, kept))
+        self.add(seen.of, whole.shape[1], {**sums, "mixing_behind_norm": _ratio(*behind)})
 
 
 def behind_norm(

@@ -11,12 +11,11 @@ from papa.descriptions.seen import Seen
 
 
 class Norms(Means):
-    """A row for each head (Kobayashi et al., 2020, Section 3).
+    """A row for each head (Kobayashi et al., 2020, Section 3), means over tokens.
 
     Token j brings ‖α_ij v_j W_O‖ to token i. ``separator_norm`` is the share of this that comes
-    from separators, 0 to 1, as ``separator_mass`` is the share of α; ``own_norm`` the share that a
-    token brings itself; ``added`` the norm of all that the head adds to a token, behind the output
-    map. All are means over tokens.
+    from separators, as ``separator_mass`` is the share of α; ``own_norm`` the share that a token
+    brings itself; ``added`` the norm of all that the head adds to a token, behind the output map.
     """
 
     def see(self, seen: Seen) -> None:

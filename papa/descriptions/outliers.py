@@ -13,9 +13,8 @@ class Outliers(Means):
     """A row for each layer's hidden states, 0 being the embeddings (Bondarenko et al., 2023,
     Section 5).
 
-    ``kurtosis`` is of the numbers of a text, not in excess: 3 for a normal distribution;
-    ``largest`` is the largest absolute number of a text. Both are means over texts. Constants
-    without their model have no states of their own.
+    Means over texts: ``kurtosis`` of a text's numbers, 3 for a normal distribution; ``largest``
+    absolute number. Constants without their model have no states of their own.
     """
 
     def see(self, seen: Seen) -> None:

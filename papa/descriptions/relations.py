@@ -24,12 +24,11 @@ ALL, POSITION = "all", "position alone"
 
 class Relations(ABC):
     """Of each relation (``of``), the share of words whose gold head each head finds, by direction,
-    with its 95 % interval over words (Wilson); root words are left out.
+    with its 95 % interval over words (Wilson), and how many ``words`` there are, without roots.
 
-    ``best`` is the share that the best head and direction find, picked in every other sentence and
-    counted in the rest, and the reverse, as the best of many is good by luck too; its layer and
-    head are those with the most words found. ``best`` of "position alone" is that of the rules that
-    know positions alone, ``words`` how many words there are.
+    ``best`` is the share that the best head and direction, or rule of positions alone, find, picked
+    in every other sentence and counted in the rest, and the reverse, as the best of many is good by
+    luck too; its layer and head are those with the most words found.
     """
 
     def __init__(self) -> None:

@@ -14,11 +14,10 @@ PART = "input-dependent part"
 
 
 class Rollout(Means):
-    """A row for each layer (Abnar & Zuidema, 2020).
-
-    Of what a token's state holds after a layer: ``own`` is the share that comes from the token
-    itself, ``from_separators`` that from separators, ``as_input_dependent`` how much of the shares
-    is as with the input-dependent attention (1 - their total variation). All are means over tokens.
+    """A row for each layer (Abnar & Zuidema, 2020), means over tokens of what a state holds after
+    it: ``own`` is the share that comes from the token itself, ``from_separators`` that from
+    separators, ``as_input_dependent`` how much of the shares is as with the input-dependent
+    attention (1 - their total variation).
     """
 
     def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "measured rows n"]:

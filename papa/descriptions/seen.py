@@ -32,12 +32,10 @@ class Seen:
     """One text in every layer, its real tokens alone, in float32 at least.
 
     Attributes:
-        of: "input-dependent" is A; "constant" is C with rows normalised, on the values of the
-            model as it is; "replaced" is, in the model after replacement, C of constant heads and
-            the attention of the others.
-        value: V.
-        states: the L+1 hidden states; with "constant" those of the model as it is.
-        output_maps: W_O.
+        of: "input-dependent" is A; "constant" is C with rows normalised, on the values and states
+            of the model as it is; "replaced" is, in the model after replacement, C of constant
+            heads and the attention of the others.
+        value, output_maps: V and W_O.
         tree: the gold tree, where texts have some.
         words: the number of each token's word in it, -1 for special tokens; None else.
         norm_weights: γ of each layer's normalisation after attention; None where there is none.
@@ -100,35 +98,24 @@ def seen_in(
     from papa.attention.replacement import check_fits
 
     check_fits(constants, encoder)
-    (row,), batch, every = (
-        batch.rows.tolist(),
-        batch.to(encoder.device),
-        encoder.layers * encoder.heads,
-    )
+    (row,), shape = batch.rows.tolist(), constants.matrices.shape[:2]
+    batch = batch.to(encoder.device)
     matrices = constants.matrices.to(encoder.device).flatten(0, 1)
-    at = at_slots(matrices, torch.arange(every, device=encoder.device), batch.columns)
-    fixed = normalised_rows(at, batch.attention_mask)[0]
-    fixed = fixed.unflatten(0, (encoder.layers, encoder.heads))
-    after = torch.full((encoder.layers, encoder.heads), heads is not None, device=encoder.device)
+    at = at_slots(matrices, torch.arange(len(matrices), device=encoder.device), batch.columns)
+    fixed = normalised_rows(at, batch.attention_mask)[0].unflatten(0, shape)
+    after = torch.full(shape, heads is not None, device=encoder.device)
     for head in heads or ():
         after[head] = False
     gamma = encoder.attention_norm_weights
-    passes: dict[Attention, Tensor] = {
-        "input-dependent": torch.ones_like(after),
-        "replaced": after,
-    }
-    for of, own in passes.items():
+    for own in (torch.ones_like(after), after):
         attention = fixed.clone()
-        rules = {
-            layer: _Kept(attention[layer], own[layer].nonzero().flatten())
-            for layer in range(encoder.layers)
-        }
-        with encoder.ruled(dict(rules)):
+        rules = [_Kept(own, at.nonzero().flatten()) for own, at in zip(attention, own, strict=True)]
+        with encoder.ruled(dict(enumerate(rules))):
             states = torch.stack(encoder.token_states(batch))
         seen = Seen(
-            of,
+            "input-dependent" if own is not after else "replaced",
             attention.cpu(),
-            torch.cat([rule.value for rule in rules.values()]).cpu(),
+            torch.cat([rule.value for rule in rules]).cpu(),
             states.cpu(),
             (batch.input_ids == separator).cpu(),
             encoder.output_maps.cpu(),
@@ -137,5 +124,5 @@ def seen_in(
             None if gamma is None else gamma.cpu(),
         )
         yield seen
-        if of == "input-dependent":
+        if own is not after:
             yield replace(seen, of="constant", attention=fixed.cpu())

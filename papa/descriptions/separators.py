@@ -9,9 +9,8 @@ from papa.descriptions.seen import Seen
 class Separators(Means):
     """A row for each head (Bondarenko et al., 2023, Section 3).
 
-    ``separator_mass`` is the attention that tokens put on separators, 0 to 1; ``update`` the norm
-    of what the head puts out for a token, before the layer's output map. Both are means over
-    tokens.
+    Means over tokens: ``separator_mass``, the attention that they put on separators, 0 to 1, and
+    ``update``, the norm of what the head puts out for one, before the layer's output map.
     """
 
     def see(self, seen: Seen) -> None:

@@ -20,10 +20,8 @@ PART = 1 << 20
 
 class Similarity(Means):
     """A row for each pair of heads, ``of`` the second as layer.head (Clark et al., 2019, Section
-    6).
-
-    ``divergence`` is the Jensen-Shannon divergence of their smoothed rows in nats, ``cosine`` that
-    of their outputs, each a mean over tokens.
+    6): means over tokens of the Jensen-Shannon ``divergence`` of their smoothed rows in nats, and
+    of the ``cosine`` of their outputs.
     """
 
     heads = 0
@@ -63,8 +61,6 @@ def divergences(attention: Float[Tensor, "heads n n"]) -> Float[Tensor, "heads h
 
 
 def cosines(output: Float[Tensor, "heads n width"]) -> Float[Tensor, "heads heads"]:
-    """The cosine of what each pair of heads puts out for a token, added up over tokens; 0 where one
-    puts out 0.
-    """
+    """The cosine of what each pair of heads puts out, or 0, added up over tokens."""
     unit = torch.nn.functional.normalize(output.double(), dim=-1).flatten(1)
     return unit @ unit.T

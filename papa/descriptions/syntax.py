@@ -8,9 +8,6 @@ from jaxtyping import Bool, Float
 from papa.corpora.treebank import Tree
 from papa.descriptions.relations import Relations
 
-OFFSETS = (-3, -2, -1, 1, 2)
-"""How far after a word its head is taken to be, where position alone decides."""
-
 
 class Syntax(Relations):
     """A word's head is taken to be the other word with the largest weight (Clark et al., 2019,
@@ -25,4 +22,4 @@ class Syntax(Relations):
 
     def positions(self, tree: Tree) -> Bool[np.ndarray, "rules words"]:
         offsets = tree.heads - np.arange(len(tree.heads))
-        return (np.array(OFFSETS)[:, None] == offsets) & (tree.heads >= 0)
+        return (np.array([-3, -2, -1, 1, 2])[:, None] == offsets) & (tree.heads >= 0)

@@ -46,10 +46,8 @@ def chosen(names: Sequence[str] | None, trees: bool) -> list[str]:
     """The names of descriptions; None takes all that can be told."""
     for name in names or ():
         if name not in DESCRIPTIONS:
-            raise SpecError(
-                f"there is no description '{name}'{meant(name, DESCRIPTIONS)}: give one of "
-                f"{', '.join(DESCRIPTIONS)}"
-            )
+            near, every = meant(name, DESCRIPTIONS), ", ".join(DESCRIPTIONS)
+            raise SpecError(f"there is no description '{name}'{near}: give one of {every}")
         if name in OF_TREES and not trees:
             raise SpecError(
                 f"description '{name}' needs sentences with gold trees: give a CoNLL-U file, or a "
@@ -88,9 +86,7 @@ def described(
 def joined(
     frames: Mapping[Any, pd.DataFrame], names: Sequence[str], records: list[dict[str, Any]]
 ) -> pd.DataFrame:
-    """Frames one below the other, named in first columns; ``attrs["texts"]`` are the ``records`` of
-    what they are of.
-    """
+    """Frames one below the other, named in first columns; ``attrs["texts"]`` are ``records``."""
     frame = pd.concat(frames, names=[*names, None]).reset_index(names).reset_index(drop=True)
     frame.attrs = {"texts": records}
     return frame

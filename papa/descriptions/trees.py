@@ -8,20 +8,17 @@ from jaxtyping import Bool, Float, Int
 from papa.corpora.treebank import Tree
 from papa.descriptions.relations import Relations
 
-LEAST, MOST = 0.001, 0.999
-"""Weights are clipped to these before their logarithm (Htut et al., 2019)."""
-
 
 class Trees(Relations):
-    """The tree from the gold root with the largest sum of log weights, edges without their
-    direction (Htut et al., 2019, Section 3); by position alone, each word beside the next.
+    """The tree from the gold root with the largest sum of log weights, which are clipped first,
+    edges without direction (Htut et al., 2019, Section 3); by position, each word beside the next.
     """
 
     def judge(
         self, weights: Float[np.ndarray, "heads words words"], tree: Tree
     ) -> Bool[np.ndarray, "heads words"]:
         # Rows are dependents, and edges go from heads to them.
-        edges = np.log(weights.clip(LEAST, MOST)).swapaxes(-1, -2)
+        edges = np.log(weights.clip(0.001, 0.999)).swapaxes(-1, -2)
         parents = np.stack([arborescence(weights, tree.root) for weights in edges])
         up = parents == tree.heads
         return (up | (parents[:, tree.heads] == np.arange(len(tree.heads)))) & (tree.heads >= 0)

@@ -15,10 +15,8 @@ from papa.errors import DataError, EncoderError
 from papa.library.ablating import By, Heads, ablated, called_with, substitute_for
 from papa.scores.fidelity import (
     LEAST_SENTENCES,
-    divergence,
     embedding_fidelity,
     mean_over_examples,
-    same_answer,
 )
 from papa.scores.own import OwnScore, checked_score
 
@@ -120,8 +118,9 @@ def compared(
         )
     values: dict[str, np.ndarray] = {}
     if "logits" in before:
-        values["agreement"] = same_answer(before["logits"], after["logits"])
-        values["divergence"] = divergence(before["logits"], after["logits"])
+        logits = [torch.from_numpy(side["logits"]) for side in (before, after)]
+        values["agreement"] = before["logits"].argmax(1) == after["logits"].argmax(1)
+        values["divergence"] = kl_divergence(*logits).numpy()
     elif "top" in before:
         values["agreement"] = before["top"] == after["top"]
         if "divergence" in after:

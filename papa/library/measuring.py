@@ -21,10 +21,9 @@ from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers, certainty
 from papa.reporting.tables import score_tables
-from papa.scores.columns import INFLUENCE_COLUMNS
 from papa.scores.drops import heads_at
 from papa.scores.own import OwnCode
-from papa.scores.summary import summarise
+from papa.scores.summary import INFLUENCE, summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
@@ -102,7 +101,7 @@ class Measurement:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for every cell and seed."""
-        return self.results.drop(columns=list(INFLUENCE_COLUMNS))
+        return self.results.drop(columns=INFLUENCE)
 
     def __str__(self) -> str:
         return "\n".join([*self.answers, "", self.table])

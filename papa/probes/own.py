@@ -31,8 +31,8 @@ from papa.probes.own_model import Padded, answers_of, check_sentences, class_ids
 from papa.progress import Progress, ignore_progress
 from papa.scores.baselines import labels_of
 from papa.scores.fidelity import embedding_score, pair_cosines
-from papa.scores.metrics import Scored, positive_class, scored
-from papa.scores.own import OwnCode, OwnScore, checked_score, mean_scored, own_metric_scored
+from papa.scores.metrics import Scored, mean_of, positive_class, scored
+from papa.scores.own import OwnCode, OwnScore, checked_score, own_metric_scored
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
 
@@ -153,7 +153,8 @@ def own_score(
     """What answers score: against the original's, or against the task's labels."""
     lengths = after["lengths"]
     if "score" in after:
-        return mean_scored(after["score"])
+        score, influence = mean_of(after["score"])
+        return Scored(score, influence[:, None])
     if task.kind == "similarity":
         cosines = pair_cosines(after["embeddings"])
         return scored(task.metric, cosines, labels_of(split)[0][::2])

@@ -17,7 +17,7 @@ from jaxtyping import Int, Shaped
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
-from papa.scores.metrics import Scored, scored
+from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, scorer
 from papa.spec import TaskSpec
 
@@ -34,27 +34,23 @@ class ConstantAnswer(Scored):
 def best_constant_answer(
     corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: OwnCode | None = None
 ) -> ConstantAnswer:
-    """The score of always giving one answer, on the validation split; the size of the vocabulary is
-    used for masked language models alone.
-    """
+    """The score of always giving one answer, on the validation split."""
     labels, lengths = labels_of(corpus.split("validation"))
+    names = corpus.label_names
     if corpus.kind == "mlm":
         seen, _ = labels_of(corpus.split("train"))
         counts = np.bincount(seen, minlength=vocabulary) + 1.0
-        log_probabilities = np.log(counts / counts.sum())[labels]
-        return _answered(scored(task.metric, log_probabilities, labels, lengths=lengths), None)
-    names = corpus.label_names
-    if names is None or task.metric == "matthews":
+        names, answers = None, [np.log(counts / counts.sum())[labels]]
+    elif names is None or task.metric == "matthews":
         # One answer for all ranks nothing and correlates with nothing.
-        return _answered(scored(task.metric, np.zeros_like(labels), labels, names, lengths), None)
-    score = scorer(task, names, code)
-    answers = [score(np.full_like(labels, answer), labels, lengths) for answer in range(len(names))]
-    best = int(np.argmax([answer.score for answer in answers]))
-    return _answered(answers[best], names[best])
-
-
-def _answered(found: Scored, answer: str | None) -> ConstantAnswer:
-    return ConstantAnswer(found.score, found.examples, answer)
+        names, answers = None, [np.zeros_like(labels)]
+    else:
+        answers = [np.full_like(labels, answer) for answer in range(len(names))]
+    score = scorer(task, corpus.label_names, code)
+    found = [score(answer, labels, lengths) for answer in answers]
+    best = int(np.argmax([one.score for one in found]))
+    answer = names[best] if names else None
+    return ConstantAnswer(found[best].score, found[best].examples, answer)
 
 
 def labels_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import pandas
 
@@ -26,42 +26,28 @@ def heads_at(
     constant_heads: Mapping[Cell, Sequence[Head] | None],
     max_drop: float,
 ) -> pandas.DataFrame:
-    """Which heads may become constant within a relative drop of the score, a share.
-
-    Args:
-        summary: as ``summarise`` makes it.
-        constant_heads: of each cell; None where each seed has others.
-
-    Returns:
-        A row for every cell with constant heads, in each line (encoder, task, constants, order) the
-        fewest first: its fraction, ``constant_heads`` in number, the relative drop with its ends
-        ``low`` and ``high``, the verdict, why nothing can be told ("" where something can), and
-        ``heads``, as (layer, head) from 0.
+    """Which heads may become constant within a relative drop of the score, a share: a row for every
+    cell of a summary with constant heads, in each line the fewest first, with the drop, the
+    verdict, the reason why nothing can be told ("" where something can), and ``heads``, the
+    ``constant_heads`` of the cell; None where each seed has others.
     """
-    rows = []
-    for _, line in summary.groupby(LINE, sort=False):
-        reason, all_within = _doubt(line), True
-        for row in (
-            line[line["constant_heads"] > 0].sort_values("constant_heads").to_dict("records")
-        ):
-            verdict: Verdict = verdict_on(row["drop_low"], row["drop_high"], max_drop, all_within)
-            verdict = "undecided" if reason else verdict
-            all_within = verdict == "within"
-            cell = Cell.of(row)
-            rows.append(
-                {
-                    **cell.columns(),
-                    "constant_heads": row["constant_heads"],
-                    "drop": row["relative_drop"],
-                    "low": row["drop_low"],
-                    "high": row["drop_high"],
-                    "verdict": verdict,
-                    "reason": reason,
-                    "heads": constant_heads.get(cell),
-                }
-            )
-    columns = [*LINE, "fraction", "constant_heads", "drop", "low", "high", "verdict", "reason"]
-    return pandas.DataFrame(rows, columns=[*columns, "heads"])
+    lines = [
+        line[line["constant_heads"] > 0].sort_values("constant_heads").assign(reason=_doubt(line))
+        for _, line in summary.groupby(LINE, sort=False)
+    ]
+    names = {"relative_drop": "drop", "drop_low": "low", "drop_high": "high"}
+    found = pandas.concat(lines, ignore_index=True).rename(columns=names)
+    verdicts: list[Verdict] = []
+    for _, line in found.groupby(LINE, sort=False):
+        all_within = True
+        for row in line.to_dict("records"):
+            verdict = verdict_on(row["low"], row["high"], max_drop, all_within)
+            verdicts.append("undecided" if row["reason"] else verdict)
+            all_within = verdicts[-1] == "within"
+    found["verdict"] = verdicts
+    found["heads"] = [constant_heads.get(Cell.of(row)) for row in found.to_dict("records")]
+    columns = ["fraction", "constant_heads", "drop", "low", "high", "verdict", "reason", "heads"]
+    return found[[*LINE, *columns]]
 
 
 def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> Verdict:
@@ -87,22 +73,20 @@ def _doubt(line: pandas.DataFrame) -> str:
 
 def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, str]]:
     """Original scores and relative drops at the lowest fraction (paper, Figure 3), means over the
-    tasks that all encoders share, by the first constants and order.
-
-    Returns:
-        A row for every encoder: ``encoder``, ``original``, ``relative_drop`` and the other reading
-        of an average drop, that of the mean score, ``drop_of_means``; and, by task, why others are
-        left out: an encoder does not beat its baselines there, or a share of the score means
-        nothing.
+    tasks that all encoders share, by the first constants and order: a row for every encoder, with
+    the other reading of an average drop, that of the mean score (``drop_of_means``); and, by task,
+    why others are left out.
     """
     line = main_lines(summary)
     lowest = line["fraction"].min()
     cells = line[(line["fraction"] == lowest) & (lowest < 1) & line["original"].notna()]
-    left_out = {
-        str(task): reason
-        for task, own in cells.groupby("task", sort=False)
-        if (reason := _no_mean(own))
-    }
+    left_out = {}
+    for task, own in cells.groupby("task", sort=False):
+        beaten = own.loc[~own["beats_baseline"].astype(bool), "encoder"]
+        if (own["original"] <= 0).any() or own["relative_drop"].isna().any():
+            left_out[str(task)] = "a drop in percent needs positive scores"
+        elif len(beaten):
+            left_out[str(task)] = f"{', '.join(beaten)}: the original does not beat its baselines"
     kept = cells[~cells["task"].isin(list(left_out))]
     columns = ["original", "mean", "relative_drop"]
     points = kept.groupby("encoder", sort=False)[columns].mean().reset_index()
@@ -116,11 +100,3 @@ def correlation(points: pandas.DataFrame) -> float:
     if len(points) < 3 or original.nunique() < 2 or drop.nunique() < 2:
         return math.nan
     return float(original.corr(drop))
-
-
-def _no_mean(cells: pandas.DataFrame) -> str:
-    """Why a task is in no mean; "" where it is."""
-    if (cells["original"] <= 0).any() or cells["relative_drop"].isna().any():
-        return "a drop in percent needs positive scores"
-    beaten: Any = cells.loc[~cells["beats_baseline"].astype(bool), "encoder"]
-    return f"{', '.join(beaten)}: the original does not beat its baselines" if len(beaten) else ""

@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
-from scipy.special import log_softmax
 
 from papa.scores.intervals import Interval, clipped, over_examples
+from papa.scores.metrics import mean_of
 
 NEIGHBOURS = (1, 10)
 LEAST_SENTENCES = 4
@@ -28,11 +28,10 @@ def embedding_fidelity(
 ) -> dict[str, Interval]:
     """How alike two models' embeddings of the same sentences, at least four, are.
 
-    Returns:
-        ``cosine``: the mean cosine of a sentence's embedding to its own; only where both have one
-        width. ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
-        ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours that stay among
-        its nearest; left out unless there are more than twice as many sentences.
+    ``cosine``: the mean cosine of a sentence's embedding to its own, where both have one width.
+    ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
+    ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours that stay among its
+    nearest, where there are more than twice as many sentences.
     """
     kept = [f"nearest_{count}" for count in NEIGHBOURS if len(before) > 2 * count]
     same = ["cosine"] if before.shape == after.shape else []
@@ -50,9 +49,7 @@ def embedding_score(
     """One of the measures of ``embedding_fidelity``, and what it loses without each sentence."""
     before, after = (_normalised(embeddings) for embeddings in (before, after))
     if measure == "cosine":
-        cosines = (before * after).sum(1)
-        mean = cosines.mean()
-        return float(mean), mean - (cosines.sum() - cosines) / max(len(cosines) - 1, 1)
+        return mean_of((before * after).sum(1))
     similarities = before @ before.T, after @ after.T
     if measure == "similarities":
         return _rank_agreement(*similarities)
@@ -65,42 +62,17 @@ def pair_cosines(embeddings: Float[np.ndarray, "sentences width"]) -> Float[np.n
     return (unit[::2] * unit[1::2]).sum(1)
 
 
-def same_answer(
-    before: Float[np.ndarray, "answers classes"], after: Float[np.ndarray, "answers classes"]
-) -> Bool[np.ndarray, " answers"]:
-    """Whether the largest logit is of the same class."""
-    return before.argmax(1) == after.argmax(1)
-
-
-def divergence(
-    before: Float[np.ndarray, "answers classes"], after: Float[np.ndarray, "answers classes"]
-) -> Float[np.ndarray, " answers"]:
-    """The Kullback-Leibler divergence of answers after from those before, in nats; of logits."""
-    first, second = (log_softmax(logits.astype(np.float64), axis=1) for logits in (before, after))
-    return (np.exp(first) * (first - second)).sum(1)
-
-
 def mean_over_examples(
     measure: str,
     values: Shaped[np.ndarray, " answers"],
     lengths: Int[np.ndarray, " examples"] | None = None,
 ) -> Interval:
-    """The mean of values, with its interval over the examples that they belong to, within what the
-    measure can be. Numbers that are all the same have no ends, as nobody knows their scale.
-
-    Args:
-        measure: what the values are (``papa.scores.intervals.clipped``).
-        values: numbers, or whether; those of the first example, then of the second, and so on.
-        lengths: values of each example; None where each has one.
+    """The mean of values, numbers or whether, with its interval over the examples that they belong
+    to, ``lengths`` values to each, within what the measure can be. Numbers that are all the same
+    have no ends, as nobody knows their scale.
     """
     unit = 1.0 if values.dtype == bool else math.nan
-    values = np.asarray(values, dtype=np.float64)
-    lengths = np.ones(len(values), dtype=np.int64) if lengths is None else lengths
-    sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), values, minlength=len(lengths))
-    total, count = sums.sum(), lengths.sum()
-    others = count - lengths
-    without = np.divide(total - sums, others, out=np.zeros(len(sums)), where=others > 0)
-    return clipped(measure, over_examples(total / count, total / count - without, unit))
+    return clipped(measure, over_examples(*mean_of(values, lengths), unit))
 
 
 def _normalised(
@@ -115,25 +87,20 @@ def _rank_agreement(
 ) -> Influenced:
     """Spearman's correlation over pairs; without a sentence all of its pairs are left out."""
     first, second = np.triu_indices(len(before), 1)
-    ranked = [
-        np.unique(similarities[first, second], return_inverse=True)[1]
-        for similarities in (before, after)
-    ]
-    every = _correlation(*ranked)
-    kept = ((first != out) & (second != out) for out in range(len(before)))
-    return every, np.array(
-        [every - _correlation(*(ranks[pairs] for ranks in ranked)) for pairs in kept]
+    # Ranks among all pairs, so that those among fewer need no other sort.
+    dense = np.stack(
+        [np.unique(one[first, second], return_inverse=True)[1] for one in (before, after)]
     )
+    every = _correlation(dense)
+    kept = ((first != out) & (second != out) for out in range(len(before)))
+    return every, np.array([every - _correlation(dense[:, pairs]) for pairs in kept])
 
 
-def _correlation(first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"]) -> float:
+def _correlation(values: Int[np.ndarray, "2 pairs"]) -> float:
     """Spearman's correlation of values that are small integers; 0 where one side is constant."""
-    ranks = []
-    for values in (first, second):
-        counts = np.bincount(values)
-        ranks.append((np.cumsum(counts) - counts / 2)[values] - len(values) / 2)
-    spread = np.sqrt((ranks[0] @ ranks[0]) * (ranks[1] @ ranks[1]))
-    return float(ranks[0] @ ranks[1] / spread) if spread else 0.0
+    counts = [np.bincount(one) for one in values]
+    ranks = [(np.cumsum(n) - n / 2)[one] for n, one in zip(counts, values, strict=True)]
+    return float(np.corrcoef(ranks)[0, 1]) if all(map(np.ptp, ranks)) else 0.0
 
 
 def _neighbours_kept(

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import chdtri, ndtri, stdtrit
 
 from papa.scores.metrics import influence
 from papa.spec import Metric
@@ -28,9 +30,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "cosine_lost": (0.0, 2.0),
 }
 """Where scores and measures lie, if not from 0 to 1."""
-
 _ZERO = 1e-12
-"""A score of this size is one of nothing but rounding."""
+"""A score of this size is one of nothing but rounding; the smallest p value that is told."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Interval:
     low: float
     high: float
     seeds: int
+
+    @classmethod
+    def around(cls, mean: float, half: float, seeds: int) -> Interval:
+        """The interval of this half-width."""
+        return cls(float(mean), float(mean) - half, float(mean) + half, seeds)
 
 
 NOT_KNOWN = Interval(math.nan, math.nan, math.nan, 0)
@@ -83,38 +89,32 @@ class Measured:
 
 
 def unit_of(metric: str) -> float:
-    """What one example in n may change of a score, times n; nan for a metric of the user's own,
-    whose scale nobody knows.
-    """
+    """A score's ``Measured.unit``; nobody knows the scale of a metric of the user's own."""
     return math.nan if is_own(metric) else 1.0
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     """Student's t interval of the mean of independent scores; one has ends of nan."""
     count = len(scores)
-    if count == 0:
-        raise ValueError("an interval needs at least one score, found none")
     mean = math.fsum(scores) / count
     if count == 1:
-        return Interval(mean, math.nan, math.nan, 1)
-    from scipy.special import stdtrit
-
+        return Interval.around(mean, math.nan, 1)
     variance = math.fsum((value - mean) ** 2 for value in scores) / (count - 1)
-    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance / count)
-    return Interval(mean, mean - half, mean + half, count)
+    return Interval.around(mean, _t(count, confidence) * math.sqrt(variance / count), count)
+
+
+def _t(count: int, confidence: float) -> float:
+    """How many standard errors of a mean of so many values half its interval is."""
+    return float(stdtrit(count - 1, (1 + confidence) / 2))
 
 
 def ratio(
-    inputs: int,
-    sums: Float[np.ndarray, "*shape"],
-    squares: Float[np.ndarray, "*shape"],
-    products: Float[np.ndarray, "*shape"],
-    counts: Float[np.ndarray, "*#shape"] | float,
-    squared_counts: Float[np.ndarray, "*#shape"] | float,
+    inputs: int, *moments: Any
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
     """Σs / Σn over inputs with its standard error, linear in what each input adds; from Σs, Σs²,
     Σsn, Σn and Σn². One input's error is 0.
     """
+    sums, squares, products, counts, squared_counts = moments
     mean = sums / counts
     spread = (squares - 2 * mean * products + mean**2 * squared_counts).clip(min=0)
     return mean, (spread * inputs / max(inputs - 1, 1)) ** 0.5 / counts
@@ -123,9 +123,9 @@ def ratio(
 def wilson(
     shares: Float[np.ndarray, " shares"], count: int
 ) -> tuple[Float[np.ndarray, " shares"], Float[np.ndarray, " shares"]]:
-    """The 95 % intervals of shares of so many independent trials (Wilson, 1927)."""
-    from scipy.special import ndtri
-
+    """The 95 % intervals of shares of so many independent trials (Wilson, 1927); scipy has that of
+    one share.
+    """
     z = ndtri(0.975)
     spread = z * np.sqrt(shares * (1 - shares) / count + z**2 / (4 * count**2))
     centre, scale = shares + z**2 / (2 * count), 1 + z**2 / count
@@ -136,14 +136,13 @@ def over_examples(
     score: float, influences: Float[np.ndarray, " examples"], unit: float = 1.0
 ) -> Interval:
     """The interval of what no seed changes: over examples alone; no ends for one example."""
-    half = _half_over_examples(influences, len(influences), unit)
-    return Interval(float(score), float(score) - half, float(score) + half, 1)
+    return Interval.around(score, _half_over_examples(influences, len(influences), unit, 0.95), 1)
 
 
 def joint(found: Measured) -> Interval:
     """The mean score with its interval over seeds and examples; no ends for one of either."""
     values = np.array(list(found.scores.values()))
-    return _joint(values, np.mean(list(found.influence.values()), axis=0), unit=found.unit)
+    return _joint(values, np.mean(list(found.influence.values()), axis=0), found.unit)
 
 
 def clipped(metric: str, found: Interval) -> Interval:
@@ -163,38 +162,29 @@ def difference(
     """The first's mean score less the second's, paired by seed and example; where examples differ
     in number they are not the same, and the variances over them are added.
 
-    Args:
-        unseen: whether the interval allows for differences that no example shows. One that says
-            how large a difference may be needs it; one that tests whether there is any does not.
-        deviation: what the difference has beside seeds and examples, such as that of single lists
-            of heads; known from as many draws as there are seeds.
+    Its ends are nan for one seed or example, everything is nan where no seed is in both.
 
-    Returns:
-        Its ends are nan for one seed or example, everything is nan where no seed is in both.
+    Args:
+        unseen: allow for differences that no example shows. An interval that says how large a
+            difference may be does; one that tests whether there is any does not.
+        deviation: what the difference has beside, such as that of single lists of heads, known from
+            as many draws as there are seeds.
     """
-    seeds, scores, values = _paired(first, second)
-    if not seeds:
+    scores, values = _paired(first, second)
+    if not scores:
         return NOT_KNOWN
+    rows = min(map(len, values))
     if len(values[0]) == len(values[1]):
-        effects, rows = values[0] - values[1], len(values[0])
+        effects = values[0] - values[1]
     else:
         effects = np.concatenate([of_one - of_one.mean() for of_one in values])
-        rows = min(map(len, values))
     lost, unit = scores[0] - scores[1], first.unit if unseen else 0.0
-    found = _joint(lost, effects, unit=unit, rows=rows, confidence=confidence)
-    if deviation == 0 or len(seeds) < 2:
-        return found
-    from scipy.special import stdtrit
-
-    beside = float(stdtrit(len(seeds) - 1, (1 + confidence) / 2)) * deviation
-    half = math.hypot(found.high - found.mean, beside)
-    return replace(found, low=found.mean - half, high=found.mean + half)
+    return _joint(lost, effects, unit, rows, confidence, deviation)
 
 
 def deviation_of_lists(random: Measured, others: Sequence[Measured]) -> float:
-    """How far the score of one list of heads lies from the mean of random lists: the standard
-    deviation over seeds, each of which draws a list, of random orders' scores less the mean of the
-    ``others``, which have one list; nan for one seed.
+    """How far the score of one list of heads lies from the mean of random lists: the deviation over
+    seeds, which draw a list each, of random scores less the others' mean; nan for one seed.
     """
     differences = [
         score - np.mean([other.scores[seed] for other in others])
@@ -207,83 +197,69 @@ def deviation_of_lists(random: Measured, others: Sequence[Measured]) -> float:
 def paired_drop(original: Measured, other: Measured) -> Interval:
     """The relative drop, (s₁ - s_f) / |s₁|, of mean scores over the seeds that both have.
 
-    Differences are paired by seed and example: a seed fixes the probe's start and the order of its
-    rows, so its scores go up and down together. The interval is that of a ratio of means,
-    linearised: of what seeds and examples lose beside the same share of their own originals.
-
-    Returns:
-        The drop; its ends are nan for one seed or example, everything is nan where no seed is in
-        both or the original comes near 0: where half its interval's width is more than half its
-        score.
+    The interval is that of a ratio of means, linearised: of what seeds and examples lose beside the
+    same share of their own originals. Its ends are nan for one seed or example, everything is nan
+    where no seed is in both or the original comes near 0: where half its interval's width is more
+    than half its score.
     """
-    seeds, scores, values = _paired(original, other)
-    if not seeds:
+    scores, values = _paired(original, other)
+    if not scores:
         return NOT_KNOWN
-    full = _joint(scores[0], values[0], unit=original.unit)
+    full = _joint(scores[0], values[0], original.unit)
     size = abs(full.mean)
     if not size > _ZERO or full.high - full.mean > size / 2:
-        return Interval(math.nan, math.nan, math.nan, len(seeds))
-    sign = math.copysign(1.0, full.mean)
+        return replace(NOT_KNOWN, seeds=full.seeds)
     drop = float((scores[0] - scores[1]).mean()) / size
-    kept = 1 - sign * drop
+    kept = 1 - math.copysign(1.0, full.mean) * drop
     over_seeds = (kept * scores[0] - scores[1]) / size + drop
-    return _joint(over_seeds, (kept * values[0] - values[1]) / size, unit=original.unit / size)
+    return _joint(over_seeds, (kept * values[0] - values[1]) / size, original.unit / size)
 
 
 def _paired(
     first: Measured, second: Measured
-) -> tuple[list[int], list[Float[np.ndarray, " seeds"]], list[Float[np.ndarray, " rows"]]]:
-    """The seeds that both have, the scores of each, and the influence of examples on each mean."""
+) -> tuple[list[Float[np.ndarray, " seeds"]], list[Float[np.ndarray, " rows"]]]:
+    """The scores of each, and the influence of examples on their means, over the seeds that both
+    have; nothing where there is none.
+    """
     seeds = [seed for seed in first.scores if seed in second.scores]
     both = (first, second) if seeds else ()
     scores = [np.array([measured.scores[seed] for seed in seeds]) for measured in both]
-    values = [np.mean([measured.influence[seed] for seed in seeds], axis=0) for measured in both]
-    return seeds, scores, values
+    return scores, [np.mean([one.influence[seed] for seed in seeds], axis=0) for one in both]
 
 
 def _joint(
     scores: Float[np.ndarray, " seeds"],
     influences: Float[np.ndarray, " examples"],
-    *,
-    unit: float = 1.0,
+    unit: float,
     rows: int | None = None,
     confidence: float = 0.95,
+    deviation: float = 0.0,
 ) -> Interval:
-    """The interval of the mean of ``scores``.
-
-    Args:
-        influences: of each example on the mean.
-        unit: what one example in n may change, times n; 0 for no more than examples show, nan where
-            nobody knows: there are no ends then where no two examples differ.
-        rows: how many examples there are, if not those of ``influences``.
-    """
+    """The interval of the mean of scores that ``rows`` examples have those influences on."""
     over_seeds = interval(scores.tolist(), confidence)
-    rows = len(influences) if rows is None else rows
-    of_examples = _half_over_examples(influences, rows, unit, confidence)
-    half = math.hypot(over_seeds.high - over_seeds.mean, of_examples)
-    return Interval(over_seeds.mean, over_seeds.mean - half, over_seeds.mean + half, len(scores))
+    halves = [
+        over_seeds.high - over_seeds.mean,
+        _half_over_examples(influences, rows or len(influences), unit, confidence),
+        _t(len(scores), confidence) * deviation if deviation else 0.0,
+    ]
+    return Interval.around(over_seeds.mean, math.hypot(*halves), len(scores))
 
 
 def _half_over_examples(
-    influences: Float[np.ndarray, " examples"],
-    rows: int,
-    unit: float = 1.0,
-    confidence: float = 0.95,
+    influences: Float[np.ndarray, " examples"], rows: int, unit: float, confidence: float
 ) -> float:
     """Half the width of the interval over examples; nan for one example.
 
     Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule
-    of three.
+    of three. A ``unit`` of 0 allows for none, and one that nobody knows (nan) has no ends there.
     """
-    from scipy.special import chdtri, stdtrit
-
     if rows < 2:
         return math.nan
     deviation = math.sqrt((rows - 1) / rows * float(((influences - influences.mean()) ** 2).sum()))
-    quantile = float(stdtrit(rows - 1, (1 + confidence) / 2))
+    half = _t(rows, confidence) * deviation
     if math.isnan(unit) and deviation > 0:
-        return quantile * deviation
-    return math.hypot(quantile * deviation, unit * float(chdtri(1, 1 - confidence)) / rows)
+        return half
+    return math.hypot(half, unit * float(chdtri(1, 1 - confidence)) / rows)
 
 
 def relative_drop(full: float, score: float) -> float:
@@ -291,31 +267,24 @@ def relative_drop(full: float, score: float) -> float:
     return (full - score) / abs(full) if full else math.nan
 
 
-_LEAST = 1e-12
-"""The smallest p value that is told."""
-
-
 def p_value(first: Measured, second: Measured, deviation: float = 0.0) -> float:
     """How surely two scores differ: one less the largest confidence at which the interval of the
-    ``difference`` that seeds and examples show, and ``deviation`` beside them, leaves 0 out.
-
-    Returns:
-        1e-12 at least; nan where the interval has no ends.
+    ``difference`` that seeds and examples show, and ``deviation`` beside them, leaves 0 out; 1e-12
+    at least, nan where the interval has no ends.
     """
-    found = difference(first, second, unseen=False, deviation=deviation)
-    if math.isnan(found.low):
-        return math.nan
     from scipy.optimize import brentq
 
     def excess(exponent: float) -> float:
         confidence = 1 - math.exp(exponent)
         wide = difference(first, second, confidence, unseen=False, deviation=deviation)
-        return wide.high - wide.mean - abs(found.mean)
+        return wide.high - wide.mean - abs(wide.mean)
 
-    least = math.log(_LEAST)
-    if found.mean == 0 or excess(least) < 0:
-        return 1.0 if found.mean == 0 else _LEAST
-    return math.exp(brentq(excess, least, 0.0, xtol=1e-4))
+    least = math.log(_ZERO)
+    if math.isnan(excess(least)):
+        return math.nan
+    if excess(0.0) >= 0:
+        return 1.0
+    return _ZERO if excess(least) < 0 else math.exp(brentq(excess, least, 0.0, xtol=1e-4))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

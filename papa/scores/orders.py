@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas
 
-from papa.scores.columns import ORDER_COLUMNS, ORDER_SCORE_COLUMNS
 from papa.scores.intervals import (
     Measured,
     clipped,
@@ -50,8 +49,8 @@ def kept_in_common(first: Sequence[Head], other: Sequence[Head], constant: int) 
 
 @dataclass(frozen=True)
 class FoundOrder:
-    """A head order of one encoder on one task, by the study's seed; its work over all ranking
-    seeds, None where nothing was computed for it, or another order counts it.
+    """A head order by the study's seed; its work over all ranking seeds, None where another order
+    counts it, or there was none.
     """
 
     by_seed: Mapping[int, Sequence[Head]]
@@ -70,15 +69,12 @@ def compare_orders(
 
     Any list of heads scores a little better or worse than another, whatever made it. So what is
     beyond chance is beyond what single random lists differ by: by the spread of the random order's
-    seeds, each of which draws a list; without a random order nothing is told. Of each group Holm's
-    rule goes over the orders that are compared with random ones, which asks whether an order knows
-    anything, and apart over all other pairs.
+    seeds, each of which draws a list; without a random order nothing is told.
 
     Returns:
-        A row for every two orders at each fraction at which some heads are constant and others not,
-        and one for their mean scores over these, with no fraction (``ORDER_COLUMNS``); and a row
-        for every order (``ORDER_SCORE_COLUMNS``). None where there is one order, or no such
-        fraction.
+        ``orders.csv``: a row for every two orders at each fraction at which some heads are constant
+        and others not, and one of mean scores over these; and ``order_scores.csv``. None where
+        there is one order, or no such fraction.
     """
     between = results["constant_heads"].between(0, results["heads"], inclusive="neither")
     rows: list[dict[str, Any]] = []
@@ -90,57 +86,50 @@ def compare_orders(
         }
         if len(by_order) < 2:
             continue
-        named = dict(zip(GROUP, group, strict=True))
+        named, orders = dict(zip(GROUP, group, strict=True)), found.get(group[:2], {})
         means = {order: _mean(list(own.values())) for order, own in by_order.items()}
-        orders = found.get(group[:2], {})
         for order, mean in means.items():
-            ends = clipped(cells["metric"].iloc[0], joint(mean))
-            own = orders.get(order, FoundOrder({}))
-            work = {"seconds": own.seconds, "evaluations": own.evaluations}
+            ends, own = clipped(cells["metric"].iloc[0], joint(mean)), orders.get(order)
             of_mean = {"mean": ends.mean, "low": ends.low, "high": ends.high}
+            work = {name: getattr(own, name, None) for name in ("seconds", "evaluations")}
             scores.append({**named, "order": order, **of_mean, **work})
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
-        pairs, heads = list(combinations(means, 2)), cells["heads"].iloc[0]
-        spread = math.nan
-        if (random := means.get(_RANDOM)) is not None:
-            listed = [mean for order, mean in means.items() if order != _RANDOM]
-            spread = deviation_of_lists(random, listed)
-        p_values = {
-            # Of two fixed orders both have one list.
-            (one, other): p_value(
-                means[one], means[other], spread * (1 if _RANDOM in (one, other) else math.sqrt(2))
-            )
-            for one, other in pairs
-        }
-        adjusted = _adjusted(p_values)
-        for first, other in pairs:
+        for (first, other), tested in _tested(means).items():
             pair = {**named, "order": first, "other": other}
             both = [orders.get(order) for order in (first, other)]
-            rows.append(
-                {
-                    **pair,
-                    **_ends(means[first], means[other]),
-                    "p": p_values[first, other],
-                    "p_holm": adjusted[first, other],
-                    "beyond_chance": adjusted[first, other] < _LEVEL,
-                    "kendall_tau": _over_seeds(both, kendall_tau),
-                }
-            )
+            lost = _ends(means[first], means[other])
+            tau = _over_seeds(both, kendall_tau)
+            rows.append({**pair, "fraction": math.nan, **lost, **tested, "kendall_tau": tau})
             rows += [
                 {
                     **pair,
                     "fraction": at,
                     **_ends(by_order[first][at], by_order[other][at]),
+                    "beyond_chance": False,
                     "kept_by_both": _over_seeds(both, kept_in_common, count),
-                    "kept_by_chance": 1 - count / heads,
+                    "kept_by_chance": 1 - count / cells["heads"].iloc[0],
                 }
                 for at, count in constant.items()
             ]
-    if not rows:
-        return None
-    pairs_found = pandas.DataFrame(rows, columns=list(ORDER_COLUMNS))
-    pairs_found["beyond_chance"] = pairs_found["beyond_chance"].eq(True)
-    return pairs_found, pandas.DataFrame(scores, columns=list(ORDER_SCORE_COLUMNS))
+    return (pandas.DataFrame(rows), pandas.DataFrame(scores)) if rows else None
+
+
+def _tested(means: Mapping[str, Measured]) -> dict[tuple[str, str], dict[str, Any]]:
+    """For every two orders whether their mean scores differ, by Holm's rule in two families: pairs
+    with random orders, and all others.
+    """
+    spread, found = math.nan, {}
+    if _RANDOM in means:
+        listed = [mean for order, mean in means.items() if order != _RANDOM]
+        spread = deviation_of_lists(means[_RANDOM], listed)
+    pairs = list(combinations(means, 2))
+    # Of two fixed orders both have one list.
+    for with_random, deviation in ((True, spread), (False, spread * math.sqrt(2))):
+        family = [pair for pair in pairs if (_RANDOM in pair) == with_random]
+        p_values = [p_value(means[one], means[other], deviation) for one, other in family]
+        for pair, p, p_holm in zip(family, p_values, holm(p_values), strict=True):
+            found[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": p_holm < _LEVEL}
+    return {pair: found[pair] for pair in pairs}
 
 
 def each_way(pairs: pandas.DataFrame) -> pandas.DataFrame:
@@ -151,15 +140,6 @@ def each_way(pairs: pandas.DataFrame) -> pandas.DataFrame:
     rows = pandas.concat([means, turned], ignore_index=True)
     told = np.where(rows["difference"] > 0, BETTER, WORSE)
     return rows.assign(verdict=np.where(rows["beyond_chance"], told, NOT_TOLD))
-
-
-def _adjusted(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """By Holm's rule in two families: pairs with random orders, and all others."""
-    found: dict[tuple[str, str], float] = {}
-    for with_random in (True, False):
-        own = {pair: p for pair, p in p_values.items() if (_RANDOM in pair) == with_random}
-        found |= dict(zip(own, holm(list(own.values())), strict=True))
-    return found
 
 
 def _mean(scores: Sequence[Measured]) -> Measured:

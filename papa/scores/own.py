@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -34,13 +34,8 @@ larger the better.
 @dataclass(frozen=True)
 class Named:
     """Code that a study names. The text of its file goes to the workers with the step that needs
-    it, and is run where it is called first, as no module that anything else could import.
-
-    Attributes:
-        name: ``module:name``.
-        digest: of the text.
-        text: None where the command line did not give the file; the code can be known then, not
-            run.
+    it, and is run where it is called first, as no module that anything else could import. It is
+    None where the command line did not give the file; the code can be known then, not run.
     """
 
     name: str
@@ -48,11 +43,7 @@ class Named:
     text: str | None
 
     def load(self) -> Any:
-        """What the file defines under the name.
-
-        Raises:
-            SpecError: the file was not given, fails, or defines no such name.
-        """
+        """What the file defines under the name."""
         module, _, name = self.name.partition(":")
         if self.text is None:
             raise SpecError(not_given(self.name))
@@ -98,13 +89,8 @@ def not_given(name: str) -> str:
 
 @dataclass(frozen=True)
 class OwnCode:
-    """What a measurement runs of the user's own, as it is or ``Named``.
-
-    Attributes:
-        metric: how predictions are scored.
-        probe: an estimator of scikit-learn, or a function of inputs and classes that gives a module
-            of PyTorch.
-        score: how what a model puts out is scored.
+    """What a measurement runs of the user's own, as it is or ``Named``; the probe is an estimator
+    of scikit-learn, or a function of inputs and classes that gives a module of PyTorch.
     """
 
     metric: OwnMetric | None = None
@@ -116,10 +102,8 @@ class OwnCode:
         """SHA-256 over the modules that the code is in, and its settings; None where one is not
         known: of a notebook, a function inside another, or settings such as arrays.
         """
-        found = [_source(own) for own in (self.metric, self.probe, self.score)]
-        if None in found:
-            return None
-        return hashlib.sha256("\n".join(map(str, found)).encode()).hexdigest()
+        found = _source([self.metric, self.probe, self.score])
+        return found and hashlib.sha256(found.encode()).hexdigest()
 
 
 def code_part(code: OwnCode | None) -> dict[str, str]:
@@ -136,26 +120,20 @@ def _source(code: Any) -> str | None:
     if isinstance(code, Named):
         return f"{code.name}:{code.digest}"
     if isinstance(code, list | tuple):
-        return _joined(type(code).__name__, code)
-    settings = ""
+        parts = [_source(part) for part in code]
+        return None if None in parts else f"{type(code).__name__}{parts}"
+    own, settings = code, _source("")
     if not hasattr(code, "__qualname__"):
-        known = hasattr(code, "get_params") and _joined("with", sorted(code.get_params().items()))
-        if not known:
+        if not hasattr(code, "get_params"):
             return None
-        code, settings = type(code), known
-    module = sys.modules.get(str(code.__module__))
+        own, settings = type(code), _source(sorted(code.get_params().items()))
+    module, name = sys.modules[own.__module__], own.__qualname__
     file = getattr(module, "__file__", None)
-    name = str(code.__qualname__)
-    if file is None or getattr(module, name, None) is not code:
+    if settings is None or file is None or vars(module).get(name) is not own:
         return None
-    version = getattr(sys.modules[str(code.__module__).partition(".")[0]], "__version__", "")
+    version = getattr(sys.modules[module.__name__.partition(".")[0]], "__version__", "")
     digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return f"{code.__module__}:{name}:{settings}:{version}:{digest}"
-
-
-def _joined(name: str, parts: Iterable[Any]) -> str | None:
-    found = [_source(part) for part in parts]
-    return None if None in found else f"{name}({', '.join(map(str, found))})"
+    return f"{module.__name__}:{name}:{settings}:{version}:{digest}"
 
 
 def scorer(task: TaskSpec, names: Sequence[str] | None, code: OwnCode | None) -> Score:
@@ -177,19 +155,20 @@ def own_metric_scored(
     """The score of predictions, and what it loses without each example: the metric is called once
     with all of them, and once without each.
     """
+    name = getattr(metric, "name", None) or getattr(metric, "__name__", type(metric).__name__)
 
     def value(kept: slice | np.ndarray) -> float:
         try:
             found = float(metric(labels[kept], predictions[kept]))
         except Exception as error:
             raise SpecError(
-                f"metric: {_name(metric)} failed on {len(labels[kept])} labels ({error}): it is "
-                "called with the true and the predicted classes and gives a number"
+                f"metric: {name} failed on {len(labels[kept])} labels ({error}): it is called with "
+                "the true and the predicted classes and gives a number"
             ) from error
         if not math.isfinite(found):
             raise SpecError(
-                f"metric: {_name(metric)} gave {found} on {len(labels[kept])} labels, expected a "
-                "finite number"
+                f"metric: {name} gave {found} on {len(labels[kept])} labels, expected a finite "
+                "number"
             )
         return found
 
@@ -197,13 +176,6 @@ def own_metric_scored(
     example, whole = np.repeat(np.arange(len(lengths)), lengths), value(slice(None))
     without = [value(example != row) if count else whole for row, count in enumerate(lengths)]
     return Scored(whole, whole - np.array(without)[:, None])
-
-
-def mean_scored(values: Shaped[np.ndarray, " texts"]) -> Scored:
-    """The mean of a number for each text, and what it loses without each text."""
-    values = values.astype(np.float64)
-    mean = float(values.mean())
-    return Scored(mean, ((values - mean) / max(len(values) - 1, 1))[:, None])
 
 
 def checked_score(found: Any) -> Any:
@@ -218,9 +190,3 @@ def checked_score(found: Any) -> Any:
             "expected a finite number for each text of the batch: a tensor [texts]"
         )
     return found
-
-
-def _name(code: Any) -> str:
-    if isinstance(code, Named):
-        return code.name
-    return str(getattr(code, "__name__", type(code).__name__))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy
 import pandas
 
-from papa.scores.columns import SUMMARY_COLUMNS
 from papa.scores.intervals import (
     NOT_KNOWN,
     Interval,
@@ -27,12 +26,14 @@ from papa.spec.task import UNLABELLED_METRICS
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
 LINE = ["encoder", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
+INFLUENCE = ["influence", "one_answer_influence", "word_embeddings_influence"]
+"""The columns of results with a number for each validation row."""
 _TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason")
 
 
 def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
-    """A row for every cell of the study with the columns ``SUMMARY_COLUMNS``, its score, drop and
-    contrast with their intervals, and its baselines; in the study's own order, fractions from 1
+    """A row for every cell of the study, as in ``summary.csv`` (docs/results.md): its score, drop
+    and contrast with their intervals, and its baselines; in the study's own order, fractions from 1
     down to 0.
     """
     groups = dict(list(results.groupby([*LINE, "fraction"], sort=False)))
@@ -45,7 +46,6 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         encoder, task, kind, order, fraction = key
         original = found.get((encoder, task, kind, order, 1.0))
         embeddings = measured(group, "word_embeddings")
-        words = clipped(metric, joint(embeddings))
         answer = first["always_one_answer"], first["one_answer_influence"], unit_of(metric)
         reason = not_beaten(original, Measured.same(group["seed"], *answer), embeddings)
         of_first = found.get((encoder, task, first_kind, order, fraction))
@@ -53,7 +53,12 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         ends = clipped(metric, joint(found[key]))
         if metric in UNLABELLED_METRICS and not first["constant_heads"]:
             # A model is as it is: no other rows, and no other seeds, would give another answer.
-            ends = Interval(ends.mean, ends.mean, ends.mean, ends.seeds)
+            ends = Interval.around(ends.mean, 0.0, ends.seeds)
+        lost = drop = NOT_KNOWN
+        if fraction == 1:
+            lost = drop = Interval.around(0.0, 0.0, ends.seeds)
+        elif original:
+            lost, drop = difference(original, found[key]), paired_drop(original, found[key])
         rows.append(
             {
                 **dict(zip([*LINE, "fraction"], key, strict=True)),
@@ -61,19 +66,21 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "constant_heads": int(first["constant_heads"]),
                 **first[["metric", "positive"]],
                 "seeds": group["seed"].nunique(),
-                **_written(ends, "mean", "low", "high"),
-                "original": math.nan if original is None else joint(original).mean,
-                **_lost(original, found[key], unchanged=fraction == 1),
-                "contrast_with": first_kind if contrasted else "",
-                **_contrast(of_first if contrasted else None, found[key]),
+                **_ends(ends, "mean", "low", "high"),
+                "original": joint(original).mean if original else math.nan,
+                **_ends(lost, "difference", "difference_low", "difference_high"),
+                **_ends(drop, "relative_drop", "drop_low", "drop_high"),
+                **_contrast(first_kind, of_first if contrasted else None, found[key]),
                 **first[["always_one_answer", "one_answer"]],
-                **_written(words, *(f"word_embeddings{end}" for end in ("", "_low", "_high"))),
+                **_ends(
+                    clipped(metric, joint(embeddings)),
+                    *(f"word_embeddings{end}" for end in ("", "_low", "_high")),
+                ),
                 "beats_baseline": not reason,
                 "reason": reason,
             }
         )
-    summary = pandas.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    return summary.sort_values([*LINE, "fraction"], key=_position, ignore_index=True)
+    return pandas.DataFrame(rows).sort_values([*LINE, "fraction"], key=_position, ignore_index=True)
 
 
 def _position(column: pandas.Series) -> numpy.ndarray:
@@ -89,10 +96,15 @@ def measured(group: pandas.DataFrame, what: str = "") -> Measured:
     return Measured(score, lost, unit_of(group["metric"].iloc[0]))
 
 
-def _contrast(first: Measured | None, other: Measured) -> dict[str, float]:
-    """The columns of the first's score less the other's; nan where there is no first."""
-    found = NOT_KNOWN if first is None else difference(first, other)
-    return _written(found, "contrast", "contrast_low", "contrast_high")
+def _ends(found: Interval, *columns: str) -> dict[str, float]:
+    return dict(zip(columns, (found.mean, found.low, found.high), strict=True))
+
+
+def _contrast(name: str, first: Measured | None, other: Measured) -> dict[str, Any]:
+    """The columns of the first's score less the other's; empty where there is no first."""
+    found = difference(first, other) if first else NOT_KNOWN
+    ends = _ends(found, "contrast", "contrast_low", "contrast_high")
+    return {"contrast_with": name if first else "", **ends}
 
 
 def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:
@@ -115,22 +127,11 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
     return f"does not beat {' or '.join(names)}" if names else ""
 
 
-def _lost(original: Measured | None, cell: Measured, *, unchanged: bool) -> dict[str, float]:
-    """The columns of how far a cell's score lies below the original."""
-    if original is None:
-        lost = drop = NOT_KNOWN
-    elif unchanged:
-        lost = drop = Interval(0.0, 0.0, 0.0, len(cell.scores))
-    else:
-        lost, drop = difference(original, cell), paired_drop(original, cell)
-    return {
-        **_written(lost, "difference", "difference_low", "difference_high"),
-        **_written(drop, "relative_drop", "drop_low", "drop_high"),
-    }
-
-
-def _written(found: Interval, *columns: str) -> dict[str, float]:
-    return dict(zip(columns, (found.mean, found.low, found.high), strict=True))
+def reason_sentence(cell: Any) -> str:
+    """The reason of a row as a clause of its own."""
+    reason = str(cell["reason"])
+    not_beaten = reason.startswith("does not beat")
+    return f"the original {reason} by more than its interval" if not_beaten else reason
 
 
 def read_table(path: Path) -> pandas.DataFrame:
@@ -144,13 +145,6 @@ def read_table(path: Path) -> pandas.DataFrame:
         keep_default_na=False,
         na_values={column: [""] for column in columns if column not in _TEXTS},
     )
-
-
-def reason_sentence(cell: Any) -> str:
-    """The reason of a row as a clause of its own."""
-    reason = str(cell["reason"])
-    not_beaten = reason.startswith("does not beat")
-    return f"the original {reason} by more than its interval" if not_beaten else reason
 
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
@@ -167,38 +161,22 @@ def main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
-    """The summaries of studies as one table.
-
-    Returns:
-        The columns ``study`` and ``SUMMARY_COLUMNS``; rows that the studies have in common are
-        adjacent. Each study's drops are relative to its own original score; contrasts are with the
-        first study.
+    """The summaries of studies as one table, whose rows have ``study`` first; rows that the studies
+    have in common are adjacent. Each study's drops are relative to its own original score;
+    contrasts are with the first study's same cells, seeds paired by their number.
     """
-    name, first = next(iter(results.items()))
-    cells = _cells(first)
-    parts = [
-        _beside(name, {} if frame is first else cells, frame).assign(study=study)
-        for study, frame in results.items()
-    ]
-    whole = pandas.concat(parts, ignore_index=True)[["study", *SUMMARY_COLUMNS]]
+    columns = [*LINE, "fraction", "metric"]
+    name, first, parts = "", dict[Any, Measured](), []
+    for study, frame in results.items():
+        groups = frame.groupby(columns, sort=False)
+        own = {key: measured(cell.assign(seed=range(len(cell)))) for key, cell in groups}
+        summary = summarise(frame)
+        keys = summary[columns].itertuples(index=False, name=None)
+        contrasts = pandas.DataFrame([_contrast(name, first.get(key), own[key]) for key in keys])
+        parts.append(summary.assign(study=study, **contrasts))
+        if not first:
+            name, first = study, own
+    whole = pandas.concat(parts, ignore_index=True)
+    whole.insert(0, "study", whole.pop("study"))
     lines = whole.groupby(LINE, sort=False).ngroup()
     return whole.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
-
-
-def _cells(results: pandas.DataFrame) -> dict[Any, Measured]:
-    """The scores of each cell, by the cell and its metric; seeds by their number in the study."""
-    groups = results.groupby([*LINE, "fraction", "metric"], sort=False)
-    return {key: measured(group.assign(seed=range(len(group)))) for key, group in groups}
-
-
-def _beside(
-    name: str, first: Mapping[Any, Measured], results: pandas.DataFrame
-) -> pandas.DataFrame:
-    """A study's summary with its contrasts to the same cells of the study ``name``."""
-    summary, own = summarise(results), _cells(results)
-    keys = list(summary[[*LINE, "fraction", "metric"]].itertuples(index=False, name=None))
-    contrasts = [
-        {"contrast_with": name if key in first else "", **_contrast(first.get(key), own[key])}
-        for key in keys
-    ]
-    return summary.assign(**pandas.DataFrame(contrasts, index=summary.index))

@@ -11,6 +11,20 @@ from papa.spec.values import Order
 
 
 @dataclass(frozen=True)
+class Result:
+    """What tells one result of a study from another; cells with equal results share one. Constants
+    and order are None where they change nothing: with every head input-dependent, and the order
+    also with every head constant.
+    """
+
+    encoder: str
+    task: str
+    constants: str | None
+    order: Order | None
+    fraction: float
+
+
+@dataclass(frozen=True)
 class Cell:
     """One combination of a study; with each of the study's seeds it yields one score. The fraction
     is the share of heads that stay input-dependent (paper, Section 3.1).
@@ -25,13 +39,8 @@ class Cell:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Cell:
         """The cell of a row of a table; its fraction to six decimals, as a file may round it."""
-        return cls(
-            str(row["encoder"]),
-            row["task"],
-            row["constants"],
-            row["order"],
-            round(float(row["fraction"]), 6),
-        )
+        names = {name: str(row[name]) for name in ("encoder", "task", "constants", "order")}
+        return cls(**names, fraction=round(float(row["fraction"]), 6))
 
     def columns(self) -> dict[str, Any]:
         """Its columns in tables (docs/results.md)."""
@@ -45,27 +54,8 @@ class Cell:
         if heads_in_all is not None:
             fraction = 1 - constant_count(fraction, heads_in_all) / heads_in_all
         constants = self.constants if fraction < 1 else None
-        return Result(
-            self.encoder,
-            self.task,
-            constants,
-            self.order if order_matters(fraction) else None,
-            fraction,
-        )
-
-
-@dataclass(frozen=True)
-class Result:
-    """What tells one result of a study from another; cells with equal results share one. Constants
-    and order are None where they change nothing: with every head input-dependent, and the order
-    also with every head constant.
-    """
-
-    encoder: str
-    task: str
-    constants: str | None
-    order: Order | None
-    fraction: float
+        order = self.order if order_matters(fraction) else None
+        return Result(self.encoder, self.task, constants, order, fraction)
 
 
 def order_matters(fraction: float) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from papa.spec.kinds import parameters_of
+from papa.spec.kinds import PARAMETERS, parameters_of
 from papa.spec.task import TaskSpec
-from papa.spec.values import OPTIMAL, ConstantsKind, Frozen, Positive, constants_kinds, listed
+from papa.spec.values import OPTIMAL, ConstantsKind, Frozen, NotNegative, Positive
 
 
 class ConstantsSpec(Frozen):
@@ -19,25 +19,22 @@ class ConstantsSpec(Frozen):
     fibonacci; what is made of the average: low_rank, relative; mean_qk; trained; or a constant
     output: mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md);
     for comparison, reused: the attention of the same head of the layer before; of decoders,
-    streaming: their own attention to the first and the last tokens.
-    """
+    streaming: their own attention to the first and the last tokens."""
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section
-    5.3, Table 2).
-    """
+    5.3, Table 2)."""
     rows: Positive | None = None
     """average: take it over a sample of this many training rows, whatever the task's probe is
-    trained on; null takes all of the task's. A smaller sample is part of a larger one.
-    """
+    trained on; null takes all of the task's. A smaller sample is part of a larger one."""
     start: Literal["toeplitz", "average"] = "toeplitz"
     """trained: the matrices that training starts from."""
     window: Positive | None = None
     """local: how many slots to either side a token attends to; null takes 2."""
     rank: Positive | None = None
     """low_rank: the rank to which the average is approximated; null takes 4."""
-    largest: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    largest: NotNegative | None = None
     """low_rank: how many of the average's largest entries are kept as they are; null takes 0."""
-    sinks: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    sinks: NotNegative | None = None
     """streaming: first tokens that every token sees; null takes 4."""
     recent: Positive | None = None
     """streaming: how many last tokens a token sees, itself among them; null takes 64."""
@@ -47,21 +44,15 @@ class ConstantsSpec(Frozen):
     def _parameters_of_the_kind(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        own = parameters_of(values.get("kind"))
-        return {
-            **values,
-            **{name: value for name, value in own.items() if values.get(name) is None},
-        }
+        given = {name: value for name, value in values.items() if value is not None}
+        return {**values, **parameters_of(values.get("kind")), **given}
 
     @model_validator(mode="after")
     def _nothing_of_other_kinds(self) -> ConstantsSpec:
-        own = (*self.parameters, *(("corpus", "rows") if self.kind == "average" else ()))
-        for name in ("window", "rank", "largest", "sinks", "recent", "corpus", "rows"):
-            if getattr(self, name) is not None and name not in own:
-                kinds = [kind for kind in constants_kinds() if name in parameters_of(kind)]
-                raise ValueError(
-                    f"{name} belongs to kind '{listed(kinds or ['average'])}', not '{self.kind}'"
-                )
+        for kind, names in {**PARAMETERS, "average": ("corpus", "rows")}.items():
+            for name in names:
+                if kind != self.kind and getattr(self, name) is not None:
+                    raise ValueError(f"{name} belongs to kind '{kind}', not '{self.kind}'")
         return self
 
     @property
@@ -77,9 +68,11 @@ class ConstantsSpec(Frozen):
     @property
     def label(self) -> str:
         """The name in tables and plots."""
-        if self.kind == "average":
-            corpus = [self.corpus.name] if self.corpus else []
-            return ":".join([self.kind, *corpus, *([f"{self.rows} rows"] if self.rows else [])])
+        parts: list[Any] = list(self.parameters.values())
+        if self.corpus:
+            parts.append(self.corpus.name)
+        if self.rows:
+            parts.append(f"{self.rows} rows")
         if self.kind == "trained" and self.start != "toeplitz":
-            return f"{self.kind}:{self.start}"
-        return ":".join([self.kind, *map(str, self.parameters.values())])
+            parts.append(self.start)
+        return ":".join(map(str, (self.kind, *parts)))

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from papa.spec.values import Frozen
+from papa.spec.values import Frozen, Text
 
 ColumnName = Annotated[str, Field(max_length=200)]
+Scores = tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...]
 
 
 class FilesSource(Frozen):
@@ -24,9 +25,7 @@ class FilesSource(Frozen):
     format: Literal["jsonl", "csv", "tsv", "parquet", "text", "conll", "conllu"] | None = None
     """How the files are written; None takes it from the suffix."""
     header: bool = True
-    """Whether csv and tsv files start with column names; without them columns are named "0",
-    "1", …
-    """
+    """Whether csv and tsv files start with column names; else columns are named "0", "1", …"""
 
 
 class HubSource(Frozen):
@@ -34,7 +33,7 @@ class HubSource(Frozen):
 
     kind: Literal["hub"]
     """What makes it a source of this kind."""
-    name: Annotated[str, Field(min_length=1)]
+    name: Text
     """The dataset's name on the hub."""
     config: str | None = None
     """The dataset's configuration; None takes its only or default one."""
@@ -76,10 +75,8 @@ class Columns(Frozen):
 class EncoderSpec(Frozen):
     """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
 
-    name: Annotated[str, Field(min_length=1)]
-    """A name on the hub, a folder (relative to the study's file),
-    or ``embedded/all-MiniLM-L6-v2``.
-    """
+    name: Text
+    """A name on the hub, a folder (relative to the study's file), or the embedded one."""
     revision: str | None = None
     """A branch, tag or commit on the hub; None takes the main branch."""
 
@@ -89,29 +86,23 @@ class HeadScores(Frozen):
     reads them.
     """
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Text
     """What orders call them after ``scores:``."""
-    values: Annotated[
-        tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...], Field(min_length=1)
-    ]
+    values: Annotated[Scores, Field(min_length=1)]
     """A list for each layer, with a number for each head."""
 
     @field_validator("values")
     @classmethod
-    def _one_for_every_head(
-        cls, values: tuple[tuple[float, ...], ...]
-    ) -> tuple[tuple[float, ...], ...]:
-        if not values[0] or any(len(row) != len(values[0]) for row in values):
-            raise ValueError(
-                "layers have scores of different numbers of heads: give one for every head"
-            )
+    def _one_for_every_head(cls, values: Scores) -> Scores:
+        if not values[0] or len({*map(len, values)}) > 1:
+            raise ValueError("layers have scores of different numbers of heads: give one for each")
         return values
 
 
 class CodeSpec(Frozen):
     """A file of the user's own code, as the command line gave it."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Text
     """What stands before the colon in ``module:name``: the file's name without .py."""
     sha256: str
     """Of its text, by which what it computes is known."""

@@ -57,15 +57,11 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
     """
     try:
         document = read_yaml(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
-        near = [file.stem for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise SpecError(
-            f"there is no study at {path}{meant(path.stem, near)}: "
-            "give the path of a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
-        ) from None
     except (OSError, UnicodeDecodeError) as error:
+        near = meant(path.stem, [file.stem for file in path.parent.glob("*.y*ml")])
         raise SpecError(
-            f"{path} cannot be read ({in_one_line(error)}): give the path of a YAML file"
+            f"there is no study at {path}{near} ({in_one_line(error)}): give the path of a YAML "
+            "file, such as studies/demo.yaml, or write one with 'papa init'"
         ) from None
     if not isinstance(document, dict):
         raise SpecError(
@@ -126,12 +122,12 @@ def sentence(fault: ErrorDetails) -> str:
         keys = {key for model in Frozen.__subclasses__() for key in model.model_fields}
         near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN})
         return f"unknown key '{where}'{near}: correct it; 'papa init' explains the keys"
-    expected = fault.get("ctx", {}).get("expected") or fault.get("ctx", {}).get("expected_tags", "")
+    context = fault.get("ctx", {})
+    names = str(context.get("expected") or context.get("expected_tags", "")).split("'")
     given = value.get("kind") if isinstance(value, dict) and "tag" in fault["type"] else value
     silent = fault["type"] == "missing" or isinstance(given, dict)
     found = "" if silent else f", found {shown(given)}"
-    message = fault["msg"].removeprefix("Value error, ")
-    return f"'{where}': {message}{found}{meant(given, str(expected).split(chr(39)))}"
+    return f"'{where}': {fault['msg'].removeprefix('Value error, ')}{found}{meant(given, names)}"
 
 
 def _absolute(path: str, folder: Path) -> str:
@@ -139,8 +135,13 @@ def _absolute(path: str, folder: Path) -> str:
     return str((folder / Path(path).expanduser()).resolve())
 
 
-def _resolve_encoder(entry: Any, folder: Path, origin: str, _: bool) -> Any:
-    entry = {"name": entry} if isinstance(entry, str) else entry
+def _named(entry: Any, key: str = "name") -> Any:
+    """An entry of a list, as a mapping where it is a bare name."""
+    return {key: entry} if isinstance(entry, str) else entry
+
+
+def _resolve_encoder(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
+    entry = _named(entry)
     if isinstance(entry, dict) and isinstance(entry.get("name"), str) and entry["name"]:
         local = _absolute(entry["name"], folder)
         if entry["name"].startswith((".", "/", "~")) or Path(local).is_dir():
@@ -149,17 +150,12 @@ def _resolve_encoder(entry: Any, folder: Path, origin: str, _: bool) -> Any:
 
 
 def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
-    entry = {"name": entry} if isinstance(entry, str) else entry
+    entry = _named(entry)
     if not isinstance(entry, dict):
         return entry
-    entry = dict(entry)
-    known = registry()
+    entry, known = dict(entry), registry()
     base = entry.pop("base", entry.get("name"))
-    if base is not None and not isinstance(base, str):
-        raise SpecError(
-            f"{origin}: a task's name is {shown(base)}, expected text such as cola: correct it"
-        )
-    if base in known:
+    if isinstance(base, str) and base in known:
         defaults = {"name": base, **known[base]}
         if authors:
             defaults["metric"] = _AUTHORS_METRICS.get(defaults["metric"], defaults["metric"])
@@ -186,7 +182,7 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
 
 
 def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
-    entry = {"kind": entry} if isinstance(entry, str) else entry
+    entry = _named(entry, "kind")
     if isinstance(entry, dict) and entry.get("corpus") is not None:
         return {**entry, "corpus": _resolve_task(entry["corpus"], folder, origin, authors)}
     return entry
@@ -204,16 +200,14 @@ def _resolve_scores(orders: Any, scores: Any, folder: Path) -> dict[str, Any]:
     """The study's scores, with those of the files that its orders name."""
     if not isinstance(orders, list) or not isinstance(scores, list):
         return {}
-    named = dict.fromkeys(
-        filter(None, (scores_in(order) for order in orders if isinstance(order, str)))
-    )
     held = [entry.get("name") for entry in scores if isinstance(entry, dict)]
+    named = dict.fromkeys(scores_in(order) for order in orders if isinstance(order, str))
     read = [
         {"name": name, "values": read_scores(_absolute(name, folder)).tolist()}
         for name in named
-        if name not in held and not module_of(name)
+        if name and name not in held and not module_of(name)
     ]
-    return {"scores": [*scores, *read]} if named else {}
+    return {"scores": [*scores, *read]} if read else {}
 
 
 def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -231,29 +225,27 @@ def override(document: dict[str, Any], setting: str) -> None:
     path, equals, text = setting.partition("=")
     if not equals or not path:
         raise SpecError(f"--set {setting}: expected KEY=VALUE, such as execution.workers=2")
+    value = read_yaml(text, f"--set {setting}: the value")
     *parents, last = path.split(".")
     node: Any = document
     for key in parents:
-        at: Any = _index(node, key, setting) if isinstance(node, list) else key
-        if not isinstance(node, dict | list):
-            break
-        inner = node.setdefault(at, {}) if isinstance(node, dict) else node[at]
+        at = _index(node, key, setting)
+        if isinstance(node, dict):
+            node.setdefault(at, {})
         # An entry given by its bare name becomes a mapping that can take overrides.
-        if isinstance(inner, str):
-            inner = node[at] = {"kind" if parents[0] == "constants" else "name": inner}
-        node = inner
-    if not isinstance(node, dict | list):
-        raise SpecError(f"--set {setting}: '{'.'.join(parents)}' is {shown(node)}, not a mapping")
-    at = _index(node, last, setting) if isinstance(node, list) else last
-    node[at] = read_yaml(text, f"--set {setting}: the value")
+        node[at] = node = _named(node[at], "kind" if parents[0] == "constants" else "name")
+    node[_index(node, last, setting)] = value
 
 
-def _index(values: list[Any], key: str, setting: str) -> int:
-    if not key.isdecimal() or int(key) >= len(values):
-        names = [value.get("name", "…") if isinstance(value, dict) else value for value in values]
+def _index(node: Any, key: str, setting: str) -> str | int:
+    """The key of a mapping, or the index of a list, that a part of a path stands for."""
+    if isinstance(node, dict):
+        return key
+    if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+        return int(key)
+    what = f"no key of {shown(node)}"
+    if isinstance(node, list):
+        names = [one.get("name", "…") if isinstance(one, dict) else one for one in node]
         entries = listed(f"{index} ({name})" for index, name in enumerate(names)) or "nothing"
-        raise SpecError(
-            f"--set {setting}: {shown(key)} is not an index of a list of {len(values)}: use "
-            f"{entries}"
-        )
-    return int(key)
+        what = f"no index of a list of {len(node)}: use {entries}"
+    raise SpecError(f"--set {setting}: {shown(key)} is {what}")

@@ -1,164 +1,30 @@
-"""The kinds of constants: controls, which depend on no text (paper, Section 5.2), what is made of
-the average, and what decoders alone have. An entry of ``CONTROLS`` or ``DERIVED`` adds a kind.
-
-Specifications read the names, so this module imports no torch.
-"""
+"""The kinds of constants and their keys in a study. To add one: its function, and its name here."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from jaxtyping import Float, Int
-
-Matrix = Float[np.ndarray, "*heads slots slots"]
-
-
-def _distances(slots: int) -> Int[np.ndarray, "slots slots"]:
-    return np.abs(np.subtract.outer(np.arange(slots), np.arange(slots)))
-
-
-def identity(slots: int) -> Matrix:
-    """Every token attends to itself alone."""
-    return np.eye(slots)
-
-
-def toeplitz(slots: int) -> Matrix:
-    """Harmonic in distance: C[i, j] = 1 / (|i - j| + 1)."""
-    return 1.0 / (_distances(slots) + 1)
-
-
-def zeros(slots: int) -> Matrix:
-    """The head's output is zero: pruned (Michel et al., 2019)."""
-    return np.zeros((slots, slots))
-
-
-def previous(slots: int) -> Matrix:
-    """Every token attends to the slot before its own (Raganato et al., 2020)."""
-    return np.eye(slots, k=-1)
-
-
-def next_slot(slots: int) -> Matrix:
-    """Every token attends to the slot after its own (Raganato et al., 2020)."""
-    return np.eye(slots, k=1)
-
-
-def local(slots: int, window: int = 2) -> Matrix:
-    """Every token attends alike to all at most ``window`` slots away, itself among them."""
-    return (_distances(slots) <= window).astype(float)
-
-
-def fibonacci(slots: int, heads: int) -> Matrix:
-    """Head h attends alike to the distances in row h + 1 of the Wythoff array, to either side, and
-    to [CLS], which attends to all (Fibottention, Rahimian et al., 2024).
-
-    Rows of that array are dilated Fibonacci sequences, 1 2 3 5 8 …, 4 7 11 18 …, 6 10 16 26 …,
-    which share no number: no two heads attend to the same distance.
-    """
-    distances = _distances(slots)
-    found = np.zeros((heads, slots, slots))
-    golden = (1 + 5**0.5) / 2
-    for head, matrix in enumerate(found):
-        start = int((head + 1) * golden)
-        lower, upper = int(start * golden), int(start * golden**2)
-        while lower < slots:
-            matrix[distances == lower] = 1
-            lower, upper = upper, lower + upper
-    found[:, 0] = found[:, :, 0] = 1
-    return found
-
-
-CONTROLS: dict[str, Callable[..., Matrix]] = {
-    "identity": identity,
-    "toeplitz": toeplitz,
-    "zeros": zeros,
-    "previous": previous,
-    "next": next_slot,
-    "local": local,
-    "fibonacci": fibonacci,
+_AT = "papa.attention.kinds"
+CONTROLS: dict[str, str] = {
+    **{kind: f"{_AT}:{kind}" for kind in ("identity", "toeplitz", "zeros", "previous")},
+    "next": f"{_AT}:next_slot",
+    **{kind: f"{_AT}:{kind}" for kind in ("local", "fibonacci")},
 }
-"""Kind → C[i, j], what slot i takes from slot j before rows are masked and normalised: one matrix
-for every head, or a matrix for each of ``heads``. Other arguments are keys of a study.
-"""
+"""Kind → what makes its matrices from S; from L·H as well, where it asks for ``heads``."""
+DERIVED: dict[str, str] = {kind: f"{_AT}:{kind}" for kind in ("low_rank", "relative")}
+"""Kind → what makes its matrices from the average."""
+OF_DECODERS = ("streaming",)
+PARAMETERS: dict[str, dict[str, int]] = {
+    "local": {"window": 2},
+    "low_rank": {"rank": 4, "largest": 0},
+    "streaming": {"sinks": 4, "recent": 64},
+}
+"""Kind → its keys in a study, with their defaults."""
 
 
-@dataclass(frozen=True)
-class Averages:
-    """The average attention of an encoder's heads.
-
-    Attributes:
-        matrices: C.
-        counts: in how many inputs both slots held a token.
-        special: the slots of [CLS] and [SEP], ascending.
-    """
-
-    matrices: Float[np.ndarray, "layers heads slots slots"]
-    counts: Float[np.ndarray, "slots slots"]
-    special: Sequence[int]
-
-
-def low_rank(average: Averages, rank: int = 4, largest: int = 0) -> Matrix:
-    """The best approximation of C of rank ``rank`` (Eckart and Young, 1936), in which the
-    ``largest`` largest entries of C are exact. Entries below 0 become 0.
-    """
-    left, sizes, right = np.linalg.svd(average.matrices)
-    found = (left[..., :rank] * sizes[..., None, :rank]) @ right[..., :rank, :]
-    flat, own = found.reshape(*found.shape[:2], -1), average.matrices.reshape(*found.shape[:2], -1)
-    if largest:
-        places = np.argpartition(-own, largest - 1, axis=-1)[..., :largest]
-        np.put_along_axis(flat, places, np.take_along_axis(own, places, axis=-1), axis=-1)
-    return flat.clip(min=0).reshape(found.shape)
-
-
-def relative(average: Averages) -> Matrix:
-    """The mean of A over all pairs of tokens at one distance, so that an entry that no input had is
-    known by its diagonal.
-
-    The columns and rows of [CLS] and [SEP] have means of their own, over all text, and so have the
-    diagonals between two texts. A distance that no input had keeps 0.
-    """
-    slots = len(average.counts)
-    positions = np.arange(slots)
-    special = np.zeros(slots, dtype=int)
-    special[list(average.special)] = 1 + np.arange(len(average.special))
-    part = np.searchsorted(average.special, positions)
-    text = (special[:, None] == 0) & (special == 0)
-    distances = np.where(text, positions[:, None] - positions, 0)
-    across = text & (part[:, None] != part)
-    rows, columns = np.broadcast_arrays(special[:, None], special)
-    kinds = np.stack([rows, columns, distances, across], axis=-1).reshape(slots * slots, 4)
-    group = np.unique(kinds, axis=0, return_inverse=True)[1].ravel()
-    counts = np.bincount(group, average.counts.ravel())
-    found = np.empty(average.matrices.shape)
-    for head in np.ndindex(found.shape[:2]):
-        sums = np.bincount(group, (average.matrices[head] * average.counts).ravel())
-        found[head] = (sums / counts.clip(min=1))[group].reshape(slots, slots)
-    return found
-
-
-DERIVED: dict[str, Callable[..., Matrix]] = {"low_rank": low_rank, "relative": relative}
-"""Kind → the matrices of all heads. Arguments after the average are keys of a study."""
-OF_DECODERS: dict[str, dict[str, int]] = {"streaming": {"sinks": 4, "recent": 64}}
-"""Kind → its keys of a study, with their defaults."""
+def parameters_of(kind: object) -> dict[str, int]:
+    """The keys that a kind of constants has in a study, with their defaults."""
+    return PARAMETERS.get(kind, {}) if isinstance(kind, str) else {}
 
 
 def most_of(slots: int) -> dict[str, int]:
     """The largest values of the keys that slots bound."""
     return {"window": slots - 1, "rank": slots, "largest": slots**2}
-
-
-def parameters_of(kind: object) -> dict[str, int]:
-    """The keys that a kind of constants has in a study, with their defaults."""
-    if not isinstance(kind, str):
-        return {}
-    function = {**CONTROLS, **DERIVED}.get(kind)
-    if function is None:
-        return dict(OF_DECODERS.get(kind, {}))
-    named = inspect.signature(function).parameters.values()
-    return {
-        parameter.name: parameter.default
-        for parameter in named
-        if parameter.default is not parameter.empty
-    }

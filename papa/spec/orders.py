@@ -5,17 +5,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from papa.spec.methods import HEAD_SCORES
-
-if TYPE_CHECKING:  # specifications and plans need orders and no torch
-    from jaxtyping import Float
-
 
 Head = tuple[int, int]
 """(layer, head), both from 0."""
@@ -45,6 +41,10 @@ def _ascending(heads: list[Head], scores: Any, seed: Any) -> list[Head]:
     return sorted(heads, key=lambda head: float(scores[head]))
 
 
+def _drawn(heads: list[Head], scores: Any, seed: Any) -> list[Head]:
+    return [heads[index] for index in np.random.default_rng(seed).permutation(len(heads))]
+
+
 HEAD_ORDERS: dict[str, HeadOrder] = {
     "lambda": HeadOrder("λ ascending", _ascending, scored_by="lambda"),
     "lambda_reversed": HeadOrder(
@@ -56,16 +56,8 @@ HEAD_ORDERS: dict[str, HeadOrder] = {
     "last_to_first": HeadOrder(
         "last layer to first", lambda heads, lambdas, seed: sorted(heads, key=lambda head: -head[0])
     ),
-    "random": HeadOrder(
-        "random",
-        lambda heads, lambdas, seed: [
-            heads[index] for index in np.random.default_rng(seed).permutation(len(heads))
-        ],
-        differs_by_seed=True,
-    ),
+    "random": HeadOrder("random", _drawn, differs_by_seed=True),
 }
-
-
 SCORES, REVERSED = "scores", "reversed:"
 _CODE = re.compile(r"(?!(?:scores|reversed):)([A-Za-z_]\w*):[A-Za-z_]\w*", re.ASCII)
 
@@ -132,45 +124,16 @@ def is_label_free(method: str) -> bool:
     return method in HEAD_SCORES and HEAD_SCORES[method].label_free
 
 
-def drawn_from(
-    order: str,
-    ranking_seed: int,
-    seeds: tuple[int, ...],
-    scores: Mapping[str, Float[Any, "layers heads"]] | None = None,
-) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """The seeds of a study that share a head order, and the numbers that ``head_order`` draws
-    theirs from.
-
-    Orders that differ by seed are drawn for each seed of the study, from the first of
-    ``ranking.seeds`` and that seed; those by scores, which are by the name of ``scores:NAME``, are
-    drawn from the places of all heads, the smallest score first, ties by (layer, head).
-    """
-    name = scores_in(order)
-    if name is not None:
-        return {seeds: tuple(np.argsort(np.ravel((scores or {})[name]), kind="stable").tolist())}
-    return (
-        {(seed,): (ranking_seed, seed) for seed in seeds}
-        if order_named(order).differs_by_seed
-        else {seeds: ()}
-    )
-
-
 def head_order(
-    order: str,
-    scores: Float[Any, "layers heads"] | None,
-    layers: int,
-    heads: int,
-    seed: int | Sequence[int] = 0,
+    order: str, scores: Any, layers: int, heads: int, seed: int | Sequence[int] = 0
 ) -> list[Head]:
     """All heads as (layer, head), the first to become constant first.
 
     Args:
-        scores: λ of every head, or what else the order is ``scored_by``; None for the others.
+        scores: λ of every head [layers, heads], or what else the order is ``scored_by``; None for
+            the others.
         seed: for orders that differ by seed; one number or several. Of an order by scores, its
-            draw.
+            draw (``StudySpec.draws``).
     """
-    if scored_by(order) and scores is None:
-        raise ValueError(f"order '{order}' needs scores by {scored_by(order)}")
-    return order_named(order).arrange(
-        [(layer, head) for layer in range(layers) for head in range(heads)], scores, seed
-    )
+    every = [(layer, head) for layer in range(layers) for head in range(heads)]
+    return order_named(order).arrange(every, scores, seed)

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    FilePath,
-    field_validator,
-    model_validator,
-)
+import numpy as np
+from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
 from papa.errors import shown
 from papa.spec.constants import ConstantsSpec
 from papa.spec.data import CodeSpec, EncoderSpec, HeadScores
 from papa.spec.kinds import OF_DECODERS, most_of
-from papa.spec.methods import HEAD_SCORES, no_score_of_own
-from papa.spec.orders import drawn_from, module_of, scored_by, scores_in
+from papa.spec.methods import HEAD_SCORES
+from papa.spec.orders import module_of, order_named, scored_by, scores_in
 from papa.spec.task import TaskSpec
 from papa.spec.values import (
     OUTPUTS,
     REUSED,
+    Amount,
     Fraction,
     Frozen,
     Name,
@@ -43,6 +39,7 @@ CONTROLLED = 5
 """Ranking seeds from which on λ of shuffled labels can tell anything at 5 %: where each exchanges
 both or not, they have 32 arrangements.
 """
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(no_repeats)]
 
 
 class LayoutSpec(Frozen):
@@ -51,9 +48,7 @@ class LayoutSpec(Frozen):
     one_text_truncation: Literal["full", "half"] = "full"
     """full: up to S-2 text tokens (paper); half: S/2-1 (authors' code)."""
     segment_ids: Literal["follow", "stay"] = "follow"
-    """follow: segment ids move with their tokens; stay: they keep the positions the tokenizer gave
-    them.
-    """
+    """follow: segment ids move with their tokens; stay: they keep the tokenizer's positions."""
 
 
 class RankingSpec(Frozen):
@@ -65,15 +60,14 @@ class RankingSpec(Frozen):
     """None takes the task's ``probe.epochs``, as the authors did."""
     until_stable: bool = False
     """Stop early, once λ has moved from .5 and an epoch left the constant heads of every fraction
-    as they were.
-    """
+    as they were."""
     learning_rate: Rate | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
     """Heads are scored on a sample of this many training rows for each seed. Seeds that follow each
     other, such as 0, 1, 2, have no row in common where the split has that many times as many; None
     takes all for every seed."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(no_repeats)] = (0, 1, 2)
+    seeds: Seeds = (0, 1, 2)
     """λ is trained once with each, and heads become constant by its mean; of one seed nobody knows
     how certain it is. Random head orders are drawn from the first."""
     evaluations: Positive = 2_000
@@ -89,10 +83,8 @@ class RankingSpec(Frozen):
     def _one_seed(cls, values: Any) -> Any:
         """Studies of older versions have one ``seed``."""
         if isinstance(values, dict) and "seed" in values and "seeds" not in values:
-            return {
-                **{name: value for name, value in values.items() if name != "seed"},
-                "seeds": [values["seed"]],
-            }
+            values = {**values, "seeds": [values["seed"]]}
+            del values["seed"]
         return values
 
     def epochs_on(self, task: TaskSpec) -> int:
@@ -119,23 +111,21 @@ class ExecutionSpec(Frozen):
     with ``probe.encoder_dropout`` always do."""
     shard_rows: Positive = 1024
     """Rows in a shard of tokenised text: what the loss of a worker repeats."""
-    features_budget_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
+    features_budget_gb: Amount = 20.0
     """Disk for one cell's features; beyond it the encoder runs once per epoch for all seeds."""
 
     @model_validator(mode="before")
     @classmethod
     def _no_cluster(cls, values: Any) -> Any:
-        """A cluster answers in pickles, so a file that came from elsewhere names none; earlier
-        versions wrote the key without a value.
-        """
-        if not isinstance(values, dict) or "ray_address" not in values:
-            return values
-        if values["ray_address"] is not None:
+        """Earlier versions wrote the key without a value."""
+        if isinstance(values, dict) and values.get("ray_address", 0) is None:
+            return {name: value for name, value in values.items() if name != "ray_address"}
+        if isinstance(values, dict) and "ray_address" in values:
             raise ValueError(
                 "ray_address is no key of a study file, as this process loads whatever a cluster "
                 "answers: give --ray-address, or set RAY_ADDRESS"
             )
-        return {name: value for name, value in values.items() if name != "ray_address"}
+        return values
 
 
 class StudySpec(Frozen):
@@ -145,12 +135,10 @@ class StudySpec(Frozen):
     """The name of its results; letters, digits, dots, dashes and underscores."""
     encoders: Annotated[tuple[EncoderSpec, ...], Field(min_length=1)]
     """Frozen pretrained encoders: hub names such as google-bert/bert-base-uncased, folders, or the
-    embedded one.
-    """
+    embedded one."""
     tasks: Annotated[tuple[TaskSpec, ...], Field(min_length=1)]
     """What the encoders are measured on: names of known tasks, changed key by key where need be, or
-    your own.
-    """
+    your own."""
     constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (
         ConstantsSpec(kind="average"),
     )
@@ -164,15 +152,13 @@ class StudySpec(Frozen):
     reversed:distance."""
     scores: tuple[HeadScores, ...] = ()
     """Scores of heads that orders name; those of scores:FILE and of module:name are added by
-    themselves.
-    """
+    themselves."""
     code: tuple[CodeSpec, ...] = ()
     """The files of code of your own; added by themselves from --code."""
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
     """Shares of heads that stay input-dependent; 1 is the original, against which every drop is
-    measured.
-    """
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
+    measured."""
+    seeds: Seeds = (0, 1, 2)
     """One probe each; intervals need two or more."""
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
@@ -181,52 +167,31 @@ class StudySpec(Frozen):
     probes then multiply their features in it too. ``auto`` takes bfloat16 where the scores of all
     the study's encoders are known to hold in it, on such a CPU of this machine, and float32
     otherwise; the stored specification says which. Sums, softmax, norms and the optimiser stay
-    float32.
-    """
+    float32."""
     features: FeaturesSpec = FeaturesSpec()
     reference: FilePath | None = None
     """A CSV of the paper's own numbers, which the report compares with ours."""
     execution: ExecutionSpec = ExecutionSpec()
+
+    _listed_once = field_validator(
+        "encoders", "tasks", "constants", "orders", "scores", "code", "fractions"
+    )(no_repeats)
 
     @field_validator("name")
     @classmethod
     def _no_file(cls, name: str) -> str:
         for ending in (".yaml", ".failed", ".jsonl"):
             if name.lower().endswith(ending):
-                raise ValueError(
-                    f"a store keeps a file of the study without {ending} under it: leave {ending} "
-                    "out"
-                )
+                raise ValueError(f"a store keeps files that end so: leave {ending} out")
         return name
-
-    def draws(self, order: Order) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """The seeds that share a head order, and what theirs is drawn from:
-        ``papa.spec.orders.drawn_from``.
-        """
-        return drawn_from(
-            order,
-            self.ranking.seeds[0],
-            self.seeds,
-            {scores.name: scores.values for scores in self.scores},
-        )
-
-    @model_validator(mode="after")
-    def _every_score_is_there(self) -> StudySpec:
-        names = [scores.name for scores in self.scores]
-        missing = [
-            name
-            for name in map(scores_in, self.orders)
-            if name is not None and name not in names and not module_of(name)
-        ]
-        if missing:
-            raise ValueError(
-                f"orders: there are no scores {shown(missing[0])}: name a file, such as "
-                "scores:heads.tsv"
-            )
-        return self
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> StudySpec:
+        for order in self.orders:
+            name = scores_in(order)
+            if name is None or module_of(name) or name in [one.name for one in self.scores]:
+                continue
+            raise ValueError(f"orders: there are no scores {shown(name)}: name a file of them")
         for task in self.tasks:
             if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "own"):
                 raise ValueError(
@@ -237,13 +202,21 @@ class StudySpec(Frozen):
                 if reason := _against_constants(task, constants):
                     raise ValueError(f"constants: {reason}")
             for order in self.orders:
-                if reason := _against_order(task, order):
+                if reason := _against_order(task, scored_by(order)):
                     raise ValueError(f"orders: {reason}")
         return self
 
-    _listed_once = field_validator(
-        "encoders", "tasks", "constants", "orders", "scores", "code", "fractions", "seeds"
-    )(no_repeats)
+    def draws(self, order: Order) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """The seeds of the study that share a head order, and the numbers that ``head_order`` draws
+        theirs from: of one that differs by seed the first of ``ranking.seeds`` and that seed; of
+        one by scores the places of all heads, the smallest score first, ties by (layer, head).
+        """
+        if (name := scores_in(order)) is not None:
+            (values,) = (scores.values for scores in self.scores if scores.name == name)
+            return {self.seeds: tuple(np.argsort(np.ravel(values), kind="stable").tolist())}
+        if order_named(order).differs_by_seed:
+            return {(seed,): (self.ranking.seeds[0], seed) for seed in self.seeds}
+        return {self.seeds: ()}
 
 
 def _against_constants(task: TaskSpec, constants: ConstantsSpec) -> str | None:
@@ -262,10 +235,9 @@ def _against_constants(task: TaskSpec, constants: ConstantsSpec) -> str | None:
             f"validation_slots {task.validation_slots}: take relative or streaming, or as many "
             "slots"
         )
-    if constants.is_trained and task.own_probe:
-        return f"{kind} ones are trained with PAPA's own probe, and task {name} has own_probe"
-    if constants.is_trained and task.head == "own":
-        return f"{kind} ones are trained with a probe, and task {name} has head: own"
+    if constants.is_trained and (task.own_probe or task.head == "own"):
+        other = "own_probe" if task.own_probe else "head: own"
+        return f"{kind} ones are trained with PAPA's own probe, and task {name} has {other}"
     most = most_of(task.slots)
     for parameter, value in constants.parameters.items():
         if value > most.get(parameter, value):
@@ -276,16 +248,23 @@ def _against_constants(task: TaskSpec, constants: ConstantsSpec) -> str | None:
     return None
 
 
-def _against_order(task: TaskSpec, order: Order) -> str | None:
-    """Why heads cannot be ordered so for a task, if so."""
-    method = scored_by(order)
+def _against_order(task: TaskSpec, method: str | None) -> str | None:
+    """Why a method scores no heads for a task, if so."""
     if method not in HEAD_SCORES:
         return None
+    asked, instead = HEAD_SCORES[method], "take effect, or a label-free one such as distance"
     if task.kind == "causal":
         return (
             f"{method} is not computed of decoders, and task {task.name} is one's: take lambda, "
             "first_to_last or random, or give scores:FILE"
         )
-    if task.head == "own":
-        return no_score_of_own(method, task.name, with_itself=task.with_itself)
+    if task.head == "own" and asked.own_head == "none":
+        return (
+            f"{asked.label} are trained with a probe, and task {task.name} has head: own: {instead}"
+        )
+    if task.head == "own" and asked.own_head == "with a loss" and task.with_itself:
+        return (
+            f"{asked.label} is that of a loss, and task {task.name} compares the model with "
+            f"itself, where every one is 0: {instead}"
+        )
     return None

@@ -9,9 +9,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from papa.errors import joined, shown
 from papa.spec.data import Columns, Source
 from papa.spec.orders import module_of
-from papa.spec.values import Frozen, Name, Positive, Rate, Seed, listed, refuse_unknown
+from papa.spec.values import Amount, Frozen, Name, Positive, Rate, Seed, listed, refuse_unknown
 
 TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
+Slots = Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
 NamedMetric = Literal[
     "accuracy",
     "matthews",
@@ -85,18 +86,16 @@ class ProbeSpec(Frozen):
     """Rows in a minibatch."""
     epochs: Positive
     """Passes over the training rows; the score is that after the last."""
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    weight_decay: Amount = 0.0
     """AdamW's decoupled decay."""
     adam_epsilon: Rate = 1e-8
     """AdamW's ε, added before the bias correction (docs/fidelity.md)."""
-    max_grad_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    max_grad_norm: Amount = 1.0
     """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 does
-    not clip.
-    """
+    not clip."""
     encoder_dropout: bool = False
     """While training, keep the encoder's dropout on, and that of the authors' sequence probes
-    (docs/fidelity.md).
-    """
+    (docs/fidelity.md)."""
 
 
 class TaskSpec(Frozen):
@@ -107,8 +106,7 @@ class TaskSpec(Frozen):
     kind: TaskKind
     """text: a label for each text; pair: for each two texts; similarity: a number for each two
     texts, which are encoded apart; words: a label for each word; mlm: masked words; causal: the
-    next word of a decoder.
-    """
+    next word of a decoder."""
     source: Source
     """Where its rows come from."""
     columns: Columns
@@ -116,38 +114,31 @@ class TaskSpec(Frozen):
     labels: tuple[str, ...] | None = None
     """Names of integer labels 0, 1, …, or those that the source gives, in any order; rows whose
     label is - or -1 are left out. None takes the names from the source, or the sorted distinct
-    training labels.
-    """
+    training labels."""
     metric: Metric
     """What a score is; the kind of the task says which it may be. Or a function of your own,
-    ``module:name``: of true and predicted classes (docs/how-to/own-data.md).
-    """
+    ``module:name``: of true and predicted classes (docs/how-to/own-data.md)."""
     positive: str | None = None
     """f1: the name of its positive class; None takes class 1."""
-    slots: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
+    slots: Slots
     """S, the length of the layout that every input gets (paper, App. A)."""
-    validation_slots: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)] | None = None
+    validation_slots: Slots | None = None
     """causal: as many tokens of a validation text are read, where constants have no limit of slots;
-    null takes ``slots``.
-    """
+    null takes ``slots``."""
     probe: ProbeSpec
     """How the probe is trained."""
     own_probe: str | None = None
     """A probe of your own, ``module:name``: an estimator, or a function of (inputs, classes) that
-    gives a module (docs/how-to/own-data.md).
-    """
+    gives a module (docs/how-to/own-data.md)."""
     head: Literal["probe", "own"] = "probe"
     """What gives answers: a probe that is trained on the frozen encoder, or the model's own head,
-    as it is.
-    """
+    as it is."""
     train_rows: Positive | None = None
     """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their
-    order.
-    """
+    order."""
     validation_rows: Positive | None = None
     """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their
-    order.
-    """
+    order."""
     sample_seed: Seed = 0
     """What both samples are drawn from."""
     mask_seed: Seed = 0
@@ -164,75 +155,48 @@ class TaskSpec(Frozen):
         return values
 
     @model_validator(mode="after")
-    def _columns_fit_the_kind(self) -> TaskSpec:
-        kind = KINDS[self.kind]
-        if self.kind == "causal":
-            self._is_for_a_decoder()
-        elif self.validation_slots is not None:
-            raise ValueError(
-                f"validation_slots is for tasks of kind 'causal', not '{self.kind}': remove it"
-            )
-        unlabelled = self.metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
-        missing = [
-            name
-            for name in kind.columns
-            if getattr(self.columns, name) is None and not (unlabelled and name == "label")
-        ]
-        if missing:
-            raise ValueError(f"a task of kind '{self.kind}' needs columns.{missing[0]}")
-        if self.kind == "similarity" and self.head != "own":
-            raise ValueError(
-                "a task of kind 'similarity' is answered by a sentence encoder's own embeddings: "
-                "set head: own"
-            )
-        metrics = kind.metrics
-        if self.head == "own":
-            metrics += kind.own_metrics
-        elif self.metric in UNLABELLED_METRICS:
-            raise ValueError(f"metric: {self.metric} compares a model with itself: set head: own")
-        if self.metric not in metrics and not (is_own(self.metric) and self.kind in _OF_CLASSES):
-            raise ValueError(
+    def _keys_fit_together(self) -> TaskSpec:
+        if reason := self._misfit():
+            raise ValueError(reason)
+        return self
+
+    def _misfit(self) -> str | None:
+        """Why the keys are no task together, if so."""
+        kind, metric, own = KINDS[self.kind], self.metric, self.head == "own"
+        if self.kind in ("causal", "similarity") and not own:
+            return f"a task of kind '{self.kind}' is answered by a model's own head: set head: own"
+        if self.kind != "causal" and self.validation_slots is not None:
+            return f"validation_slots is for tasks of kind 'causal', not '{self.kind}': remove it"
+        given = [name for name, column in self.columns if column is not None]
+        if self.kind == "causal" and given[1:]:
+            return f"a task of kind 'causal' reads plain text alone: remove columns.{given[-1]}"
+        unlabelled = metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
+        for name in kind.columns:
+            if name not in given and not (unlabelled and name == "label"):
+                return f"a task of kind '{self.kind}' needs columns.{name}"
+        if metric in UNLABELLED_METRICS and not own:
+            return f"metric: {metric} compares a model with itself: set head: own"
+        metrics = kind.metrics + (kind.own_metrics if own else ())
+        if metric not in metrics and not (is_own(metric) and self.kind in _OF_CLASSES):
+            return (
                 f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not "
-                f"'{self.metric}'"
+                f"'{metric}'"
             )
-        if self.own_probe is not None:
-            self._has_a_probe_of_its_own()
-        if self.positive is not None and self.metric != "f1":
-            raise ValueError(
-                f"positive: only metric f1 has a positive class, and the metric is {self.metric}"
+        if self.own_probe is not None and not module_of(self.own_probe):
+            return f"own_probe is {shown(self.own_probe)}: expected module:name, as my_code:probe"
+        if self.own_probe and (own or self.kind not in _OF_CLASSES or self.regression):
+            return (
+                "own_probe: it predicts classes from features: leave it out of a task of "
+                f"{'head: own' if own else f'metric {metric}'}"
             )
-        if (
-            self.positive is not None
-            and self.labels is not None
-            and self.positive not in self.labels
-        ):
-            raise ValueError(
+        if self.positive is not None and metric != "f1":
+            return f"positive: only metric f1 has a positive class, and the metric is {metric}"
+        if self.positive is not None and self.labels and self.positive not in self.labels:
+            return (
                 f"positive is {shown(self.positive)}, and no class has that name: use one of "
                 f"{joined(self.labels)}"
             )
-        return self
-
-    def _has_a_probe_of_its_own(self) -> None:
-        if not module_of(self.own_probe):
-            raise ValueError(
-                f"own_probe is {shown(self.own_probe)}: expected module:name, such as my_code:probe"
-            )
-        if self.head == "own" or self.kind not in _OF_CLASSES or self.regression:
-            raise ValueError(
-                "own_probe: it predicts classes from features: leave it out of a task of "
-                f"{'head: own' if self.head == 'own' else f'metric {self.metric}'}"
-            )
-
-    def _is_for_a_decoder(self) -> None:
-        others = [name for name, column in self.columns if column is not None and name != "text"]
-        if others:
-            raise ValueError(
-                f"a task of kind 'causal' reads plain text alone: remove columns.{others[0]}"
-            )
-        if self.head != "own":
-            raise ValueError(
-                "a task of kind 'causal' is answered by a decoder's own head: set head: own"
-            )
+        return None
 
     @property
     def most_slots(self) -> int:

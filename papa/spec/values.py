@@ -13,7 +13,7 @@ from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import HEAD_ORDERS, REVERSED, scores_in
 
-OPTIMAL, RESAMPLED = "optimal_output", "resampled_output"
+OPTIMAL, RESAMPLED, REUSED = "optimal_output", "resampled_output", "reused"
 OUTPUTS: dict[str, str] = {
     "mean_output": "papa.attention.outputs:mean_output",
     "mean_output_by_slot": "papa.attention.outputs:mean_output_by_slot",
@@ -22,7 +22,6 @@ OUTPUTS: dict[str, str] = {
 }
 """Constant outputs, and what makes each from an encoder and a split of text, ``batch_tokens`` at a
 time; the optimal one starts from it, the resampled one is drawn by ``seed``."""
-REUSED = "reused"
 OPTIMAL_RATE = 2e-3
 """The learning rate of an optimal output (Li and Janson, 2024)."""
 
@@ -37,8 +36,11 @@ class Frozen(BaseModel):
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
+NotNegative = Annotated[int, Field(ge=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Precision = Literal["float32", "bfloat16"]
 PrecisionChoice = Literal["float32", "bfloat16", "auto"]
@@ -72,10 +74,8 @@ def _known_constants(value: object) -> object:
 
 def _known_order(value: object) -> object:
     if not isinstance(value, str) or scores_in(value) is None:
-        refuse_unknown(
-            value.removeprefix(REVERSED) if isinstance(value, str) else value,
-            (*HEAD_ORDERS, *HEAD_SCORES),
-        )
+        method = value.removeprefix(REVERSED) if isinstance(value, str) else value
+        refuse_unknown(method, (*HEAD_ORDERS, *HEAD_SCORES))
     return "lambda_reversed" if value == f"{REVERSED}lambda" else value
 
 

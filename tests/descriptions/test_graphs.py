@@ -26,9 +26,8 @@ def test_arborescences_are_as_heavy_as_those_of_networkx(n: int, seed: int) -> N
     assert parents[root] == -1
     children = [child for child in range(n) if child != root]
     graph = nx.DiGraph()
-    for parent, child in product(range(n), children):
-        if parent != child:
-            graph.add_edge(parent, child, weight=weights[parent, child])
+    edges = [(parent, child) for parent, child in product(range(n), children) if parent != child]
+    graph.add_weighted_edges_from((*edge, weights[edge]) for edge in edges)
     best = nx.maximum_spanning_arborescence(graph, preserve_attrs=True)
     found = nx.DiGraph([(int(parents[child]), child) for child in children])
     assert nx.is_arborescence(found)

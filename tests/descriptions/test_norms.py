@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -59,9 +60,9 @@ def test_parts_behind_the_norm_add_up_to_the_stock_norm(variant: str) -> None:
     assert not torch.allclose(wrong, expected, atol=1e-2), "negative control: a part is missing"
 
 
-def case(of: str = "input-dependent"):
+def case() -> Seen:
     attention = torch.rand(2, 2, 4, 4, generator=torch.Generator().manual_seed(3)).softmax(dim=-1)
-    return seen(of, attention)
+    return seen("input-dependent", attention)
 
 
 def brought_by(one: Seen) -> torch.Tensor:
@@ -69,9 +70,18 @@ def brought_by(one: Seen) -> torch.Tensor:
     return torch.einsum("lhij,lhjd,lhdw->lhijw", one.attention, one.value, one.output_maps)
 
 
+def mean(frame: Any, measure: str) -> list[float]:
+    return values(frame, measure).tolist()
+
+
+def told(kind: type[Norms | Mixing], one: Seen) -> Any:
+    description = kind()
+    description.see(one)
+    return description.frame()
+
+
 def test_norms_are_what_each_token_brings() -> None:
-    one, norms, still = case(), Norms(), Norms()
-    norms.see(one)
+    one = case()
     brought = brought_by(one)
     shares = brought.norm(dim=-1)
     shares = shares / shares.sum(dim=-1, keepdim=True)
@@ -80,46 +90,32 @@ def test_norms_are_what_each_token_brings() -> None:
         "own_norm": shares.diagonal(dim1=-2, dim2=-1),
         "added": brought.sum(dim=3).norm(dim=-1),
     }
-    frame = norms.frame()
+    frame = told(Norms, one)
     for name, means in expected.items():
-        found = values(frame, name).tolist()
-        assert found == pytest.approx(means.mean(dim=-1).flatten().tolist()), name
+        assert mean(frame, name) == pytest.approx(means.mean(dim=-1).flatten().tolist()), name
     one.value[..., 3, :] = 0
-    still.see(one)
-    assert values(still.frame(), "separator_norm").tolist() == [0] * 4, (
-        "it takes mass, brings nothing"
-    )
+    assert mean(told(Norms, one), "separator_norm") == [0] * 4, "it takes mass, brings nothing"
 
 
 def test_mixing_counts_other_tokens_against_the_own() -> None:
-    one, mixing = case(), Mixing()
-    mixing.see(one)
+    one = case()
     brought = brought_by(one).sum(dim=1)
     own = torch.stack([brought[:, i, i] for i in range(4)], dim=1)
-    others = (brought.sum(dim=2) - own).norm(dim=-1)
-    frame = mixing.frame()
-    plain = (others / (others + own.norm(dim=-1))).mean(dim=1)
-    assert values(frame, "mixing").tolist() == pytest.approx(plain.tolist(), abs=1e-5)
-    kept = (own + one.states[:2]).norm(dim=-1)
-    with_residual = (others / (others + kept)).mean(dim=1)
-    assert values(frame, "mixing_with_residual").tolist() == pytest.approx(
-        with_residual.tolist(), abs=1e-5
-    )
+    others, kept = brought.sum(dim=2) - own, own + one.states[:2]
+
+    def share(mixed: torch.Tensor, left: torch.Tensor) -> Any:
+        norm = mixed.norm(dim=-1)
+        return pytest.approx((norm / (norm + left.norm(dim=-1))).mean(dim=1).tolist(), abs=1e-5)
+
+    frame = told(Mixing, one)
+    assert mean(frame, "mixing") == share(others, own)
+    assert mean(frame, "mixing_with_residual") == share(others, kept)
     assert values(frame, "mixing_behind_norm").isna().all(), "no normalisation is known"
     weights = torch.rand(2, 6) + 0.5
-    normed, parts = Mixing(), []
-    normed.see(replace(one, norm_weights=weights))
     # With one σ for a token's parts, its ratio is that of the centred and scaled parts.
-    for part in (brought.sum(dim=2) - own, own + one.states[:2]):
-        centred = part - part.sum(dim=-1, keepdim=True) / 6
-        parts.append(torch.linalg.vector_norm(centred * weights.unsqueeze(1), dim=-1))
-    behind = (parts[0] / (parts[0] + parts[1])).mean(dim=1)
-    assert values(normed.frame(), "mixing_behind_norm").tolist() == pytest.approx(
-        behind.tolist(), abs=1e-5
-    )
+    parts = [(part - part.mean(dim=-1, keepdim=True)) * weights[:, None] for part in (others, kept)]
+    normed = told(Mixing, replace(one, norm_weights=weights))
+    assert mean(normed, "mixing_behind_norm") == share(*parts)
     one.attention[0] = torch.eye(4)
-    alone = Mixing()
-    alone.see(one)
-    mixed = values(alone.frame(), "mixing")
-    assert mixed[0] == pytest.approx(0, abs=1e-5), "each token its own"
-    assert mixed[1] == pytest.approx(values(frame, "mixing")[1])
+    alone = mean(told(Mixing, one), "mixing")
+    assert alone == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), "each token its own"

@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from papa.scores.columns import ORDER_COLUMNS, RESULT_COLUMNS, SUMMARY_COLUMNS
-from papa.scores.metrics import MEANINGS
+from papa.scores.orders import compare_orders
+from papa.scores.summary import summarise
 from papa.spec import Frozen, NamedMetric, StudySpec
 from papa.spec.file import resolve_study
 from tests.reporting.studies import results
@@ -68,8 +68,14 @@ def test_the_examples_are_a_study(study_file: ModuleType, tmp_path: Path) -> Non
 
 
 def test_columns_and_metrics_are_those_there_are(study_file: ModuleType) -> None:
-    assert set(results().columns) <= set(RESULT_COLUMNS)
-    assert set(MEANINGS) == set(get_args(NamedMetric))
+    meanings = {title: list(names) for title, names in study_file.MEANINGS.items()}
+    rows = results(orders=("lambda", "random"))
+    compared = compare_orders(rows, {})
+    assert compared is not None
+    assert set(rows.columns) <= set(meanings["results.parquet"])
+    assert list(summarise(rows)) == meanings["summary.csv"]
+    assert list(compared[0]) == meanings["orders.csv"]
+    assert list(compared[1]) == meanings["order_scores.csv"]
+    assert set(meanings["metrics"]) == set(get_args(NamedMetric))
     page = study_file.columns_page()
-    for name in (*RESULT_COLUMNS, *SUMMARY_COLUMNS, *ORDER_COLUMNS, *MEANINGS):
-        assert f"| `{name}` | " in page
+    assert all(f"| `{name}` | " in page for names in meanings.values() for name in names)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from papa.attention.constants import ConstantMatrices, control
+from papa.attention.kinds import Averages
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import replaced
 from papa.errors import SpecError
@@ -34,7 +35,7 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     with pytest.raises(SpecError, match=f"'constants.0.kind': Input should be {known}"):
         steps_of(constants=["uniform"])
 
-    monkeypatch.setitem(CONTROLS, "uniform", lambda slots: np.ones((slots, slots)))
+    monkeypatch.setitem(CONTROLS, "uniform", f"{__name__}:uniform")
     steps = steps_of(constants=["uniform"])
     assert {cell.constants for cell in steps.cells} == {"uniform"}
     (step,) = [step for step in steps.steps if step.stage == "controls"]
@@ -62,6 +63,14 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     assert distance(found, own, inputs) > 0.05
 
 
+def uniform(slots: int) -> Any:
+    return np.ones((slots, slots))
+
+
+def sharpened(average: Averages) -> Any:
+    return average.matrices**2
+
+
 def number_output(encoder: Any, split: Any, *, batch_tokens: int, progress: Any) -> ConstantOutputs:
     """Each head puts out its number."""
     numbers = torch.arange(encoder.heads).float()[None, :, None, None]
@@ -74,7 +83,7 @@ def test_what_is_made_of_text_is_an_entry_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Matrices from the average, and outputs."""
-    monkeypatch.setitem(DERIVED, "sharpened", lambda average: average.matrices**2)
+    monkeypatch.setitem(DERIVED, "sharpened", f"{__name__}:sharpened")
     monkeypatch.setitem(OUTPUTS, "number_output", f"{__name__}:number_output")
     document = {**SMALL, "constants": ["average", "sharpened", "number_output"]}
     study = resolve_study(document, folder=tmp_path, origin="test")

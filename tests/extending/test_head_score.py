@@ -33,7 +33,7 @@ def test_an_entry_of_the_methods_is_a_head_order(
     monkeypatch.setitem(
         HEAD_SCORES,
         "values",
-        ScoringMethod("norm of values", f"{__name__}:score", label_free=True, passes=0),
+        ScoringMethod("norm of values", f"{__name__}:score", label_free=True),
     )
     document = {**SMALL, "orders": ["values", "reversed:values"], "fractions": [0.5]}
     study = resolve_study(document, folder=tmp_path, origin="test")

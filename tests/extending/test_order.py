@@ -123,7 +123,7 @@ def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
         check_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8]))
     for order, sentence in {
         "scores:nowhere.tsv": "'orders': .*nowhere.tsv cannot be read as head scores",
-        "scores:study.yaml": "study.yaml: line 1 holds",
+        "scores:study.yaml": "study.yaml cannot be read as head scores .*could not convert",
         "scores:": "orders: there are no scores ''",
         "reversed:sideways": "'orders.0': Input should be 'lambda', .*found 'reversed:sideways'",
     }.items():

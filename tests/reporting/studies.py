@@ -13,7 +13,6 @@ import pandas
 
 from papa.reporting.report import Findings
 from papa.reporting.tables import score_tables
-from papa.scores.columns import HEAD_COLUMNS
 from papa.scores.summary import summarise
 from papa.spec import StudySpec
 
@@ -88,7 +87,12 @@ def markdown_of(summary: pandas.DataFrame) -> str:
 
 def findings(frame: pandas.DataFrame, **more: Any) -> Findings:
     """What a page shows of such results."""
-    heads = more.pop("heads", pandas.DataFrame(columns=list(HEAD_COLUMNS)))
+    heads = more.pop(
+        "heads",
+        pandas.DataFrame(
+            columns=["encoder", "task", "method", "layer", "head", "score", "low", "high"]
+        ),
+    )
     return Findings(study(frame), frame, summarise(frame), heads, **more)
 
 

@@ -17,13 +17,8 @@ SEEDS, ROWS, ORDERS = 5, 150, 4
 def scores_of(
     numbers: np.random.Generator, *shares: float, over_seeds: float = 0.05, over_rows: float = 1.0
 ) -> list[Measured]:
-    """Accuracies of several orders on the same examples, some of which are hard for all.
-
-    Args:
-        numbers: what they are drawn from.
-        shares: how good each order is.
-        over_seeds: how much its seeds vary.
-        over_rows: how much its answers to single examples do.
+    """Accuracies of orders that are as good as ``shares``, on the same examples, some of which are
+    hard for all; seeds and answers to single examples vary by so much.
     """
     hard = numbers.normal(size=ROWS)
     found = []
@@ -83,12 +78,11 @@ def test_where_all_orders_are_equal_at_most_one_study_in_twenty_tells_any_apart(
 def test_a_difference_that_few_examples_show_is_told() -> None:
     """One in fifty is answered by the one alone, whatever the seed: the rule of three, which says
     how much no example may have shown, would hide it."""
-    numbers = np.random.default_rng(0)
-    hard = numbers.normal(size=300)
+    hard = np.random.default_rng(0).normal(size=300)
     first, other = (
         Measured.of(
             "accuracy",
-            {seed: float((hard < share).mean()) for seed in range(SEEDS)},
+            dict.fromkeys(range(SEEDS), float((hard < share).mean())),
             [np.stack([hard < share, np.ones(300)], axis=-1).astype(float)] * SEEDS,
         )
         for share in (0.86, 0.8)

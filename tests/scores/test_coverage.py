@@ -12,7 +12,7 @@ import pytest
 
 from papa.scores.drops import verdict_on
 from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
-from papa.scores.metrics import Answers, example_counts, score_of
+from papa.scores.metrics import score_of, scored
 from papa.scores.summary import not_beaten
 from papa.spec import Metric
 
@@ -28,10 +28,7 @@ SIZES = [(3, 300, 0.0), (5, 300, 0.02), (3, 1000, 0.02), (5, 2000, 0.1)]
 
 def counts(metric: Metric, right: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """What each example adds, of two classes."""
-    answers = np.where(right, labels, 1 - labels)
-    return example_counts(
-        metric, Answers(answers, labels, np.ones(len(labels), int), ("no", "yes"), 1)
-    )
+    return scored(metric, np.where(right, labels, 1 - labels), labels, ("no", "yes")).examples
 
 
 def true_score(metric: Metric, right: float) -> float:

@@ -16,8 +16,6 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from papa.errors import DataError
 from papa.scores.metrics import (
-    Answers,
-    example_counts,
     influence,
     positive_class,
     score_of_examples,
@@ -35,12 +33,9 @@ BARE = ("NN", "VB", "RB", "DT", ".", "IN")
 MATTHEWS = (3 * 2 - 2 * 1) / np.sqrt((3 + 2) * (3 + 1) * (2 + 2) * (2 + 1))
 
 
-def score(metric: Metric, *answers: Any) -> float:
-    return scored(metric, *map(np.asarray, answers[:2]), *answers[2:]).score
-
-
-def tags(metric: Metric, names: tuple[str, ...], found: Any, true: Any, *lengths: int) -> float:
-    return score(metric, found, true, names, np.array(lengths or (len(true),)))
+def score(metric: Metric, found: Any, true: Any, names: Any = None, lengths: Any = None) -> float:
+    lengths = None if lengths is None else np.array(lengths)
+    return scored(metric, np.array(found), np.array(true), names, lengths).score
 
 
 @pytest.mark.parametrize(
@@ -81,25 +76,17 @@ def f1_task(**changes: Any) -> TaskSpec:
     return TaskSpec.model_validate({**described, **changes})
 
 
-@pytest.mark.parametrize(
-    ("changes", "names", "number"),
-    [
-        ({"positive": "no"}, ("no", "yes"), 0),
-        ({}, ("no", "yes"), 1),
-        ({"positive": "maybe"}, ("no", "yes", "maybe"), 2),
-        ({"metric": "accuracy"}, ("a", "b", "c"), 1),
-    ],
-)
-def test_f1_is_that_of_the_class_named_positive(
-    changes: dict[str, str], names: tuple[str, ...], number: int
-) -> None:
-    assert positive_class(f1_task(**changes), names) == number
+def test_f1_is_that_of_the_class_named_positive() -> None:
+    assert positive_class(f1_task(positive="no"), ("no", "yes")) == 0
+    assert positive_class(f1_task(), ("no", "yes")) == 1
+    assert positive_class(f1_task(positive="maybe"), ("no", "yes", "maybe")) == 2
+    assert positive_class(f1_task(metric="accuracy"), ("a", "b", "c")) == 1
 
 
 def test_a_positive_class_that_is_none_is_one_sentence_with_the_names() -> None:
-    with pytest.raises(DataError, match=r"'equivalnt', and no class has that .* use one of equiva"):
+    with pytest.raises(DataError, match=r"'equivalnt', and no class .*\(did you mean 'equivalent'"):
         positive_class(f1_task(positive="equivalnt"), ("different", "equivalent"))
-    with pytest.raises(DataError, match=r"are 3 classes \(no, yes, maybe\): name one of them"):
+    with pytest.raises(DataError, match="are 3 classes: name one of no, yes, maybe"):
         positive_class(f1_task(), ("no", "yes", "maybe"))
     with pytest.raises(ValidationError, match=r"positive is 'maybe', and .* use one of no, yes"):
         f1_task(positive="maybe", labels=["no", "yes"])
@@ -107,29 +94,32 @@ def test_a_positive_class_that_is_none_is_one_sentence_with_the_names() -> None:
         f1_task(positive="yes", labels=["no", "yes"], metric="accuracy")
 
 
-def test_entities_count_as_a_whole_and_end_with_their_sentence() -> None:
-    # Entities: person 1-2 and place 4-4; found: person 1-1 (cut short) and place 4-4.
-    assert tags("entity_f1", IOB, [0, 1, 0, 0, 3], [0, 1, 2, 0, 3]) == pytest.approx(0.5)
-    # In one sentence an entity of two words is missed; in two I- begins an entity of its own.
-    assert tags("entity_f1", IOB, [1, 1], [1, 2], 2) == 0
-    assert tags("entity_f1", IOB, [1, 1], [1, 2], 1, 1) == 1
-    assert tags("entity_f1", IOB, NOTHING, NOTHING, 3, 0, 1) == 0, "no entities, no words"
+@pytest.mark.parametrize(
+    ("found", "true", "lengths", "expected"),
+    [
+        # Entities: person 1-2 and place 4-4; found: person 1-1 (cut short) and place 4-4.
+        ([0, 1, 0, 0, 3], [0, 1, 2, 0, 3], [5], 0.5),
+        # In one sentence an entity of two words is missed; in two I- begins an entity of its own.
+        ([1, 1], [1, 2], [2], 0),
+        ([1, 1], [1, 2], [1, 1], 1),
+        # No entities, no words.
+        (NOTHING, NOTHING, [3, 0, 1], 0),
+    ],
+)
+def test_entities_count_as_a_whole_and_end_with_their_sentence(
+    found: Any, true: Any, lengths: list[int], expected: float
+) -> None:
+    assert score("entity_f1", found, true, IOB, lengths) == pytest.approx(expected)
 
 
-def test_bare_tags_merge_as_seqeval_reads_them() -> None:
+def test_bare_tags_merge_as_seqeval_reads_them(recwarn: pytest.WarningsRecorder) -> None:
+    before, labels = list(warnings.filters), [3, 0, 0, 1, 2]
     # VB and RB share the type "B" and run together, so swapping them is no error.
-    labels, swapped = np.array([3, 0, 0, 1, 2]), np.array([3, 0, 0, 2, 1])
-    assert tags("bare_entity_f1", BARE, labels, labels) == 1
-    assert tags("bare_entity_f1", BARE, swapped, labels) == 1
-    assert score("token_f1", swapped, labels) == pytest.approx(3 / 5)
+    assert score("bare_entity_f1", [3, 0, 0, 2, 1], labels, BARE, [5]) == 1
+    assert score("token_f1", [3, 0, 0, 2, 1], labels) == pytest.approx(3 / 5)
     # True: T(0), N(1-2), B(3-4). Found: T(0), N(1), T(2), B(3-4): 2 right of 3 and of 4.
-    shorter = tags("bare_entity_f1", BARE, [3, 0, 3, 1, 2], labels)
+    shorter = score("bare_entity_f1", [3, 0, 3, 1, 2], labels, BARE, [5])
     assert shorter == pytest.approx(2 * 2 / (3 + 4))
-
-
-def test_bare_tags_raise_no_warning_and_leave_the_filters(recwarn: pytest.WarningsRecorder) -> None:
-    before = list(warnings.filters)
-    tags("bare_entity_f1", ("NN", "."), [0, 1], [0, 0])
     assert not recwarn.list
     assert list(warnings.filters) == before
 
@@ -201,7 +191,7 @@ def test_an_examples_influence_is_what_the_score_loses_without_it(metric: Metric
         found = np.random.default_rng(1).normal(size=len(true))
     if metric not in ("entity_f1", "token_f1", "negative_log_perplexity"):
         lengths = np.ones(len(true), int)
-    examples = example_counts(metric, Answers(found, true, lengths, names, 1))
+    examples = scored(metric, found, true, names, lengths).examples
     whole = score_of_examples(metric, examples)
     expected = [
         whole - score_of_examples(metric, np.delete(examples, row, axis=0))

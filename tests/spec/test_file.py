@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from papa.errors import SpecError
+from papa.errors import CheckError, SpecError
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.file import load_study
@@ -82,46 +82,41 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
         "tasks": ["cola", "pos", "ner", OWN],
         "constants": [{"kind": "average", "corpus": "sst2"}],
     }
-    plain, found = (
-        study(tmp_path, document),
-        study(tmp_path, document | {"as_the_authors_ran": True}),
-    )
-    assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "stay")
+    theirs = document | {"as_the_authors_ran": True}
+    plain, found = study(tmp_path, document), study(tmp_path, theirs)
+    assert found.layout.model_dump() == {"one_text_truncation": "half", "segment_ids": "stay"}
     assert all(task.probe.encoder_dropout for task in found.tasks)
     assert (plain.ranking.seeds, found.ranking.seeds) == ((0, 1, 2), (0,))
-    assert [task.metric for task in found.tasks] == [
-        "matthews",
-        "bare_entity_f1",
-        "entity_f1",
-        "accuracy",
-    ]
+    metrics = ["matthews", "bare_entity_f1", "entity_f1", "accuracy"]
+    assert [task.metric for task in found.tasks] == metrics
     # Nothing else differs, and the resolved study is a study file of its own.
-    spelled_out = {
-        "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
-        "tasks": [
-            {**task.model_dump(mode="json"), "metric": same.metric}
-            for task, same in zip(plain.tasks, found.tasks, strict=True)
-        ],
-    }
-    for task in spelled_out["tasks"]:
-        task["probe"]["encoder_dropout"] = True
-    again = study(tmp_path, found.model_dump(mode="json"))
-    assert again == found
-    assert study(tmp_path, document | spelled_out).tasks == found.tasks
+    spelled_out = [task.model_dump(mode="json") for task in plain.tasks]
+    for task, metric in zip(spelled_out, metrics, strict=True):
+        task["metric"], task["probe"]["encoder_dropout"] = metric, True
+    assert study(tmp_path, document | {"tasks": spelled_out}).tasks == found.tasks
+    assert study(tmp_path, found.model_dump(mode="json")) == found
     assert study(tmp_path, document | {"as_the_authors_ran": False}) == plain
 
 
 def test_one_ranking_seed_of_an_older_study_is_a_list_of_one(tmp_path: Path) -> None:
+    theirs = SMALLEST | {"as_the_authors_ran": True}
     assert study(tmp_path, SMALLEST | {"ranking": {"seed": 3}}).ranking.seeds == (3,)
-    assert study(
-        tmp_path, SMALLEST | {"ranking": {"seed": 3}, "as_the_authors_ran": True}
-    ).ranking.seeds == (3,)
-    assert study(
-        tmp_path, SMALLEST | {"ranking": {"seeds": [1, 2]}, "as_the_authors_ran": True}
-    ).ranking.seeds == (
-        1,
-        2,
-    )
+    assert study(tmp_path, theirs | {"ranking": {"seed": 3}}).ranking.seeds == (3,)
+    assert study(tmp_path, theirs | {"ranking": {"seeds": [1, 2]}}).ranking.seeds == (1, 2)
+
+
+def test_a_random_order_is_drawn_for_each_seed_and_any_other_is_shared(tmp_path: Path) -> None:
+    found = study(tmp_path, SMALLEST | {"seeds": [0, 3], "ranking": {"seeds": [7]}})
+    assert found.draws("random") == {(0,): (7, 0), (3,): (7, 3)}
+    for order in ("lambda", "lambda_reversed", "first_to_last", "distance"):
+        assert found.draws(order) == {(0, 3): ()}
+
+
+def test_parameters_of_constants_have_defaults_and_are_in_the_label(tmp_path: Path) -> None:
+    kinds = ["local", {"kind": "local", "window": 5}, {"kind": "low_rank", "rank": 3}]
+    found = study(tmp_path, SMALLEST | {"constants": kinds})
+    assert [one.label for one in found.constants] == ["local:2", "local:5", "low_rank:3:0"]
+    assert study(tmp_path, found.model_dump(mode="json")) == found
 
 
 def test_what_a_study_says_itself_wins_over_the_authors_switch(tmp_path: Path) -> None:
@@ -147,135 +142,119 @@ def test_a_specification_is_frozen(tmp_path: Path) -> None:
         study(tmp_path, SMALLEST).name = "other"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"hue": 1}, "unknown key 'hue': correct it; 'papa init' explains the keys"),
-        (
-            {"enocders": []},
-            r"unknown key 'enocders' \(did you mean 'encoders'\?\)",
-        ),
-        (
-            {"as_the_author_ran": 1},
-            r"unknown key 'as_the_author_ran' \(did you mean 'as_the_authors_ran'\?\)",
-        ),
-        (
-            {"tasks": [OWN | {"probe": {"batch_size": 1, "epochs": 1}}]},
-            "'tasks.0.probe.learning_rate': Field required",
-        ),
-        (
-            {"tasks": ["colla"]},
-            r"task 'colla' is unknown \(did you mean 'cola'\?\): .* 'papa init' writes an example",
-        ),
-        (
-            {"constants": ["avarage"]},
-            r"'constants.0.kind': Input .* 'average', .*'avarage' \(did you mean 'average'\?",
-        ),
-        ({"orders": ["lamda"]}, r"'orders.0': .*found 'lamda' \(did you mean 'lambda'\?\)"),
-        ({"constants": [{}]}, "'constants.0.kind': Field required"),
-        (
-            {"tasks": [OWN | {"source": {"train": "t"}}]},
-            "'tasks.0.source': Unable to extract tag using discriminator 'kind'",
-        ),
-        (
-            {"tasks": [OWN | {"source": {"kind": "file"}}]},
-            r"'tasks.0.source': .*'hub', .*found 'file' \(did you mean 'files'\?\)",
-        ),
-        (
-            {"precision": "bfloat61"},
-            r"'precision': .*'bfloat61' \(did you mean 'bfloat16'\?",
-        ),
-        (
-            {"precision": "float16"},
-            r"'precision': Input should be 'float32', 'bfloat16' or 'auto', found 'float16'",
-        ),
-        (
-            {"features": {"dtype": "float16"}},
-            r"'features.dtype': Input should be 'float32' or 'bfloat16', found 'float16'",
-        ),
-        ({"name": "my study!"}, r"'name': String should match pattern .*, found 'my study!'"),
-        ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or false"),
-        ({"as_the_authors_ran": True, "layout": None}, "'layout'"),
-        (
-            {"tasks": [OWN | {"probe": OWN["probe"] | {"max_grad_norm": -1}}]},
-            "'tasks.0.probe.max_grad_norm'",
-        ),
-        ({"ranking": {"epochs": 0}}, "'ranking.epochs'"),
-        (
-            {"ranking": {"seed": 1, "seeds": [1]}},
-            r"unknown key 'ranking.seed' \(did you mean 'seeds'\?\)",
-        ),
-        ({"ranking": {"seeds": [1, 1]}}, "'ranking.seeds': 1 is listed twice"),
-        ({"ranking": {"seeds": []}}, "'ranking.seeds'"),
-        ({"ranking": {"until_stable": "soon"}}, "'ranking.until_stable'"),
-        ({"tasks": [OWN | {"colum": {}}]}, "unknown key 'tasks.0.colum'"),
-        ({"tasks": ["nope"]}, "task 'nope' is unknown: use one of cola"),
-        ({"tasks": [OWN, OWN]}, "'mine' is listed twice"),
-        ({"tasks": [OWN | {"columns": {"text": "a"}}]}, "needs columns.label"),
-        (
-            {"tasks": [OWN | {"metric": "entity_f1"}]},
-            "is scored by accuracy, matthews, f1, spearman, not 'entity_f1'",
-        ),
-        (
-            {"tasks": [OWN | {"slots": 15}]},
-            "'tasks.0.slots': Input .* a multiple of 2, found 15",
-        ),
-        ({"fractions": [1.5]}, "'fractions.0': Input should be less than or equal to 1, found 1.5"),
-        (
-            {"orders": ["sideways"]},
-            "'orders.0': Input .* 'lambda', .*found 'sideways'",
-        ),
-        (
-            {"constants": ["uniform"]},
-            "'constants.0.kind': Input .* 'average', .*found 'uniform'",
-        ),
-        (
-            {"constants": [{"kind": "zeros", "corpus": "reviews"}]},
-            "corpus belongs to kind 'average'",
-        ),
-        ({"constants": [{"kind": "zeros", "rows": 10}]}, "rows belongs to kind 'average'"),
-        (
-            {"constants": [{"kind": "average", "rows": 0}]},
-            "'constants.0.rows': Input .* than 0, found 0",
-        ),
-        ({"seeds": []}, "'seeds': Tuple should have at least 1 item"),
-        (
-            {"reference": "nowhere.csv"},
-            "'reference': Path does not point to a file, found '/.*nowhere.csv'",
-        ),
-        ({"encoders": []}, "'encoders': Tuple should have at least 1 item"),
-    ],
-)
-def test_what_is_wrong_is_named_in_one_sentence(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
+TASK = "'tasks.0"
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a key": ({"hue": 1}, "unknown key 'hue': correct it; 'papa init' explains the keys"),
+    "a misspelt key": ({"enocders": []}, r"unknown key 'enocders' \(did you mean 'encoders'\?\)"),
+    "an inner key": ({"tasks": [OWN | {"colum": {}}]}, "unknown key 'tasks.0.colum'"),
+    "the switch": ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or"),
+    "a missing key": (
+        {"tasks": [OWN | {"probe": {"batch_size": 1, "epochs": 1}}]},
+        f"{TASK}.probe.learning_rate': Field required",
+    ),
+    "a task": (
+        {"tasks": ["colla"]},
+        r"task 'colla' is unknown \(did you mean 'cola'\?\): .* 'papa init' writes an example",
+    ),
+    "a kind of constants": (
+        {"constants": ["avarage"]},
+        r"'constants.0.kind': Input .* 'average', .*'avarage' \(did you mean 'average'\?",
+    ),
+    "an order": ({"orders": ["lamda"]}, r"'orders.0': .*found 'lamda' \(did you mean 'lambda'\?\)"),
+    "a source without its kind": (
+        {"tasks": [OWN | {"source": {"train": "t"}}]},
+        f"{TASK}.source': Unable to extract tag using discriminator 'kind'",
+    ),
+    "a source": (
+        {"tasks": [OWN | {"source": {"kind": "file"}}]},
+        rf"{TASK}.source': .*'hub', .*found 'file' \(did you mean 'files'\?\)",
+    ),
+    "a precision": (
+        {"precision": "float16"},
+        r"'precision': Input should be 'float32', 'bfloat16' or 'auto', found 'float16'",
+    ),
+    "a name": ({"name": "my study!"}, r"'name': String should match pattern .*, found 'my study!'"),
+    "a name that stores use": (
+        {"name": "a.YAML"},
+        "'name': a store keeps files that end so: leave",
+    ),
+    "a number": ({"fractions": [1.5]}, "'fractions.0': .* less than or equal to 1, found 1.5"),
+    "slots": ({"tasks": [OWN | {"slots": 15}]}, f"{TASK}.slots': Input .* multiple of 2, found 15"),
+    "nothing": ({"seeds": []}, "'seeds': Tuple should have at least 1 item"),
+    "twice": ({"ranking": {"seeds": [1, 1]}}, "'ranking.seeds': 1 is listed twice"),
+    "a task twice": ({"tasks": [OWN, OWN]}, "'mine' is listed twice"),
+    "columns": ({"tasks": [OWN | {"columns": {"text": "a"}}]}, "needs columns.label"),
+    "a metric": (
+        {"tasks": [OWN | {"metric": "entity_f1"}]},
+        "is scored by accuracy, matthews, f1, spearman, not 'entity_f1'",
+    ),
+    "another kind's key": (
+        {"constants": [{"kind": "zeros", "corpus": "reviews"}]},
+        "corpus belongs to kind 'average', not 'zeros'",
+    ),
+    "another kind's parameter": (
+        {"constants": [{"kind": "local", "rank": 3}]},
+        "rank belongs to kind 'low_rank', not 'local'",
+    ),
+    "more than there are slots": (
+        {"tasks": [OWN], "constants": [{"kind": "low_rank", "largest": 257}]},
+        "largest of kind 'low_rank' is 257, and task mine has 16 slots: take 256 or less",
+    ),
+    "scores that are not there": (
+        {"orders": ["scores:none.tsv"]},
+        "'orders': .*none.tsv cannot be read as head scores",
+    ),
+    "a file": (
+        {"reference": "nowhere.csv"},
+        "'reference': Path does not point to a file, found '/",
+    ),
+    "a cluster": ({"execution": {"ray_address": "x:1"}}, "ray_address is no key of a study file"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_wrong_is_named_in_one_sentence(tmp_path: Path, case: str) -> None:
+    change, message = REFUSED[case]
     with pytest.raises(SpecError, match=message) as raised:
         study(tmp_path, SMALLEST | change)
     assert str(raised.value).startswith(str(tmp_path / "study.yaml"))
     assert "\n" not in str(raised.value)
 
 
+def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
+    change = {
+        "encoders": ["embedded/all-MiniLM-L6-v2", 7],
+        "tasks": [{"name": "reviews", "slots": 33, "sluts": 32, "probe": {"epochs": "four"}}],
+        "ordrs": ["lambda"],
+        "execution": 3,
+    }
+    with pytest.raises(CheckError) as raised:
+        study(tmp_path, SMALLEST | change)
+    found = [problem.partition("study.yaml: ")[2] for problem in raised.value.problems]
+    for expected in (
+        "'encoders.1': Input should be a valid dictionary",
+        "unknown key 'tasks.0.sluts' (did you mean 'slots'?)",
+        "'tasks.0.slots': Input should be a multiple of 2, found 33",
+        "'tasks.0.probe.epochs': Input should be a valid integer",
+        "unknown key 'ordrs' (did you mean 'orders'?)",
+        "'execution': Input should be a valid dictionary",
+    ):
+        assert [sentence for sentence in found if sentence.startswith(expected)], (expected, found)
+    assert len(found) == 6
+    assert isinstance(raised.value, SpecError)
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("seeds", "--set seeds: expected KEY=VALUE, such as execution.workers=2"),
-        (
-            "tasks.4.slots=8",
-            "--set tasks.4.slots=8: '4' is not an index of a list of 1: use 0 (reviews)",
-        ),
+        ("tasks.4.slots=8", "'4' is no index of a list of 1: use 0 (reviews)"),
+        ("tasks.reviews.slots=8", "'reviews' is no index of a list of 1: use 0 (reviews)"),
         ("seeds=[1", "--set seeds=[1: the value is not YAML"),
-        ("seeds.0.x=1", "--set seeds.0.x=1: 'seeds.0' is 7, not a mapping"),
+        ("seeds.0.x=1", "--set seeds.0.x=1: 'x' is no key of 7"),
         ("name.x=1", "study.yaml: 'name': Input should be a valid string"),
-        (
-            "execution.worker=1",
-            "unknown key 'execution.worker' (did you mean 'workers'?)",
-        ),
-        ("tasks.reviews.slots=8", "'reviews' is not an index of a list of 1: use 0 (reviews)"),
-        ("encoder.0=x", "unknown key 'encoder' (did you mean 'encoders'?)"),
-        (
-            "seed.x=1",
-            "study.yaml: unknown key 'seed' (did you mean 'seeds'?)",
-        ),
+        ("execution.worker=1", "unknown key 'execution.worker' (did you mean 'workers'?)"),
+        ("seed.x=1", "study.yaml: unknown key 'seed' (did you mean 'seeds'?)"),
     ],
 )
 def test_overrides_that_fit_nothing_are_refused(
@@ -285,43 +264,11 @@ def test_overrides_that_fit_nothing_are_refused(
         study(tmp_path, SMALLEST | {"seeds": [7]}, override)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: [", "is not YAML"),
-        ("- 1", r"found \[1\]"),
-        ("", "found None"),
-        (
-            "name: s\ntasks: [cola]",
-            "'encoders': Field required",
-        ),
-        ("name: s\nencoders: [e]", "'tasks': Field required"),
-    ],
-)
-def test_malformed_studies_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(text)
-    with pytest.raises(SpecError, match=message):
-        load_study(path)
-
-
-def test_a_missing_study_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "demo.yaml").touch()
-    with pytest.raises(
-        SpecError, match=r"there is no study at .*other.yaml: give the path of a YAML file"
-    ):
-        load_study(tmp_path / "other.yaml")
-    with pytest.raises(
-        SpecError, match=r"there is no study at .*deom\.yaml \(did you mean 'demo'\?\)"
-    ):
+def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "demo.yaml"
+    for text, message in {"a: [": "is not YAML", "- 1": r"found \[1\]", "": "found None"}.items():
+        path.write_text(text)
+        with pytest.raises(SpecError, match=message):
+            load_study(path)
+    with pytest.raises(SpecError, match=r"no study at .*deom\.yaml \(did you mean 'demo'\?\)"):
         load_study(tmp_path / "deom.yaml")
-
-
-@pytest.mark.parametrize("name", ["a.yaml", "a.YAML", "a.yaml.yaml", "a.failed", "a.train.jsonl"])
-def test_a_name_that_another_study_has_its_file_under(tmp_path: Path, name: str) -> None:
-    ending = f".{name.lower().rpartition('.')[2]}"
-    with pytest.raises(
-        SpecError, match=f"'name': a store keeps a file of the study without {ending} under it:"
-    ):
-        study(tmp_path, SMALLEST | {"name": name})
-    assert study(tmp_path, SMALLEST | {"name": "a.yml"}).name == "a.yml"

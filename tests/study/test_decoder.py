@@ -215,7 +215,7 @@ def test_lambda_tells_a_head_that_looks_at_random_tokens(folder: Path, tmp_path:
         ({"slots": 64}, {}, "has slots 64, but encoder"),
         ({"columns": {"text": "text", "label": "text"}}, {}, "reads plain text alone: remove"),
         ({"columns": {"text": "text", "text_pair": "text"}}, {}, "remove columns.text_pair"),
-        ({"head": "probe"}, {}, "answered by a decoder's own head: set head: own"),
+        ({"head": "probe"}, {}, "answered by a model's own head: set head: own"),
         ({"metric": "accuracy"}, {}, "is scored by negative_log_perplexity, agreement"),
         ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
         ({}, {"constants": ["next"]}, "constants: next ones look ahead"),

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from papa.attention.constants import ConstantMatrices
+from papa.attention.kinds import Averages, low_rank, relative
 from papa.spec import ExecutionSpec
-from papa.spec.kinds import Averages, low_rank, relative
 from papa.study.average import Average
 from papa.study.constants import Controls, Derived
 from papa.study.here import run_here

@@ -135,7 +135,7 @@ def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, p
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        ({"head": "probe"}, "answered by a sentence encoder's own embeddings: set head: own"),
+        ({"head": "probe"}, "answered by a model's own head: set head: own"),
         ({"columns": {"text": "premise", "label": "follows"}}, "needs columns.text_pair"),
         ({"metric": "spearman"}, "is scored by cosine_spearman, not 'spearman'"),
         (

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from papa.progress import Progress, ignore_progress
 from papa.ranking.scores.asked import Asked, Scored, frozen_value
 from papa.ranking.value import Value
-from papa.spec.methods import greedy_evaluations, greedy_step
 from papa.spec.orders import Head
 
 TOLERANCE = 0.01
@@ -58,10 +57,12 @@ def greedy_places(
     Args:
         evaluations: how often v may be asked at most: enough by ``check_evaluations``.
     """
-    together = greedy_step(len(heads), evaluations)
+    # The last step needs no choice; where evaluations are too few for any, all are one step.
+    needed = {size: sum(range(len(heads), 1, -size)) for size in range(1, len(heads) + 1)}
+    together = next((size for size in needed if needed[size] <= evaluations), len(heads))
     left: Set[Head] = frozenset(heads)
     places: dict[Head, int] = {}
-    done, total = 0, greedy_evaluations(len(heads), together)
+    done, total = 0, needed[together]
     while left:
         costs = dict.fromkeys(left, 0.0)
         if len(left) > 1:

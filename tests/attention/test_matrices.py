@@ -4,34 +4,31 @@ and in loops.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from papa.errors import SpecError
-from papa.spec import StudySpec
-from papa.spec.file import resolve_study
-from papa.spec.kinds import CONTROLS, Averages, fibonacci, low_rank, relative
-from tests.flows.conftest import SMALL
+from papa.attention.kinds import (
+    Averages,
+    fibonacci,
+    local,
+    low_rank,
+    next_slot,
+    previous,
+    relative,
+)
 
 
 def picture(matrix: np.ndarray) -> list[str]:
     return ["".join("x" if entry else "." for entry in row) for row in matrix]
 
 
-@pytest.mark.parametrize(
-    ("kind", "parameters", "rows"),
-    [
-        ("previous", {}, ["....", "x...", ".x..", "..x."]),
-        ("next", {}, [".x..", "..x.", "...x", "...."]),
-        ("local", {"window": 1}, ["xx..", "xxx.", ".xxx", "..xx"]),
-        ("local", {}, ["xxx.", "xxxx", "xxxx", ".xxx"]),
-    ],
-)
-def test_fixed_patterns(kind: str, parameters: dict[str, int], rows: list[str]) -> None:
-    assert picture(CONTROLS[kind](4, **parameters)) == rows
+def test_fixed_patterns() -> None:
+    assert picture(previous(4)) == ["....", "x...", ".x..", "..x."]
+    assert picture(next_slot(4)) == [".x..", "..x.", "...x", "...."]
+    assert picture(local(4, window=1)) == ["xx..", "xxx.", ".xxx", "..xx"]
+    assert picture(local(4)) == ["xxx.", "xxxx", "xxxx", ".xxx"]
 
 
 def test_heads_have_rows_of_the_wythoff_array_and_share_no_distance() -> None:
@@ -108,32 +105,3 @@ def test_relative_of_what_is_relative_is_itself_and_fills_what_no_input_had() ->
     found = relative(Averages(holed, counts, (0, 7)))
     assert found[..., 1:7, 1:7] == pytest.approx(exact[..., 1:7, 1:7])
     assert holed[0, 0, 3, 4] == 0 < found[0, 0, 3, 4]
-
-
-def resolved(*constants: Any) -> StudySpec:
-    document = {**SMALL, "constants": list(constants)}
-    return resolve_study(document, folder=Path(), origin="test")
-
-
-def test_parameters_have_defaults_and_are_in_the_label() -> None:
-    study = resolved("local", {"kind": "local", "window": 5}, {"kind": "low_rank", "rank": 3})
-    assert [one.label for one in study.constants] == ["local:2", "local:5", "low_rank:3:0"]
-    again = [one.model_dump(mode="json") for one in study.constants]
-    assert resolved(*again).constants == study.constants
-
-
-@pytest.mark.parametrize(
-    ("constants", "said"),
-    [
-        ({"kind": "local", "rank": 3}, "rank belongs to kind 'low_rank', not 'local'"),
-        ({"kind": "average", "window": 3}, "window belongs to kind 'local', not 'average'"),
-        ({"kind": "local", "window": 32}, "window of kind 'local' is 32, and task reviews has 32"),
-        ({"kind": "low_rank", "rank": 33}, "take 32 or less"),
-        ({"kind": "low_rank", "largest": 1025}, "take 1024 or less"),
-        ({"kind": "low_rank", "rank": 0}, "Input should be greater than 0, found 0"),
-    ],
-)
-def test_what_no_kind_can_be_asked_is_one_sentence(constants: Any, said: str) -> None:
-    with pytest.raises(SpecError) as error:
-        resolved(constants)
-    assert said in str(error.value)

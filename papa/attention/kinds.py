@@ -1,0 +1,118 @@
+"""The matrices of kinds of constants that depend on no text (paper, Section 5.2), and of those that
+are made of an average. ``papa.spec.kinds`` names them.
+
+A control gives C[i, j], what slot i takes from slot j before rows are masked and normalised: one
+matrix for every head, or a matrix for each of ``heads``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+Matrix = Float[np.ndarray, "*heads slots slots"]
+
+
+def _distances(slots: int) -> Int[np.ndarray, "slots slots"]:
+    return np.abs(np.subtract.outer(np.arange(slots), np.arange(slots)))
+
+
+def identity(slots: int) -> Matrix:
+    """Every token attends to itself alone."""
+    return np.eye(slots)
+
+
+def toeplitz(slots: int) -> Matrix:
+    """Harmonic in distance: C[i, j] = 1 / (|i - j| + 1)."""
+    return 1.0 / (_distances(slots) + 1)
+
+
+def zeros(slots: int) -> Matrix:
+    """The head's output is zero: pruned (Michel et al., 2019)."""
+    return np.zeros((slots, slots))
+
+
+def previous(slots: int) -> Matrix:
+    """Every token attends to the slot before its own (Raganato et al., 2020)."""
+    return np.eye(slots, k=-1)
+
+
+def next_slot(slots: int) -> Matrix:
+    """Every token attends to the slot after its own (Raganato et al., 2020)."""
+    return np.eye(slots, k=1)
+
+
+def local(slots: int, window: int = 2) -> Matrix:
+    """Every token attends alike to all at most ``window`` slots away, itself among them."""
+    return (_distances(slots) <= window).astype(float)
+
+
+def fibonacci(slots: int, heads: int) -> Matrix:
+    """Head h attends alike to the distances in row h + 1 of the Wythoff array, to either side, and
+    to [CLS], which attends to all (Fibottention, Rahimian et al., 2024).
+
+    Rows of that array are dilated Fibonacci sequences, 1 2 3 5 8 …, 4 7 11 18 …, 6 10 16 26 …,
+    which share no number: no two heads attend to the same distance.
+    """
+    distances = _distances(slots)
+    found = np.zeros((heads, slots, slots))
+    golden = (1 + 5**0.5) / 2
+    for head, matrix in enumerate(found):
+        start = int((head + 1) * golden)
+        lower, upper = int(start * golden), int(start * golden**2)
+        while lower < slots:
+            matrix[distances == lower] = 1
+            lower, upper = upper, lower + upper
+    found[:, 0] = found[:, :, 0] = 1
+    return found
+
+
+@dataclass(frozen=True)
+class Averages:
+    """The average attention C of an encoder's heads; in how many inputs both slots held a token;
+    the slots of [CLS] and [SEP], ascending.
+    """
+
+    matrices: Float[np.ndarray, "layers heads slots slots"]
+    counts: Float[np.ndarray, "slots slots"]
+    special: Sequence[int]
+
+
+def low_rank(average: Averages, rank: int = 4, largest: int = 0) -> Matrix:
+    """The best approximation of C of rank ``rank`` (Eckart and Young, 1936), in which the
+    ``largest`` largest entries of C are exact. Entries below 0 become 0.
+    """
+    left, sizes, right = np.linalg.svd(average.matrices)
+    found = (left[..., :rank] * sizes[..., None, :rank]) @ right[..., :rank, :]
+    flat, own = found.reshape(*found.shape[:2], -1), average.matrices.reshape(*found.shape[:2], -1)
+    if largest:
+        places = np.argpartition(-own, largest - 1, axis=-1)[..., :largest]
+        np.put_along_axis(flat, places, np.take_along_axis(own, places, axis=-1), axis=-1)
+    return flat.clip(min=0).reshape(found.shape)
+
+
+def relative(average: Averages) -> Matrix:
+    """The mean of A over all pairs of tokens at one distance, so that an entry that no input had is
+    known by its diagonal. The columns and rows of [CLS] and [SEP] have means of their own, over all
+    text, and so have the diagonals between two texts. A distance that no input had keeps 0.
+    """
+    slots = len(average.counts)
+    positions = np.arange(slots)
+    special = np.zeros(slots, dtype=int)
+    special[list(average.special)] = 1 + np.arange(len(average.special))
+    part = np.searchsorted(average.special, positions)
+    text = (special[:, None] == 0) & (special == 0)
+    distances = np.where(text, positions[:, None] - positions, 0)
+    across = text & (part[:, None] != part)
+    rows, columns = np.broadcast_arrays(special[:, None], special)
+    kinds = np.stack([rows, columns, distances, across], axis=-1).reshape(slots * slots, 4)
+    group = np.unique(kinds, axis=0, return_inverse=True)[1].ravel()
+    counts = np.bincount(group, average.counts.ravel())
+    found = np.empty(average.matrices.shape)
+    for head in np.ndindex(found.shape[:2]):
+        sums = np.bincount(group, (average.matrices[head] * average.counts).ravel())
+        found[head] = (sums / counts.clip(min=1))[group].reshape(slots, slots)
+    return found
