@@ -179,22 +179,6 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     assert one["low"].isna().all(), "of one seed nothing is known"
 
 
-def test_a_task_is_measured_by_its_name(encoder: TextEncoder) -> None:
-    found = papa.measure(
-        encoder,
-        "reviews",
-        constants=["zeros"],
-        orders=["first_to_last"],
-        fractions=[1, 0],
-        seeds=[0],
-        train_rows=40,
-        validation_rows=30,
-        progress=False,
-    )
-    assert list(found.summary["task"].unique()) == ["reviews"]
-    assert found.head_scores.empty
-
-
 def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
     encoder: TextEncoder, shallow: str, tmp_path: Path
 ) -> None:
@@ -247,15 +231,11 @@ def test_a_store_knows_encoders_by_their_files(
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
     with pytest.raises(papa.PapaError, match="is held in memory"):
         papa.measure(held, "reviews", store=tmp_path / "store", progress=False)
-    few: dict[str, Any] = {
-        "constants": ["zeros"],
-        "orders": ["first_to_last"],
-        "fractions": [1, 0],
-        "seeds": [0],
-    }
-    rows: dict[str, Any] = {"train_rows": 24, "validation_rows": 16, "progress": False}
-    found = [papa.measure(one, "reviews", **few, **rows).results for one in (encoder, held)]
-    assert found[0]["score"].tolist() == found[1]["score"].tolist()
+    few: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "seeds": [0]}
+    few |= {"fractions": [1, 0], "train_rows": 24, "validation_rows": 16, "progress": False}
+    found = [papa.measure(one, "reviews", **few) for one in (encoder, held)]
+    assert found[0].results["score"].tolist() == found[1].results["score"].tolist()
+    assert found[0].head_scores.empty
 
 
 @pytest.mark.parametrize("rows", [None, 12])
