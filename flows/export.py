@@ -47,7 +47,8 @@ def export_cell(
     cells = {one.fraction: one for one in finished.manifest.cells if one.line == named}
     cell = next((one for share, one in cells.items() if abs(share - (at or 0)) < 1e-6), None)
     if cell is None:
-        raise SpecError(f"the study has no fraction {at:g}: give one of {joined(map(str, cells))}")
+        known = joined(f"{share:g}" for share in cells)
+        raise SpecError(f"the study has no fraction {at:g}: give one of {known}")
     heads, entry = _constant_heads(finished, cell), finished.encoder(cell.encoder)
     task = next(task for task in finished.study.tasks if task.name == cell.task)
     layout, pairs = finished.study.layout, task.kind == "pair"

@@ -29,7 +29,7 @@ By = (
     | ConstantMatrices
     | Tensor
     | np.ndarray
-    | made.MatrixFunction
+    | Callable[..., Any]
 )
 
 _MADE_OF_NOTHING: dict[str, Callable[..., Substitute]] = {

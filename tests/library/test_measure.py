@@ -236,22 +236,3 @@ def test_a_store_knows_encoders_by_their_files(
     found = [papa.measure(one, "reviews", **few) for one in (encoder, held)]
     assert found[0].results["score"].tolist() == found[1].results["score"].tolist()
     assert found[0].head_scores.empty
-
-
-@pytest.mark.parametrize("rows", [None, 12])
-def test_labels_without_meaning_make_an_order_reproducible_at_most(
-    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame], rows: int | None
-) -> None:
-    """Seeds agree on the labels that they share, whatever these say."""
-    drawn = reviews["train"]["verdict"].sample(frac=1, random_state=0).tolist()
-    random = {**reviews, "train": reviews["train"].assign(verdict=drawn)}
-    task = papa.Task(text="review", label="verdict", learning_rate=5e-3, epochs=4)
-    design: dict[str, Any] = {"fractions": [1, 0.5], "seeds": [0], "ranking_rows": rows}
-    design |= {"ranking_seeds": [0, 1, 2] if rows is None else [0, 1, 2, 3, 4]}
-    sentence = papa.measure(encoder, random, task, **design, progress=False).certainty
-    assert "informative" not in sentence
-    if rows is None:
-        assert "the head order by λ is reproducible" in sentence
-        assert "Seeds share their rows" in sentence
-    elif "is reproducible" in sentence:
-        assert "On the same rows with shuffled labels τ is" in sentence
