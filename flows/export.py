@@ -39,6 +39,7 @@ def export_cell(
     from papa.attention.constants import ConstantMatrices
     from papa.encoders.reference import load_tokenizer, resolve_encoder
     from papa.encoders.weights import load_reference
+    from papa.export import family_to_export
     from papa.probes.own_model import own_class
 
     line = _line(finished.summary, wanted)
@@ -50,6 +51,7 @@ def export_cell(
         known = joined(f"{share:g}" for share in cells)
         raise SpecError(f"the study has no fraction {at:g}: give one of {known}")
     heads, entry = _constant_heads(finished, cell), finished.encoder(cell.encoder)
+    family_to_export(entry.model_type)
     task = next(task for task in finished.study.tasks if task.name == cell.task)
     layout, pairs = finished.study.layout, task.kind == "pair"
     if pairs and layout.segment_ids == "stay":

@@ -25,6 +25,7 @@ from transformers.utils import cached_file
 from papa.ablation.substitutes import ByPosition
 from papa.attention.product import at_slots, constant_product
 from papa.corpora.tokens import special_tokens_of
+from papa.encoders.family import Family
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joined
 from papa.library.ablating import Heads, heads_by_layer, substitute_for
@@ -42,7 +43,7 @@ ROUNDS, SECONDS = 5, 0.1
 class ConstantHeadsConfig(PreTrainedConfig):
     """The original's configuration, ``base``; the constant ``heads`` of each layer; S ``slots`` for
     one text, or for two with ``separators`` between; ``first``, from which positions count, None
-    where they are slots; the SHA-256 of weights, ``digests``; and what was measured, ``study``.
+    where they are slots; ``sha256`` of the files of weights; and what was measured, ``study``.
     """
 
     model_type = TYPE
@@ -50,7 +51,7 @@ class ConstantHeadsConfig(PreTrainedConfig):
     def __init__(self, **settings: Any) -> None:
         counts = {"slots": 0, "separators": 0, "first": None}
         super().__init__(
-            **{"base": {}, "heads": [], "digests": {}, "study": {}, **counts, **settings}
+            **{"base": {}, "heads": [], "sha256": {}, "study": {}, **counts, **settings}
         )
 
 
@@ -169,8 +170,8 @@ class ConstantHeadsModel(PreTrainedModel):
     ) -> Any:
         """As of transformers; a file of weights that changed is an ``ArtifactError``."""
         found = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
-        digests = (found[0] if isinstance(found, tuple) else found).config.digests
-        for file, digest in (digests or {"config.json": ""}).items():
+        sha256 = (found[0] if isinstance(found, tuple) else found).config.sha256
+        for file, digest in (sha256 or {"config.json": ""}).items():
             if sha256_of_file(Path(str(cached_file(name, file, **options)))) != digest:
                 raise ArtifactError(
                     f"{name}: {file} is not as it was saved: fetch the folder or export it again"
@@ -178,10 +179,10 @@ class ConstantHeadsModel(PreTrainedModel):
         return found
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
-        """As of transformers, with the digests of the weights."""
+        """As of transformers, with the SHA-256 of the weights."""
         super().save_pretrained(save_directory, *arguments, **options)
         files = sorted(Path(save_directory).glob("*.safetensors"))
-        self.config.digests = {file.name: sha256_of_file(file) for file in files}
+        self.config.sha256 = {file.name: sha256_of_file(file) for file in files}
         self.config.save_pretrained(save_directory)
 
 
@@ -239,6 +240,17 @@ for _kind in KINDS.values():
     getattr(transformers, _kind.auto).register(ConstantHeadsConfig, _kind)
 
 
+def family_to_export(model_type: str) -> Family:
+    """The family of an original; refuse one that cannot be exported."""
+    family = family_of(model_type)
+    if family is None or family.name not in FAMILIES:
+        raise EncoderError(
+            f"'{model_type}' cannot be exported, as its layers share their maps or compute "
+            f"attention by themselves: take one of {joined(FAMILIES)}, or papa.ablated"
+        )
+    return family
+
+
 def export(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -276,12 +288,7 @@ def export(
         SpecError, ArtifactError: heads or constants do not fit it, or the folder is taken.
     """
     folder, head = Path(folder), "".join(type(model).__name__.partition("For")[1:])
-    family, base = family_of(model.config.model_type), model.config.to_dict()
-    if family is None or family.name not in FAMILIES:
-        raise EncoderError(
-            f"'{model.config.model_type}' cannot be exported, as its layers share their maps or "
-            f"compute attention by themselves: take one of {joined(FAMILIES)}, or papa.ablated"
-        )
+    family, base = family_to_export(model.config.model_type), model.config.to_dict()
     if head not in KINDS:
         raise EncoderError(f"a {type(model).__name__} has no head to export: give its base_model")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
