@@ -94,9 +94,9 @@ def _of_file(
     from papa.corpora.local_files import format_of, read_file
     from papa.corpora.treebank import read_trees
     from papa.descriptions.table import chosen
-    from papa.library.describing import describe as described
     from papa.library.encoder import load_encoder
     from papa.library.inputs import require_columns
+    from papa.library.steps import describe as described
 
     names, source = chosen(only, trees is not None), trees or text
     assert source is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -12,16 +12,15 @@ from flows.terminal import say
 from papa.errors import ArtifactError, SpecError, joined, nearest_first
 from papa.spec import EncoderSpec
 from papa.spec.task import UNLABELLED_METRICS
-from papa.study.constants import Outputs
 from papa.study.manifest import CellEntry, FinishedStudy
 
 if TYPE_CHECKING:
-    from papa.encoders.reference import EncoderReference
+    from pandas import DataFrame
 
-_LINE = ("encoder", "task", "constants", "order")
+_LINE = ["encoder", "task", "constants", "order"]
 """What cells have in common that differ in their fraction alone."""
-_MATRICES = ("average", "controls", "derived", "given", "mean_qk")
-"""Stages that make constant matrices."""
+_MATRICES = ("average/", "controls/", "derived/", "given/", "mean_qk/")
+"""Where steps put constant matrices."""
 
 
 def export_cell(
@@ -36,169 +35,104 @@ def export_cell(
     """Write the cell with the ``wanted`` names as a folder, at a fraction, or with the most
     constant heads whose drop is surely within ``max_drop``, a share.
     """
-    from transformers import AutoConfig
-
     import papa
     from papa.attention.constants import ConstantMatrices
-    from papa.attention.outputs import read_outputs
-    from papa.encoders.reference import load_tokenizer
+    from papa.encoders.reference import load_tokenizer, resolve_encoder
     from papa.encoders.weights import load_reference
-    from papa.exported import check_family
+    from papa.export import family_to_export
     from papa.probes.own_model import own_class
 
-    line = _line(finished, wanted)
-    if max_drop is not None:
-        fraction = _within(_rows(finished, line), max_drop)
-    cell = next((cell for cell in line if abs(cell.fraction - (fraction or 0)) < 1e-6), None)
+    line = _line(finished.summary, wanted)
+    at = fraction if max_drop is None else _within(line, max_drop)
+    named = tuple(line[_LINE].iloc[0])
+    cells = {one.fraction: one for one in finished.manifest.cells if one.line == named}
+    cell = next((one for share, one in cells.items() if abs(share - (at or 0)) < 1e-6), None)
     if cell is None:
-        fractions = joined(f"{cell.fraction:g}" for cell in line)
-        raise SpecError(f"the study has no fraction {fraction:g}: give one of {fractions}")
-    heads, stage = _constant_heads(finished, cell)
-    encoder = _encoder(finished, cell)
-    check_family(AutoConfig.from_pretrained(encoder.folder))
+        known = joined(f"{share:g}" for share in cells)
+        raise SpecError(f"the study has no fraction {at:g}: give one of {known}")
+    heads, entry = _constant_heads(finished, cell), finished.encoder(cell.encoder)
+    family_to_export(entry.model_type)
     task = next(task for task in finished.study.tasks if task.name == cell.task)
-    layout, own = finished.study.layout, task.head == "own"
-    if task.kind == "pair" and layout.segment_ids == "stay":
+    layout, pairs = finished.study.layout, task.kind == "pair"
+    if pairs and layout.segment_ids == "stay":
         raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
+    encoder = entry.reference()
+    if not Path(entry.folder).is_dir():
+        encoder = resolve_encoder(EncoderSpec(name=entry.name, revision=entry.revision))
+        if encoder.digest != entry.digest:
+            raise ArtifactError(f"'{entry.name}' has other weights here than were measured")
     made = finished.artifact(str(cell.probes[0].constants))
-    if stage == Outputs.stage:
-        sizes = encoder.layers, encoder.heads, task.slots
-        constants: Any = read_outputs(made, cast(Any, cell.constants), *sizes)
-    else:
-        constants = ConstantMatrices.load(made.folder, encoder=encoder, slots=task.slots)
-    head, tokenizer = own_class(task, encoder) if own else "AutoModel", load_tokenizer(encoder)
+    constants = ConstantMatrices.load(made.folder, encoder=encoder, slots=task.slots)
+    head = own_class(task, encoder) if task.head == "own" else "AutoModel"
+    model: Any = load_reference(encoder, head=head, attention="sdpa")[0].eval()
+    tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":
         tokenizer.model_max_length = task.slots // 2 + 1
+    found = _found(finished, cell)
+    study = {"name": finished.manifest.study, **cell.model_dump(exclude={"probes"}), "found": found}
     with console.status("writing, and measuring speed …"):
-        papa.export(
-            cast(Any, load_reference(encoder, head=head, attention="sdpa")[0]).eval(),
-            tokenizer,
-            heads,
-            constants,
-            folder,
-            pairs=task.kind == "pair",
-            positions="tokens" if own else "slots",
-            study={
-                "name": finished.manifest.study,
-                **cell.model_dump(exclude={"probes"}),
-                "found": _findings(finished, cell),
-            },
-        )
+        papa.export(model, tokenizer, heads, constants, folder, pairs=pairs, study=study)
     say(console, (folder / "README.md").read_text().partition("\n---\n")[2].strip())
     say(console, f"\nWritten to {folder}.")
 
 
-def _line(finished: FinishedStudy, wanted: Mapping[str, str]) -> list[CellEntry]:
-    """The cells with these names, in full or as in tables; they differ in their fraction alone."""
-    full = {entry.label: entry.name for entry in finished.manifest.encoders}
-    cells = list(finished.manifest.cells)
+def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
+    """The rows of a summary with these names."""
     for what in _LINE:
-        names = {getattr(cell, what) for cell in cells}
-        name = wanted.get(what)
-        if name is None and len(names) > 1:
+        names = list(rows[what].unique())
+        name = wanted.get(what, names[0])
+        if what not in wanted and len(names) > 1:
             raise SpecError(f"the study has several: give --{what}, one of {joined(names)}")
-        chosen = {one for one in names if name in (None, one, full.get(one))}
-        if not chosen:
-            raise SpecError(f"--{what} {name}: the study has {nearest_first(str(name), names)}")
-        cells = [cell for cell in cells if getattr(cell, what) in chosen]
-    return cells
+        if name not in names:
+            raise SpecError(f"--{what} {name}: the study has {nearest_first(name, names)}")
+        rows = rows[rows[what] == name]
+    return rows
 
 
-def _rows(finished: FinishedStudy, cells: Sequence[CellEntry]) -> list[dict[str, Any]]:
-    """The rows of the summary of some cells, the fewest constant heads first."""
-    keys = {(*cell.line, round(cell.fraction, 6)) for cell in cells}
-    rows = finished.summary.sort_values("constant_heads").to_dict("records")
-    return [
-        row for row in rows if (*(row[name] for name in _LINE), round(row["fraction"], 6)) in keys
-    ]
+def _within(line: DataFrame, max_drop: float) -> float:
+    """The smallest fraction whose drop is surely within a share."""
+    from papa.scores.drops import heads_at
 
-
-def _within(rows: Sequence[Mapping[str, Any]], max_drop: float) -> float:
-    """The smallest fraction whose drop is surely within a share: up to the first whose interval's
-    upper end is not, so that the chance of a wrong one stays that of a single test.
-    """
-    drop, first = f"within a drop of {100 * max_drop:g} %", rows[0]
-    reason = next((row["reason"] for row in rows if row["reason"]), "")
-    if reason or first["seeds"] == 1:
-        reason = reason or "one seed has no interval"
+    found, drop = heads_at(line, {}, max_drop), f"within a drop of {100 * max_drop:g} %"
+    if reason := next(iter(found["reason"]), ""):
         raise SpecError(f"the study cannot tell what stays {drop}, as {reason}")
-    beyond = next(
-        (row for row in rows if row["fraction"] < 1 and not row["drop_high"] <= max_drop), None
-    )
-    within = [
-        row for row in rows if beyond is None or row["constant_heads"] < beyond["constant_heads"]
-    ]
-    if within[-1]["fraction"] < 1:
-        return float(within[-1]["fraction"])
-    share = 1 - (beyond["share_of_heads"] if beyond else 1)
+    if (within := found["verdict"] == "within").any():
+        return float(found[within]["fraction"].iloc[-1])
+    most = max(line["share_of_heads"][line["fraction"] < 1], default=0)
     raise SpecError(
-        f"no fraction of the study is surely {drop}: add {1 - share / 2:.4g} to its fractions, or "
+        f"no fraction of the study is surely {drop}: add {(1 + most) / 2:.4g} to its fractions, or "
         "more seeds or validation rows, and run it"
     )
 
 
-def _constant_heads(
-    finished: FinishedStudy, cell: CellEntry
-) -> tuple[tuple[tuple[int, int], ...], str]:
-    """The heads of a cell that is one encoder, and the stage that made its constants."""
-    made, heads = {probe.constants for probe in cell.probes}, cell.constant_heads
-    stages, fault = {(one or "").partition("/")[0] for one in made}, ""
+def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
+    """The heads of a cell that is one encoder with constant matrices."""
+    made, heads, fault = {probe.constants for probe in cell.probes}, cell.constant_heads, ""
     if None in made:
         fault = "no head is constant in it: give a fraction below 1"
     elif finished.encoder(cell.encoder).key_heads is not None:
         fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
-    elif any(probe.trained for probe in cell.probes):
-        fault = f"'{cell.constants}' are trained with the probe and are not kept"
-    elif not stages <= {*_MATRICES, Outputs.stage}:
-        fault = f"'{cell.constants}' heads still depend on the text"
-    elif len(made) > 1:
-        fault = f"'{cell.constants}' draws other inputs for each seed"
     elif heads is None:
         fault = f"order '{cell.order}' makes other heads constant for each seed"
-    if fault or not heads:
+    elif len(made) > 1 or cell.probes[0].trained or not str(*made).startswith(_MATRICES):
+        fault = f"'{cell.constants}' are not constant matrices that all seeds share"
+    if fault:
         raise SpecError(f"this cell cannot be exported: {fault}")
-    return heads, stages.pop()
+    return heads or ()
 
 
-def _encoder(finished: FinishedStudy, cell: CellEntry) -> EncoderReference:
-    """The encoder that was measured: where it was, or found anew by its name."""
-    from papa.encoders.reference import resolve_encoder
+def _found(finished: FinishedStudy, cell: CellEntry) -> str:
+    """What the study found with these heads, on its task and of the model's own use."""
+    from papa.reporting.tables import summary_markdown
 
-    entry = finished.encoder(cell.encoder)
-    if Path(entry.folder).is_dir():
-        return entry.reference()
-    found = resolve_encoder(EncoderSpec(name=entry.name, revision=entry.revision))
-    if found.digest != entry.digest:
-        raise ArtifactError(f"'{entry.name}' has other weights here than those that were measured")
-    return found
-
-
-def _findings(finished: FinishedStudy, cell: CellEntry) -> dict[str, str]:
-    """What the study found of the cell, and of the model's own use with the same heads."""
+    rows, heads = finished.summary, (cell.encoder, cell.constants, cell.constant_heads)
     same = [
-        one
+        one.line
         for one in finished.manifest.cells
-        if (one.encoder, one.fraction) == (cell.encoder, cell.fraction)
-        and (one.constants, one.constant_heads) == (cell.constants, cell.constant_heads)
+        if (one.encoder, one.constants, one.constant_heads) == heads
+        and (one.line == cell.line or one.task != cell.task)
     ]
-    (row,) = _rows(finished, [cell])
-    sure = "the drop is sure" if row["drop_low"] > 0 else "no drop is sure"
-    baselines = {"always one answer": "always_one_answer", "word embeddings": "word_embeddings"}
-    return {
-        f"Score ({row['metric']}, {row['seeds']} seeds)": _interval(row, "mean", "low", "high"),
-        "Original": f"{row['original']:.3f}",
-        "Relative drop": _interval(row, "relative_drop", "drop_low", "drop_high"),
-        "Baselines": ", ".join(
-            f"{said} {row[name]:.3f}" for said, name in baselines.items() if row[name] == row[name]
-        ),
-        "Verdict": f"inconclusive: the original {row['reason']}" if row["reason"] else sure,
-    } | {
-        f"Own use, {own['task']} ({own['metric']})": _interval(own, "mean", "low", "high")
-        for own in _rows(finished, same)
-        if own["metric"] in UNLABELLED_METRICS
-    }
-
-
-def _interval(row: Mapping[str, Any], *names: str) -> str:
-    mean, low, high = (row[name] for name in names)
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+    told = rows["metric"].isin(UNLABELLED_METRICS) | (rows["task"] == cell.task)
+    told &= rows.set_index(_LINE).index.isin(same)
+    told &= (rows["fraction"] == 1) | ((rows["fraction"] - cell.fraction).abs() < 1e-6)
+    return summary_markdown(rows[told])

@@ -11,22 +11,22 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from papa.registered import register
+from wrapt import when_imported
 
 if TYPE_CHECKING:
     from papa.errors import PapaError
     from papa.export import export
     from papa.library.ablating import ablated
     from papa.library.constants import constants
-    from papa.library.describing import describe
     from papa.library.encoder import load_encoder
     from papa.library.fidelity import fidelity
     from papa.library.head_scores import constant_heads, head_scores, load_scores
     from papa.library.measuring import Measurement, measure
-    from papa.library.steps import average, features, replaced
+    from papa.library.steps import average, describe, features, replaced
     from papa.library.tasks import Task
 
 _HOMES = {
+    "ConstantHeadsConfig": "papa.export",
     "Measurement": "papa.library.measuring",
     "PapaError": "papa.errors",
     "Task": "papa.library.tasks",
@@ -34,7 +34,7 @@ _HOMES = {
     "average": "papa.library.steps",
     "constant_heads": "papa.library.head_scores",
     "constants": "papa.library.constants",
-    "describe": "papa.library.describing",
+    "describe": "papa.library.steps",
     "export": "papa.export",
     "features": "papa.library.steps",
     "fidelity": "papa.library.fidelity",
@@ -84,4 +84,10 @@ class _Library(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Library
-register()
+
+
+@when_imported("transformers.models.auto.configuration_auto")
+def _register_exports(registry: Any) -> None:
+    """transformers knows exports; their module is imported once one's configuration is read."""
+    registry.CONFIG_MAPPING_NAMES["papa_constant_heads"] = "ConstantHeadsConfig"
+    registry.CONFIG_MAPPING._modules["papa_constant_heads"] = sys.modules[__name__]

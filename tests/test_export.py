@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import subprocess
@@ -18,47 +17,31 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 import papa
-from papa.attention.outputs import ConstantOutputs
-from papa.attention.replacement import replaced
 from tests.encoders.models import random_model
+from tests.flows.conftest import hurried  # noqa: F401
 
-FIRST = [
-    "the doll wriggled itself loose and ran",
-    "if you had eaten more you would want less",
-    "facts",
-    "day by day the facts are getting murkier",
-]
-SECOND = ["a doll", "less is more and more is less", "nobody knows the facts", "why"]
+pytestmark = pytest.mark.usefixtures("hurried")
+
+FIRST = ["the doll wriggled and ran", "had you eaten more", "facts", "day by day the facts murky"]
+SECOND = ["a doll", "less is more and more is less", "nobody knows", "why"]
 SLOTS = 64
 FAMILIES = ("bert", "roberta", "electra", "distilbert", "modernbert")
 HEADS = [(0, 1), (0, 2), *((1, head) for head in range(4)), (2, 0)]
 TOLERANCE = 1e-5
 
 
-def electra_tokenizer() -> Any:
-    from transformers import ElectraTokenizer
-
+def tokenizer_of(family: str = "bert") -> Any:
+    """A tokenizer of words, or RoBERTa's of letters."""
     words = sorted({word for text in (*FIRST, *SECOND) for word in text.split()})
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    return ElectraTokenizer(vocab={word: number for number, word in enumerate(vocabulary)})
-
-
-def roberta_tokenizer() -> Any:
-    from tokenizers import ByteLevelBPETokenizer
-    from transformers import RobertaTokenizer
-
-    trained = ByteLevelBPETokenizer()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trained.train_from_iterator(FIRST, vocab_size=300, min_frequency=1, special_tokens=special)
-    model = json.loads(trained.to_str())["model"]
-    merges = [
-        tuple(one.split(" ")) if isinstance(one, str) else tuple(one) for one in model["merges"]
-    ]
-    return RobertaTokenizer(vocab=model["vocab"], merges=merges)
-
-
-def tokenizer_of(family: str) -> Any:
-    return roberta_tokenizer() if family == "roberta" else electra_tokenizer()
+    kind, vocabulary = transformers.ElectraTokenizer, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    merges: dict[str, Any] = {}
+    if family == "roberta":
+        kind, vocabulary = (
+            transformers.RobertaTokenizer,
+            ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        )
+        words, merges = sorted({*"".join(words), "Ġ"}), {"merges": []}
+    return kind(vocab={one: number for number, one in enumerate(vocabulary + words)}, **merges)
 
 
 def constants(layers: int = 3, heads: int = 4, seed: int = 1) -> Tensor:
@@ -101,15 +84,6 @@ def padded(tokenizer: Any, pairs: bool = False) -> Any:
     return tokenizer(FIRST, *([SECOND] if pairs else []), padding=True, return_tensors="pt")
 
 
-@pytest.fixture(autouse=True)
-def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Speed is measured once a size."""
-    from papa import export as _  # noqa: F401
-
-    monkeypatch.setattr(sys.modules["papa.export"], "ROUNDS", 1)
-    monkeypatch.setattr(sys.modules["papa.export"], "SECONDS", 0.0)
-
-
 @pytest.fixture
 def bert() -> Any:
     return random_model("bert").float()
@@ -117,7 +91,7 @@ def bert() -> Any:
 
 @pytest.fixture
 def folder(bert: Any, tmp_path: Path) -> Path:
-    papa.export(bert, electra_tokenizer(), HEADS, constants(), tmp_path / "export")
+    papa.export(bert, tokenizer_of(), HEADS, constants(), tmp_path / "export")
     return tmp_path / "export"
 
 
@@ -150,7 +124,7 @@ def test_hidden_states_are_the_studys_and_those_of_ablated(
 
 
 def test_a_text_may_fill_every_slot(bert: Any, tmp_path: Path) -> None:
-    tokenizer = electra_tokenizer()
+    tokenizer = tokenizer_of()
     papa.export(bert, tokenizer, HEADS, constants(), tmp_path / "export")
     exported = AutoModel.from_pretrained(tmp_path / "export")
     tokens = AutoTokenizer.from_pretrained(tmp_path / "export")
@@ -161,15 +135,16 @@ def test_a_text_may_fill_every_slot(bert: Any, tmp_path: Path) -> None:
     assert difference(states(exported, inputs), expected) < TOLERANCE
     assert difference(states(bert, inputs), expected) > 0.1
     longer = {name: torch.cat([values[:, :2], values[:, 1:]], 1) for name, values in inputs.items()}
-    with pytest.raises(papa.PapaError, match="input 0 does not fit 64 slots: give one text of up "):
+    with pytest.raises(papa.PapaError, match="input 0 does not fit 64 slots: give one text cut "):
         exported(**longer)
 
 
 def headed(kind: str) -> Any:
     """A random model with a head of three classes."""
-    family = kind.partition("For")[0].lower()
-    config = random_model(family).config
+    config = random_model(kind.partition("For")[0].lower()).config
     config.id2label = {0: "bad", 1: "good", 2: "neither"}
+    # Ordinary positions and slots have the same windows then.
+    config.local_attention = 4 * SLOTS
     torch.manual_seed(3)
     return getattr(transformers, kind)(config).eval()
 
@@ -200,13 +175,15 @@ HEADED = {
 )
 def test_a_models_own_head_comes_along(family: str, head: str, tmp_path: Path) -> None:
     model, tokenizer = headed(f"{family}For{head}"), tokenizer_of(family.lower())
-    papa.export(model, tokenizer, HEADS, banded(), tmp_path / "export", positions="slots")
+    papa.export(model, tokenizer, HEADS, constants(), tmp_path / "export")
     exported = getattr(transformers, f"AutoModelFor{head}").from_pretrained(tmp_path / "export")
     ordinary, moved = padded(tokenizer), in_slots(tokenizer, False)
     if family in ("DistilBert", "ModernBert"):
         moved.pop("token_type_ids")
+    if family != "Roberta":  # whose positions are ordinary anyway
+        moved["position_ids"] = (moved["attention_mask"].cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
-        with papa.ablated(model, HEADS, banded()):
+        with papa.ablated(model, HEADS, constants()):
             expected = model(**moved).logits
         found, other = exported(**ordinary).logits, model(**ordinary).logits
     if HEADED[head][1] == 3:
@@ -218,47 +195,23 @@ def test_a_models_own_head_comes_along(family: str, head: str, tmp_path: Path) -
     assert exported(**ordinary, labels=labels).loss > 0
 
 
-def test_a_models_own_head_has_its_ordinary_positions(tmp_path: Path) -> None:
-    """Embeddings of positions that are 0 but for those of a text make the two alike no more."""
-    model, tokenizer = headed("BertForSequenceClassification"), electra_tokenizer()
-    with torch.no_grad():
-        model.bert.embeddings.position_embeddings.weight[9:] = 1e6
-    papa.export(model, tokenizer, HEADS, constants(), tmp_path / "export")
-    exported = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "export")
-    changed = copy.deepcopy(exported)
-    with torch.no_grad():
-        changed.inner.bert.embeddings.position_embeddings.weight[9:] = -1e6
-        inputs = tokenizer(FIRST[:1], return_tensors="pt")
-        assert inputs["input_ids"].shape == (1, 9)
-        assert torch.equal(exported(**inputs).logits, changed(**inputs).logits)
-
-
-@pytest.mark.parametrize("kind", ["text", "pair", "words"])
+@pytest.mark.parametrize("kind", ["text", "pair", "words", "mask"])
 def test_pipelines_take_the_folder(kind: str, tmp_path: Path) -> None:
-    head = "TokenClassification" if kind == "words" else "SequenceClassification"
-    model = headed(f"BertFor{head}")
-    tokenizer, to = electra_tokenizer(), tmp_path / "export"
+    heads = {"words": "TokenClassification", "mask": "MaskedLM"}
+    head = heads.get(kind, "SequenceClassification")
+    model, tokenizer, to = headed(f"BertFor{head}"), tokenizer_of(), tmp_path / "export"
     papa.export(model, tokenizer, HEADS, constants(), to, pairs=kind == "pair")
-    classify = transformers.pipeline(HEADED[head][0], str(to))
+    answer = transformers.pipeline(HEADED[head][0], str(to))
     if kind == "words":
-        found = classify(FIRST[0])
-        assert [one["word"] for one in found] == FIRST[0].split()
+        assert [one["word"] for one in answer(FIRST[0])] == FIRST[0].split()
+    elif kind == "mask":
+        assert len(answer("less [MASK] more", top_k=2)) == 2
     else:
-        (found,) = classify(
-            [{"text": FIRST[0], "text_pair": SECOND[0]} if kind == "pair" else FIRST[0]]
-        )
-        assert found["label"] in ("bad", "good", "neither")
+        one = {"text": FIRST[0], "text_pair": SECOND[0]} if kind == "pair" else FIRST[0]
+        assert answer([one])[0]["label"] in ("bad", "good", "neither")
     states = transformers.pipeline("feature-extraction", str(to))
-    if kind != "pair":
+    if kind in ("text", "words"):
         assert len(states(FIRST[0])[0]) == len(tokenizer(FIRST[0])["input_ids"])
-
-
-def test_a_mask_is_filled(tmp_path: Path) -> None:
-    model, tokenizer = headed("BertForMaskedLM"), electra_tokenizer()
-    model.config.vocab_size = 300
-    papa.export(model, tokenizer, HEADS, constants(), tmp_path / "export")
-    fill = transformers.pipeline("fill-mask", str(tmp_path / "export"), top_k=2)
-    assert len(fill("less [MASK] more")) == 2
 
 
 def test_an_encoder_gets_a_new_head_and_a_classifier_loses_it(folder: Path, tmp_path: Path) -> None:
@@ -268,22 +221,6 @@ def test_an_encoder_gets_a_new_head_and_a_classifier_loses_it(folder: Path, tmp_
     found.save_pretrained(tmp_path / "classifier")
     again = AutoModel.from_pretrained(tmp_path / "classifier")
     assert difference(states(again, inputs), states(AutoModel.from_pretrained(folder), inputs)) == 0
-
-
-def test_constant_outputs_are_the_studys(bert: Any, tmp_path: Path) -> None:
-    """What a head puts out at a slot, by the length of the text."""
-    torch.manual_seed(5)
-    places = torch.arange((SLOTS + 1) * SLOTS).view(SLOTS + 1, SLOTS) % 100
-    outputs = ConstantOutputs(torch.randn(3, 4, 100, 8), places, "mean_output_by_slot")
-    encoder = papa.load_encoder(bert, electra_tokenizer(), slots=SLOTS, device="cpu")
-    with replaced(encoder.encoder, outputs, HEADS):
-        expected = [one[:, -1] for one in papa.features(encoder, FIRST, progress=False)]
-    papa.export(bert, electra_tokenizer(), HEADS, outputs, tmp_path / "export")
-    exported = AutoModel.from_pretrained(tmp_path / "export")
-    found = states(exported, padded(electra_tokenizer()))
-    assert difference(found, expected) < TOLERANCE
-    exported.places.zero_()
-    assert difference(states(exported, padded(electra_tokenizer())), expected) > 0.1
 
 
 def test_sentence_transformers_takes_it_and_saves_it(folder: Path, tmp_path: Path) -> None:
@@ -310,7 +247,7 @@ def test_torch_writes_its_graph(
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
-    model, tokenizer = random_model(family).float(), electra_tokenizer()
+    model, tokenizer = random_model(family).float(), tokenizer_of()
     papa.export(model, tokenizer, HEADS, constants(), tmp_path / "export", pairs=pairs)
     exported = AutoModel.from_pretrained(tmp_path / "export")
     names = ("input_ids", "attention_mask")
@@ -342,18 +279,14 @@ def test_the_pages_recipes_run_when_pasted(
     found: dict[str, Any] = {"__name__": "pasted"}
     exec(compile("\n".join(blocks), str(page), "exec"), found)
     assert (
-        0
-        < difference(
-            states(found["int8"], found["inputs"]), states(found["model"], found["inputs"])
-        )
-        < 0.5
+        0 < difference(*(states(found[name], found["inputs"]) for name in ("int8", "model"))) < 0.5
     )
     assert found["states"].shape == (2, 5, 32)
     assert Path("my-other-encoder/README.md").is_file()
     assert Path("model.onnx").is_file()
 
 
-def test_training_drops_as_the_original_and_gradients_flow(folder: Path) -> None:
+def test_it_is_trained_with_dropout_and_saved_as_it_is_then(folder: Path, tmp_path: Path) -> None:
     exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     inputs = padded(tokens)
     assert difference(states(exported, inputs), states(exported, inputs)) == 0
@@ -363,22 +296,9 @@ def test_training_drops_as_the_original_and_gradients_flow(folder: Path) -> None
     without = {n for n, one in exported.named_parameters() if one.grad is None}
     assert without == {n for n, _ in exported.named_parameters() if "pooler" in n}
     assert not any("constants" in name for name, _ in exported.named_parameters())
-    # Only entries of rows are dropped where nothing else is.
-    for module in exported.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    assert difference(states(exported, inputs), states(exported, inputs)) == 0
-    for layer in exported.inner.encoder.layer:
-        layer.attention.self.dropout.p = 0.5
-    assert difference(states(exported, inputs), states(exported, inputs)) > 0.01
-
-
-def test_a_trained_one_is_saved_and_loaded_as_it_is(folder: Path, tmp_path: Path) -> None:
-    exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         exported.inner.embeddings.word_embeddings.weight.mul_(2)
-    exported.save_pretrained(tmp_path / "trained")
-    inputs = padded(tokens)
+    exported.eval().save_pretrained(tmp_path / "trained")
     again = states(AutoModel.from_pretrained(tmp_path / "trained"), inputs)
     assert difference(again, states(exported, inputs)) == 0
     assert difference(again, states(AutoModel.from_pretrained(folder), inputs)) > 0.1
@@ -411,13 +331,15 @@ def test_no_code_and_no_pickle_of_a_folder_is_read(folder: Path) -> None:
 def test_other_families_are_refused(family: str, tmp_path: Path) -> None:
     with pytest.raises(papa.PapaError, match="cannot be exported, as its layers share their maps"):
         papa.export(
-            random_model(family).float(), electra_tokenizer(), HEADS, constants(), tmp_path / "to"
+            random_model(family).float(), tokenizer_of(), HEADS, constants(), tmp_path / "to"
         )
     assert not (tmp_path / "to").exists()
 
 
-def test_wrong_calls_end_in_a_sentence(bert: Any, folder: Path, tmp_path: Path) -> None:
-    tokenizer, to = electra_tokenizer(), tmp_path / "to"
+def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
+    bert: Any, folder: Path, tmp_path: Path
+) -> None:
+    tokenizer, to = tokenizer_of(), tmp_path / "to"
     asks = transformers.BertForQuestionAnswering(bert.config)
     calls: list[tuple[str, Any]] = [
         ("holds something", lambda: papa.export(bert, tokenizer, HEADS, constants(), folder)),
@@ -430,6 +352,9 @@ def test_wrong_calls_end_in_a_sentence(bert: Any, folder: Path, tmp_path: Path) 
     for sentence, call in calls:
         with pytest.raises(papa.PapaError, match=sentence):
             call()
+    card = (folder / "README.md").read_text()
+    assert "7 of 12 heads constant" in card
+    assert len(re.findall(r"^\| \d+ × \d+ \| .* ms \| .*× \(.* to .*\) \|$", card, re.M)) == 3
     exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     for wrong in (
         tokens(FIRST[:1], add_special_tokens=False, return_tensors="pt"),
@@ -439,13 +364,6 @@ def test_wrong_calls_end_in_a_sentence(bert: Any, folder: Path, tmp_path: Path) 
             exported(**wrong)
     spelled = tokens(["less [SEP] more"], return_tensors="pt")
     assert exported(**spelled).last_hidden_state.isfinite().all()
-
-
-def test_the_card_tells_speed_and_use(folder: Path) -> None:
-    card = (folder / "README.md").read_text()
-    assert "7 of 12 heads constant" in card
-    assert len(re.findall(r"^\| \d+ × \d+ \| .* ms \| .*× \(.* to .*\) \|$", card, re.M)) == 3
-    assert "base_model" not in card
 
 
 @pytest.mark.server
@@ -458,7 +376,7 @@ def test_the_card_tells_speed_and_use(folder: Path) -> None:
 )
 def test_papa_makes_transformers_know_it_and_imports_neither(imports: str, folder: Path) -> None:
     code = (
-        f"{imports}; import sys; assert 'papa.exported' not in sys.modules; "
+        f"{imports}; import sys; assert 'papa.export' not in sys.modules; "
         f"print(type(AutoModel.from_pretrained({str(folder)!r})).__name__)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

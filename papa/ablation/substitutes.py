@@ -89,7 +89,7 @@ class Streaming:
         >>> import papa, torch
         >>> from transformers import GPT2Config, GPT2LMHeadModel
         >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
-        >>> with papa.ablated(model, [(0, 1)], by=papa.Streaming(sinks=1, recent=2)):
+        >>> with papa.ablated(model, [(0, 1)], by={"kind": "streaming", "recent": 2}):
         ...     logits = model(input_ids=torch.tensor([[3, 5, 7, 5]])).logits
 
     Attributes:

@@ -13,43 +13,36 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from papa.ablation import observers
+from papa.ablation import substitutes as made
 from papa.ablation.interface import LayerAttention, attention_modules, head_count, routed
-from papa.ablation.observers import (
-    AverageByDistance,
-    AverageByPosition,
-    DrawnOutputs,
-    MeanOfOutputs,
-    MeanQueriesAndKeys,
-    Observer,
-)
-from papa.ablation.substitutes import (
-    ByPosition,
-    MatrixFunction,
-    OfFunction,
-    Reused,
-    Streaming,
-    Substitute,
-    Zeros,
-    rules_of,
-)
+from papa.ablation.substitutes import Substitute
 from papa.attention.constants import ConstantMatrices
 from papa.errors import ArtifactError, DataError, SpecError, joined, nearest_first
 from papa.spec.kinds import parameters_of
 
 Heads = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-By = str | Mapping[str, Any] | Substitute | ConstantMatrices | Tensor | np.ndarray | MatrixFunction
+By = (
+    str
+    | Mapping[str, Any]
+    | Substitute
+    | ConstantMatrices
+    | Tensor
+    | np.ndarray
+    | Callable[..., Any]
+)
 
 _MADE_OF_NOTHING: dict[str, Callable[..., Substitute]] = {
-    "zeros": Zeros,
-    "reused": Reused,
-    "streaming": Streaming,
+    "zeros": made.Zeros,
+    "reused": made.Reused,
+    "streaming": made.Streaming,
 }
-_OBSERVERS: dict[str, Callable[[int], Observer]] = {
-    "mean": lambda seed: MeanOfOutputs(),
-    "resample": DrawnOutputs,
-    "average": lambda seed: AverageByPosition(),
-    "relative": lambda seed: AverageByDistance(),
-    "mean_qk": lambda seed: MeanQueriesAndKeys(),
+_OBSERVERS: dict[str, Callable[[int], observers.Observer]] = {
+    "mean": lambda seed: observers.MeanOfOutputs(),
+    "resample": observers.DrawnOutputs,
+    "average": lambda seed: observers.AverageByPosition(),
+    "relative": lambda seed: observers.AverageByDistance(),
+    "mean_qk": lambda seed: observers.MeanQueriesAndKeys(),
 }
 """Substitutes that are made from text."""
 
@@ -66,10 +59,8 @@ def ablated(
     """Inside the block these heads of the user's model put out something else; the model is as
     before after it.
 
-    The model runs in the user's own loop, with its own head, masks, hooks and generation. Positions
-    count from the first token of each text; padding may be on either side of a causal model's
-    texts. A block inside another takes its heads from it; the others stay as the outer one has
-    them.
+    Positions count from the first token of each text; padding may be on either side of a causal
+    model's texts. A block inside another takes its heads from it.
 
     Examples:
         >>> import papa, torch
@@ -85,13 +76,12 @@ def ablated(
         model: of transformers, behind its attention interface; ``papa models`` lists what is
             tested.
         heads: (layer, head) pairs; or ``{layer: [heads]}``; or a mask [layers, heads] that is 0
-            where a head is replaced and 1 elsewhere. Layers and heads count from 0, heads by query.
+            where a head is replaced and 1 elsewhere. Heads count by query.
         by: a name from docs/how-to/head-mask.md ("zeros", "mean", "resample", "average",
             "relative", "mean_qk", "reused", "streaming", with parameters ``{"kind": "streaming",
             "sinks": 4, "recent": 64}``); constant matrices, or an array [layers, heads, slots,
             slots]; or a function of (layer, head, slots) that gives [slots, slots].
-        data: what the model is called with, for a ``by`` that is made from text: an iterable of
-            keyword arguments, one batch each.
+        data: batches, for a ``by`` that is made from text: keyword arguments of the model.
         seed: of the draw of "resample".
 
     Raises:
@@ -102,7 +92,7 @@ def ablated(
     """
     modules = attention_modules(model)
     chosen = heads_by_layer(heads, [head_count(module) for module in modules])
-    rules = rules_of(substitute_for(model, by, data=data, seed=seed), chosen, len(modules))
+    rules = made.rules_of(substitute_for(model, by, data=data, seed=seed), chosen, len(modules))
     with routed(cast("PreTrainedModel", model), modules, rules):
         yield
 
@@ -111,33 +101,18 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
     """The heads to replace, by layer."""
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
-        if mask.shape != (len(sizes), sizes[0]):
+        if mask.shape != (len(sizes), sizes[0]) or not ((mask == 0) | (mask == 1)).all():
             raise SpecError(
                 f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
-                f"{sizes[0]}): a row for each layer, 0 where a head is replaced and 1 elsewhere"
+                f"{sizes[0]}): 0 where a head is replaced and 1 elsewhere"
             )
-        if not ((mask == 0) | (mask == 1)).all():
-            raise SpecError("the mask of heads holds more than 0 and 1: write 0 where to replace")
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
-        heads = [
-            (layer, head)
-            for layer, own in heads.items()
-            for head in (own if isinstance(own, Iterable) else [own])
-        ]
-    elif not isinstance(heads, Iterable):
-        raise SpecError(
-            f"heads is {heads!r}: give (layer, head) pairs, {{layer: [heads]}} or a mask"
-        )
+        heads = [(layer, head) for layer, own in heads.items() for head in own]
     found: dict[int, set[int]] = {}
     for pair in heads:
-        whole = (
-            isinstance(pair, Sequence)
-            and len(pair) == 2
-            and all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in pair)
-        )
-        layer, head = pair if whole else (-1, -1)
-        if not (0 <= layer < len(sizes) and 0 <= head < sizes[layer]):
+        layer, head = pair if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
+        if layer not in range(len(sizes)) or head not in range(sizes[layer]):
             raise SpecError(
                 f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to "
                 f"({len(sizes) - 1}, {sizes[0] - 1})"
@@ -159,7 +134,16 @@ def substitute_for(
     modules = attention_modules(model)
     by = by.matrices if isinstance(by, ConstantMatrices) else by
     if isinstance(by, Tensor | np.ndarray):
-        return _by_position(torch.as_tensor(by), (len(modules), head_count(modules[0])))
+        matrices, expected = torch.as_tensor(by), (len(modules), head_count(modules[0]))
+        shape = tuple(matrices.shape)
+        if len(shape) != 4 or shape[:2] != expected or shape[2] != shape[3]:
+            raise ArtifactError(
+                f"the constant matrices have the shape {shape}, expected ({expected[0]}, "
+                f"{expected[1]}, slots, slots): a matrix for each layer and head of the model"
+            )
+        if not matrices.isfinite().all():
+            raise ArtifactError("the constant matrices hold NaN or infinity: give finite numbers")
+        return made.ByPosition(matrices)
     if isinstance(by, Substitute) and not isinstance(by, type):
         return by
     parameters = dict(by) if isinstance(by, Mapping) else {}
@@ -169,65 +153,39 @@ def substitute_for(
             takes = joined(parameters_of(name)) or "no parameter"
             raise SpecError(f"by='{name}' takes {takes}, found {joined(unknown)}: leave it out")
         return _MADE_OF_NOTHING[name](**parameters)
-    if callable(by) and not isinstance(by, type):
-        return OfFunction(by)
+    if callable(by):
+        return made.OfFunction(by)
     if not isinstance(name, str) or name not in _OBSERVERS or parameters:
         known = nearest_first(str(name), [*_MADE_OF_NOTHING, *_OBSERVERS])
-        raise SpecError(
-            f"there is no substitute {by!r} (known: {known}): give one of them, matrices or a "
-            "function"
-        )
-    return _observed(cast("PreTrainedModel", model), modules, name, called_with(data or ()), seed)
-
-
-def _by_position(matrices: Tensor, expected: tuple[int, int]) -> ByPosition:
-    shape = tuple(matrices.shape)
-    if len(shape) != 4 or shape[:2] != expected or shape[2] != shape[3]:
-        raise ArtifactError(
-            f"the constant matrices have the shape {shape}, expected ({expected[0]}, "
-            f"{expected[1]}, slots, slots): a matrix for each layer and head of the model"
-        )
-    if not matrices.isfinite().all():
-        raise ArtifactError("the constant matrices hold NaN or infinity: give finite numbers")
-    return ByPosition(matrices)
-
-
-def _observed(
-    model: PreTrainedModel,
-    modules: Sequence[nn.Module],
-    name: str,
-    data: Iterable[Mapping[str, Any]],
-    seed: int,
-) -> Substitute:
-    """What an observer makes of passes over text."""
+        raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
     observer, passes = _OBSERVERS[name](seed), 0
-    watching = observer.watching(modules) if isinstance(observer, MeanQueriesAndKeys) else None
+    watching = (
+        observer.watching(modules) if isinstance(observer, observers.MeanQueriesAndKeys) else None
+    )
     rules = {layer: partial(_seen, observer, layer) for layer in range(len(modules))}
-    with torch.no_grad(), watching or nullcontext(), routed(model, modules, rules):
-        for inputs in data:
+    own = cast("PreTrainedModel", model)
+    with torch.no_grad(), watching or nullcontext(), routed(own, modules, rules):
+        for inputs in called_with(data or ()):
             model(**inputs)
             passes += 1
     if not passes:
-        raise DataError(
-            f'by="{name}" is made from text: give data=, '
-            "what the model is called with, such as [inputs]"
-        )
+        raise DataError(f'by="{name}" is made from text: give data=, such as [inputs]')
     return observer.result()
 
 
 def called_with(data: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The batches of what a model is called with, each looked at."""
+    """The batches of what a model is called with."""
     for inputs in data:
         if not isinstance(inputs, Mapping):
             raise DataError(
-                f"data holds a {type(inputs).__name__}, expected what the model is called with: "
-                'give batches, such as [tokenizer(texts, padding=True, return_tensors="pt")]'
+                f"data holds a {type(inputs).__name__}, expected what the model is called with, "
+                'such as tokenizer(texts, padding=True, return_tensors="pt")'
             )
         yield inputs
 
 
 def _seen(
-    observer: Observer, layer: int, attention: LayerAttention
+    observer: observers.Observer, layer: int, attention: LayerAttention
 ) -> Float[Tensor, "batch heads queries width"]:
     observer.see(attention, layer)
     return attention.output(attention.every_head())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -43,9 +43,8 @@ def constants(
     Args:
         kind: ``identity``, ``toeplitz``, ``zeros`` (the head pruned), ``previous``, ``next``,
             ``local`` or ``fibonacci``; of an average ``low_rank`` or ``relative``.
-        average: as ``papa.average`` gives it for this encoder.
-        parameters: as in a study: ``window`` of ``local``, ``rank`` and ``largest`` of
-            ``low_rank``.
+        average: what ``low_rank`` and ``relative`` are made of.
+        parameters: ``window`` of ``local``, ``rank`` and ``largest`` of ``low_rank``.
 
     Returns:
         ``matrices``, float32 [layers, heads, slots, slots].
@@ -59,47 +58,59 @@ def constants(
     if kind not in every:
         raise SpecError(
             f"there are no constants '{kind}' of this call{meant(kind, every)}: take one of "
-            f"{', '.join(every)}; papa.average gives averages, and constants= of papa.measure "
-            "takes all kinds that a study has"
+            f"{', '.join(every)}, or papa.average"
         )
-    most = most_of(encoder.slots)
-    ranges = {
-        name: range(min(default, 1), most[name] + 1)
-        for name, default in parameters_of(kind).items()
-    }
+    most, least = most_of(encoder.slots), parameters_of(kind)
     for name, value in parameters.items():
-        if not isinstance(value, int) or value not in ranges.get(name, ()):
-            told = [f"{one} from {own[0]} to {own[-1]}" for one, own in ranges.items()]
+        if name not in least or value not in range(min(least[name], 1), most[name] + 1):
+            takes = [f"{one} from {min(own, 1)} to {most[one]}" for one, own in least.items()]
             raise SpecError(
-                f"constants '{kind}' takes {' and '.join(told) or 'no parameter'} here, found "
+                f"constants '{kind}' takes {' and '.join(takes) or 'no parameter'} here, found "
                 f"{name}={value!r}"
             )
     if kind in CONTROLS:
         return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
-    taken = average if isinstance(average, ConstantMatrices) else None
-    if taken is None or taken.counts is None or taken.special is None:
+    if not isinstance(average, ConstantMatrices) or average.special is None:
         raise SpecError(
             f"constants '{kind}' are made of an average: give average=papa.average(encoder, texts)"
         )
-    return derived(kind, constants_for(encoder, taken), taken.special, **parameters)
+    return derived(kind, constants_for(encoder, average), average.special, **parameters)
 
 
 def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
     """What was given as constant matrices of this encoder."""
     if isinstance(given, str):
         return constants(given, encoder)
-    if not isinstance(given, ConstantMatrices):
-        matrices = _tensor(given)
-        _check(encoder, matrices)
-        seen = torch.ones(encoder.slots, encoder.slots, dtype=torch.bool)
-        return ConstantMatrices(matrices, seen, "average")
-    _check(encoder, given.matrices)
-    if given.encoder_digest not in (None, encoder.reference.digest):
+    if not isinstance(given, ConstantMatrices | Tensor | np.ndarray):
+        raise SpecError(
+            f"constants is a {type(given).__name__}, expected ConstantMatrices, a tensor or array "
+            f"[layers, heads, slots, slots], or one of {', '.join(CONTROLS)}"
+        )
+    held = given if isinstance(given, ConstantMatrices) else None
+    matrices: Any = held.matrices if held else given
+    shape, slots = list(matrices.shape), encoder.slots
+    dtype = str(matrices.dtype).removeprefix("torch.")
+    if shape != (expected := [encoder.layers, encoder.heads, slots, slots]):
+        raise ArtifactError(
+            f"the constant matrices have the shape {shape}, expected {expected} (layers, heads, "
+            f"slots, slots) for {encoder.reference.display}"
+        )
+    if "float" not in dtype:
+        raise ArtifactError(f"the constant matrices are of dtype {dtype}, expected floating point")
+    matrices = torch.as_tensor(matrices).detach()
+    if not sum_is_finite(matrices):
+        for entry in (~matrices.isfinite()).nonzero()[:1].tolist():
+            raise ArtifactError(
+                f"the constant matrices hold {matrices[tuple(entry)].item()} at {entry} (layer, "
+                "head, from slot, to slot), expected numbers"
+            )
+    if held and held.encoder_digest not in (None, encoder.reference.digest):
         raise ArtifactError(
             "the constant matrices were averaged over the attention of another encoder than "
             f"{encoder.reference.display}: average over this one's"
         )
-    return given
+    seen = torch.ones(slots, slots, dtype=torch.bool)
+    return held or ConstantMatrices(matrices.float(), seen, "average")
 
 
 def given_step(encoder: TextEncoder, given: Constants) -> Given:
@@ -114,12 +125,9 @@ def own_constants(
     """Constants as a study has them, in which a user's own matrices are of a kind ``own``,
     ``own-2``, …; and those matrices by that kind.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+    if not isinstance(given, list | tuple) or not given:
         what = "an empty list" if given == [] else f"a {type(given).__name__}"
-        raise SpecError(
-            f"constants is {what}, expected a list of kinds or of matrices: give one, such as "
-            "['average']"
-        )
+        raise SpecError(f"constants is {what}, expected a list, such as ['average']")
     kinds, own = list[Any](), dict[str, ConstantMatrices]()
     for one in given:
         if not isinstance(one, str | Mapping):
@@ -134,41 +142,3 @@ def _as_kept(constants: ConstantMatrices) -> ConstantMatrices:
     """As a study keeps them."""
     matrices = constants.matrices.detach().float().cpu()
     return replace(constants, matrices=matrices, seen=constants.seen.cpu())
-
-
-def _tensor(given: Any) -> Tensor:
-    if not isinstance(given, Tensor | np.ndarray):
-        raise SpecError(
-            f"constants is a {type(given).__name__}, expected ConstantMatrices, a tensor or array "
-            f"[layers, heads, slots, slots], or one of {', '.join(CONTROLS)}"
-        )
-    floating = given.is_floating_point() if isinstance(given, Tensor) else given.dtype.kind == "f"
-    if not floating:
-        dtype = str(given.dtype).removeprefix("torch.")
-        raise ArtifactError(
-            f"the constant matrices are of dtype {dtype}, expected floating point: convert them"
-        )
-    if isinstance(given, np.ndarray):
-        given = torch.from_numpy(np.ascontiguousarray(given, dtype=np.float32))
-    return given.detach().float()
-
-
-def _check(encoder: TextEncoder, matrices: Tensor) -> None:
-    shape, slots = list(matrices.shape), encoder.slots
-    expected = [encoder.layers, encoder.heads, slots, slots]
-    if len(shape) == 4 and shape == [*expected[:2], shape[3], shape[3]] != expected:
-        raise ArtifactError(
-            f"the constant matrices are for {shape[3]} slots and the encoder was loaded with "
-            f"{slots}: load it with slots={shape[3]}, or average again"
-        )
-    if shape != expected:
-        raise ArtifactError(
-            f"the constant matrices have the shape {shape}, expected {expected} for "
-            f"{encoder.reference.display}: give a matrix for every head"
-        )
-    if not sum_is_finite(matrices):
-        for entry in (~matrices.isfinite()).nonzero()[:1].tolist():
-            raise ArtifactError(
-                f"the constant matrices hold {matrices[tuple(entry)].item()} at {entry} (layer, "
-                "head, from slot, to slot), expected numbers: look at where they come from"
-            )

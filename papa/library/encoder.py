@@ -7,12 +7,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from papa.corpora.tokens import SpecialTokens, check_vocabulary, special_tokens_of
 from papa.encoders import encoder as encoders
@@ -20,12 +20,11 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
-from papa.encoders.supported import family_of, supported
 from papa.errors import EncoderError, SpecError
 from papa.spec import EncoderSpec, Precision
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 DEFAULT_SLOTS = 128
 
@@ -36,8 +35,7 @@ class TextEncoder:
 
     Attributes:
         reference: its name, shape and digests.
-        slots: S, the length of the layout of its inputs; of a decoder, tokens of a text that are
-            read.
+        slots: S, the length of the layout of its inputs; a decoder reads so many tokens of a text.
         running: what computes; None of a decoder, which is opened by its files.
     """
 
@@ -83,24 +81,20 @@ class TextEncoder:
 
 
 def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False) -> None:
-    """Refuse what ``load_encoder`` did not give, a decoder unless it may be one, and where it must
-    be ``whole`` an encoder inside ``replaced``.
+    """Refuse what ``load_encoder`` did not give, a ``decoder`` unless it may be one, and one inside
+    ``replaced`` where it must be ``whole``.
     """
     if not isinstance(encoder, TextEncoder):
         raise SpecError(
-            f"encoder is a {type(encoder).__name__}, expected what papa.load_encoder gives: load "
-            "it first"
+            f"encoder is a {type(encoder).__name__}, expected what papa.load_encoder gives"
         )
     if encoder.running is None and not decoder:
         raise SpecError(
             f"{encoder.reference.display} is a decoder, which papa.measure, papa.head_scores and "
-            "papa.constants take: for more, load it with transformers and give it to papa.ablated"
+            "papa.constants take alone: give papa.ablated what transformers loads"
         )
     if whole and encoder.running and encoder.running.dispatch.rules:
-        raise SpecError(
-            "heads of this encoder are constant inside papa.replaced, and this call measures its "
-            "own attention: leave the block first"
-        )
+        raise SpecError("heads of this encoder are constant inside papa.replaced: leave the block")
 
 
 def load_encoder(
@@ -133,40 +127,34 @@ def load_encoder(
         revision: a branch, tag or commit on the hub.
         device: None takes a GPU where there is one; a loaded model's own device. Decoders compute
             on the CPU.
-        precision: what it computes in; bfloat16 needs a GPU, or a CPU that has it.
+        precision: "bfloat16" is faster where the device multiplies in it.
 
     Raises:
-        EncoderError: there is no such model, it is not supported, its weights are damaged or
-            absent, or the tokenizer does not fit it.
-        HubUnreachableError: it is not on this machine and the hub does not answer.
-        SpecError: there is no such device, or bfloat16 is asked for and it is a CPU without it.
+        EncoderError: there is no such encoder, it is not supported, or the tokenizer does not fit.
+        SpecError: there is no such device, or it does not compute in this precision.
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:
-            raise EncoderError(
-                f"the encoder '{model}' comes with its own tokenizer: leave the tokenizer out"
-            )
-        return _by_name(str(model), slots, revision, device, precision)
-    if hasattr(model, "merge_and_unload"):
+            raise EncoderError(f"{model} comes with its own tokenizer: leave the tokenizer out")
+        reference, running = _by_name(str(model), revision, device, precision)
+    else:
+        reference, running = _held(model, tokenizer, device, precision)
+    slots = min(DEFAULT_SLOTS, reference.positions) if slots is None else slots
+    if slots not in range(4, reference.positions + 1, 2):
         raise EncoderError(
-            f"{type(model).__name__} holds adapters beside the weights: give "
-            "model.merge_and_unload()"
+            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
+            f"positions that {reference.display} has"
         )
-    if not isinstance(model, nn.Module) or not hasattr(model, "base_model"):
-        inner = (
-            ": give model.module" if isinstance(getattr(model, "module", None), nn.Module) else ""
-        )
-        raise EncoderError(
-            "expected the name of an encoder or a model of transformers, found a "
-            f"{type(model).__name__}{inner}; of a model of sentence-transformers, give "
-            "model[0].auto_model and model.tokenizer"
-        )
-    return _held(cast("PreTrainedModel", model.base_model), tokenizer, slots, device, precision)
+    found = TextEncoder(reference, int(slots), running)
+    if running:
+        _ = found.special_tokens  # They are missed here, not in the first call.
+        check_vocabulary(found.tokenizer, len(running.word_embeddings), reference.display)
+    return found
 
 
 def _by_name(
-    name: str, slots: int | None, revision: str | None, device: str | None, precision: Precision
-) -> TextEncoder:
+    name: str, revision: str | None, device: str | None, precision: Precision
+) -> tuple[EncoderReference, Encoder | None]:
     folder = Path(name).expanduser()
     if name.startswith((".", "/", "~")) or folder.is_dir():
         name = str(folder.resolve())
@@ -176,78 +164,57 @@ def _by_name(
     reference = resolve_encoder(EncoderSpec(name=name, revision=revision), precision)
     if reference.causal and device not in (None, "cpu"):
         raise SpecError(f"{reference.display} is a decoder, which computes on the CPU here")
-    running = None if reference.causal else encoders.load_encoder(reference, chosen)
-    return _with_layout(reference, slots, running)
+    return reference, None if reference.causal else encoders.load_encoder(reference, chosen)
 
 
 def _held(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase | None,
-    slots: int | None,
-    device: str | None,
-    precision: Precision,
-) -> TextEncoder:
-    config, name = model.config, model.name_or_path or type(model).__name__
-    family = family_of(config.model_type)
-    if family is None:
+    model: Any, tokenizer: Any, device: str | None, precision: Precision
+) -> tuple[EncoderReference, Encoder]:
+    if not isinstance(model, PreTrainedModel):
         raise EncoderError(
-            f"architecture '{config.model_type}' is not supported: use one of {supported()}"
+            "expected the name of an encoder or a model of transformers, found a "
+            f"{type(model).__name__}: give what it holds, such as model.module, "
+            "model.merge_and_unload() or model[0].auto_model"
         )
-    if tokenizer is None:
-        from transformers import AutoTokenizer
-        from transformers.utils import cached_file
-
-        silent = ("missing_entries", "gated_repo", "connection_errors")
-        quietly: dict[str, bool] = {f"_raise_exceptions_for_{what}": False for what in silent}
-        found = (cached_file(name, file, **quietly) for file in TOKENIZER_FILES)
-        if not model.name_or_path or not any(found):
-            raise EncoderError(
-                f"no tokenizer is found with the model {name}: give its own as the second argument"
-            )
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    absent = [key for key, tensor in model.state_dict(keep_vars=True).items() if tensor.is_meta]
-    if absent:
-        raise EncoderError(
-            f"the model {name} has no weights in memory ({absent[0]} is on the meta device): load "
-            "it with its weights"
-        )
-    device = device or str(model.device)
+    whole: Any = model.base_model
+    name = whole.name_or_path or type(whole).__name__
+    device = device or str(whole.device)
     check_device(device)
     check_precision(precision, torch.device(device).type)
-    encoder = Encoder(model, device, precision)
-    if model.dtype in (torch.float16, torch.bfloat16):
+    encoder = Encoder(whole, device, precision)
+    if whole.dtype in (torch.float16, torch.bfloat16):
         encoder.model.float()
     reference = EncoderReference(
         name=name,
         revision=None,
         folder="",
-        digest=_digest(model),
+        digest=_digest(whole),
         tokenizer_digest=f"of {name}, in memory",
-        model_type=config.model_type,
+        model_type=whole.config.model_type,
         layers=encoder.layers,
         heads=encoder.heads,
         width=encoder.width,
-        positions=family.positions(config),
+        positions=encoder.family.positions(whole.config),
         precision=precision,
-        tokenizer=tokenizer,
+        tokenizer=tokenizer or _tokenizer_of(whole, name),
     )
-    return _with_layout(reference, slots, encoder)
+    return reference, encoder
 
 
-def _with_layout(
-    reference: EncoderReference, slots: int | None, running: Encoder | None
-) -> TextEncoder:
-    slots = min(DEFAULT_SLOTS, reference.positions) if slots is None else slots
-    if not isinstance(slots, Integral) or slots % 2 or not 4 <= slots <= reference.positions:
+def _tokenizer_of(model: Any, name: str) -> Any:
+    """That which lies beside the model's files."""
+    from transformers import AutoTokenizer
+    from transformers.utils import cached_file
+
+    silent = ("missing_entries", "gated_repo", "connection_errors")
+    quietly: Any = {f"_raise_exceptions_for_{what}": False for what in silent}
+    if not model.name_or_path or not any(
+        cached_file(name, one, **quietly) for one in TOKENIZER_FILES
+    ):
         raise EncoderError(
-            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
-            f"positions that {reference.display} has"
+            f"no tokenizer is found with the model {name}: give its own as the second argument"
         )
-    found = TextEncoder(reference, slots, running)
-    if running:
-        _ = found.special_tokens  # They are missed here, not in the first call.
-        check_vocabulary(found.tokenizer, len(running.word_embeddings), reference.display)
-    return found
+    return AutoTokenizer.from_pretrained(name)
 
 
 def _digest(model: nn.Module) -> str:

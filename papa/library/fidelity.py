@@ -60,29 +60,26 @@ def fidelity(
         ``attrs["texts"]`` says how many they are. Losses and divergences are in nats.
 
     Raises:
-        EncoderError: the model is in train mode, or its attention cannot be reached.
+        EncoderError, SpecError, ArtifactError: as ``ablated``, or the model is in train mode.
         DataError: there is nothing to compare.
-        SpecError, ArtifactError: as ``ablated``.
     """
     batches = batches_of(model, data)
     texts = batches if made_from is None else made_from
     substitute = substitute_for(model, by, data=texts, seed=seed)
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
-    for inputs in batches:
-        own = _of_inputs(model, inputs, score)
-        with ablated(model, heads, substitute):
-            replaced = _of_inputs(model, inputs, score)
-        if "words" in own:
-            replaced["divergence"] = kl_divergence(own.pop("words"), replaced.pop("words"))
-        pairs.append((own, replaced))
+    with torch.inference_mode():
+        for inputs in batches:
+            own = of_batch(model, inputs, score)
+            with ablated(model, heads, substitute):
+                replaced = of_batch(model, inputs, score)
+            if "words" in own:
+                replaced["divergence"] = kl_divergence(own.pop("words"), replaced.pop("words"))
+            pairs.append((own, replaced))
     before, after = (_together(side) for side in zip(*pairs, strict=True))
     lengths = before["lengths"]
     if "embeddings" in before:
         if len(lengths) < LEAST_SENTENCES:
-            raise DataError(
-                f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: give more "
-                "texts"
-            )
+            raise DataError(f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more")
         found = embedding_fidelity(before["embeddings"], after["embeddings"])
     else:
         values = compared(before, after)
@@ -132,34 +129,23 @@ def compared(
     return values
 
 
+@torch.inference_mode()
 def answers(
     model: nn.Module, batches: Sequence[Mapping[str, Any]], score: OwnScore | None = None
 ) -> dict[str, np.ndarray]:
-    """Of all batches: ``lengths``, answers of each text, and ``embeddings``, ``logits``, ``top``
-    and ``loss``, or ``score``.
-    """
+    """``of_batch`` of all batches, without the logits of words."""
     found = []
     for inputs in batches:
-        found.append(_of_inputs(model, inputs, score))
+        found.append(of_batch(model, inputs, score))
         found[-1].pop("words", None)
     return _together(found)
 
 
-@torch.inference_mode()
-def _of_inputs(
-    model: nn.Module, inputs: Mapping[str, Any], score: OwnScore | None
-) -> dict[str, Tensor]:
-    outputs = model(**inputs)
-    return _scored(score, inputs, outputs) if score else of_batch(model, inputs, outputs)
-
-
 def _together(found: Sequence[Mapping[str, Tensor]]) -> dict[str, np.ndarray]:
     if any(batch.keys() != found[0].keys() for batch in found):
-        raise DataError(
-            "some batches of data have labels and others have none: give labels with every batch"
-        )
+        raise DataError("some batches of data have labels: give labels with every batch, or none")
     return {
-        name: np.concatenate([batch[name].float().cpu().numpy() for batch in found])
+        name: np.concatenate([batch[name].cpu().float().numpy() for batch in found])
         for name in found[0]
     } | {"lengths": np.concatenate([batch["lengths"].cpu().numpy() for batch in found])}
 
@@ -172,23 +158,28 @@ def kl_divergence(
     return nn.functional.kl_div(second, first, reduction="none", log_target=True).sum(-1)
 
 
-def _scored(score: OwnScore, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
-    found = checked_score(score(outputs, inputs))
-    return {"score": found, "lengths": torch.ones(len(found), dtype=torch.int64)}
-
-
-def of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
-    """Of one batch: ``lengths`` and ``embeddings``, ``logits`` of classes, or of a language model
-    ``words``, the logits at each token that counts, their ``top``, and ``loss`` where the true
-    token is known.
+def of_batch(
+    model: Any, inputs: Mapping[str, Any], score: OwnScore | None = None
+) -> dict[str, Tensor]:
+    """What a model says to one batch: ``lengths``, the answers of each text, and ``score``,
+    ``embeddings``, ``logits`` of classes, or of a language model ``words``, the logits at each
+    token that counts, their ``top``, and ``loss`` where the true token is known.
     """
+    outputs = model(**inputs)
+    if score is not None:
+        own = checked_score(score(outputs, inputs))
+        return {"score": own, "lengths": torch.ones(len(own), dtype=torch.int64)}
     logits = getattr(outputs, "logits", None)
-    if logits is None:
-        return _embedded(model, inputs, outputs)
-    if logits.shape[-1] < 2:
+    states: Any = getattr(outputs, "last_hidden_state", None)
+    if (logits is None and states is None) or (logits is not None and logits.shape[-1] < 2):
         raise DataError(
-            "the model gives one number and no classes, so there are no answers to compare"
+            f"the model puts out {type(outputs).__name__}, without logits of two classes or more "
+            "or last_hidden_state: give score="
         )
+    if logits is None:
+        real = _real(model, inputs, states)[:, :, None]
+        one = torch.ones(len(states), dtype=torch.int64)
+        return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": one}
     if logits.dim() == 2:
         return {"logits": logits, "lengths": torch.ones(len(logits), dtype=torch.int64)}
     real = _real(model, inputs, logits)
@@ -206,20 +197,6 @@ def of_batch(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, T
     if labels is not None:
         found["loss"] = nn.functional.cross_entropy(words.float(), labels[real], reduction="none")
     return found
-
-
-def _embedded(model: Any, inputs: Mapping[str, Any], outputs: Any) -> dict[str, Tensor]:
-    states = getattr(outputs, "last_hidden_state", None)
-    if states is None:
-        raise DataError(
-            f"the model puts out {type(outputs).__name__}, without logits or last_hidden_state: "
-            "give one that has them"
-        )
-    real = _real(model, inputs, states)[:, :, None]
-    return {
-        "embeddings": (states * real).sum(1) / real.sum(1),
-        "lengths": torch.ones(len(states), dtype=torch.int64),
-    }
 
 
 def _real(model: Any, inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:

@@ -13,10 +13,12 @@ import pandas
 from torch import nn
 
 from papa.errors import SpecError, meant
+from papa.library.ablating import substitute_for
 from papa.library.constants import given_step
 from papa.library.encoder import TextEncoder, check_loaded
+from papa.library.fidelity import batches_of
 from papa.library.measuring import run_steps
-from papa.library.own_scores import OWN, own_scores
+from papa.library.own_scores import effects, trained_lambda
 from papa.library.tasks import Task, as_list, study_inputs
 from papa.ranking.given import score_of_each
 from papa.ranking.seeds import HeadScores
@@ -55,10 +57,9 @@ def head_scores(
     "distance", "output_distance", "self_lambda" (docs/method.md).
 
     Of any other model, by its own answers, without labels: "effect", what is lost with one head
-    alone replaced (of a language model its loss, of other logits the divergence from the
-    original's, both in nats, or for masked words without ``labels`` the share of top tokens that
-    change; of hidden states 1 - the cosine of mean-pooled embeddings; of ``score`` what it falls:
-    ``attrs["measure"]``); and "lambda", trained to keep that small.
+    alone replaced (``attrs["measure"]``: the loss of a language model, the divergence of other
+    logits, both in nats, or the agreement of masked words without ``labels``; 1 - the cosine of
+    mean-pooled embeddings; what ``score`` falls); and "lambda", trained to keep that small.
 
     Examples:
         >>> import papa, torch
@@ -73,10 +74,10 @@ def head_scores(
 
     Args:
         model: from ``load_encoder``, with data and task as for ``measure``; or one that you hold,
-            in eval mode, with data as for ``ablated``.
+            with data as for ``fidelity``.
         by: the method.
-        constants: what a constant head uses, as for ``replaced``, or ``by`` of ``ablated`` for a
-            model that you hold; "average" is over the training texts.
+        constants: as for ``replaced``, or as ``by`` of ``ablated``; "average" is over the training
+            texts.
         rows: a sample of so many training rows; None takes the method's.
         epochs, learning_rate: of what is trained; None takes the task's, and 3 epochs at 0.05 for
             a model that you hold.
@@ -92,45 +93,34 @@ def head_scores(
         ArtifactError, DataError, EncoderError, SpecError: as ``measure`` and ``ablated``.
         NumbersError: a model's answers are NaN or infinite.
     """
-    if not isinstance(model, nn.Module):
-        check_loaded(model, decoder=True, whole=True)
-        assert isinstance(model, TextEncoder)
-        _check_method(by, ("lambda", *HEAD_SCORES))
-        if made_from is not None or score is not None:
-            raise SpecError("made_from and score are of a model that you hold: leave them out")
-        settings: dict[str, Any] = {"rows": rows, "epochs": epochs, "learning_rate": learning_rate}
-        settings |= {"evaluations": evaluations, "seeds": as_list(seeds)}
-        return _of_study(model, data, task, by, constants, settings, progress)
-    _check_method(by, OWN)
-    if task is not None or rows is not None:
-        raise SpecError(
-            "task and rows are of what papa.load_encoder gives, and a model that you hold is asked "
-            "by its own answers to data: leave them out, or load it"
-        )
-    return own_scores(
-        model,
-        data,
-        by,
-        constants,
-        made_from=made_from,
-        epochs=3 if epochs is None else epochs,
-        learning_rate=0.05 if learning_rate is None else learning_rate,
-        seeds=seeds,
-        score=score,
-        progress=progress,
-    )
-
-
-def _check_method(by: str, known: Sequence[str]) -> None:
+    known = ("lambda", "effect") if isinstance(model, nn.Module) else ("lambda", *HEAD_SCORES)
     if by not in known:
         raise SpecError(
             f"there is no head score '{by}' for this model{meant(by, known)}: give one of "
             f"{', '.join(known)}"
         )
+    if not isinstance(model, nn.Module):
+        if made_from is not None or score is not None:
+            raise SpecError("made_from and score are of a model that you hold: leave them out")
+        settings: dict[str, Any] = {"rows": rows, "epochs": epochs, "learning_rate": learning_rate}
+        settings |= {"evaluations": evaluations, "seeds": as_list(seeds)}
+        return _of_study(model, data, task, by, constants, settings, progress)
+    if task is not None or rows is not None:
+        raise SpecError("task and rows are of what papa.load_encoder gives: leave them out")
+    if score is not None and by != "effect":
+        raise SpecError(f"score is for by='effect', found by='{by}': leave it out")
+    batches = batches_of(model, data)
+    texts = batches if made_from is None else made_from
+    substitute = substitute_for(model, constants, data=texts, seed=seeds[0])
+    if by == "effect":
+        return effects(model, batches, substitute, score, progress)
+    how = 3 if epochs is None else epochs, 0.05 if learning_rate is None else learning_rate
+    trained = [trained_lambda(model, batches, substitute, *how, seed, progress) for seed in seeds]
+    return HeadScores(np.stack(trained)).frame(by)
 
 
 def _of_study(
-    encoder: TextEncoder,
+    encoder: Any,
     data: Any,
     task: Task | None,
     by: str,
@@ -139,6 +129,7 @@ def _of_study(
     progress: bool,
 ) -> pandas.DataFrame:
     """The scores that a study's order by the method follows."""
+    check_loaded(encoder, decoder=True, whole=True)
     average = isinstance(constants, str) and constants == "average"
     given = None if average else given_step(encoder, constants)
     parts = {"constants": ["zeros"], "orders": [by], "fractions": [0.5], "ranking": settings}
@@ -187,13 +178,9 @@ def constant_heads(
     if (fraction is None) == (count is None):
         raise SpecError("give fraction, the share of heads that keep their attention, or count")
     if fraction is not None and not 0 <= fraction <= 1:
-        raise SpecError(
-            f"fraction is {fraction}, expected the share of heads that stay input-dependent: 0 to 1"
-        )
-    if count is not None and not (isinstance(count, int) and 0 <= count <= numbers.size):
-        raise SpecError(
-            f"count is {count}, expected how many of the {numbers.size} heads become constant"
-        )
+        raise SpecError(f"fraction is {fraction}, expected the share of heads that stay: 0 to 1")
+    if count is not None and count not in range(numbers.size + 1):
+        raise SpecError(f"count is {count}, expected how many of the {numbers.size} heads")
     order = head_order("lambda", numbers, *numbers.shape)
     return tuple(order[:count]) if fraction is None else first_heads(order, fraction)
 
@@ -201,13 +188,12 @@ def constant_heads(
 def load_scores(
     path: str | Path, *, layers: int | None = None, heads: int | None = None
 ) -> pandas.DataFrame:
-    """A score for every head from somebody's file, as ``head_scores`` gives them; ``low`` and
-    ``high`` are nan.
+    """A score for every head from somebody's file, as ``head_scores`` gives them.
 
     A file holds a line for each layer with a number for each head (DuoAttention's
     ``full_attention_heads.tsv``), JSON with a list of scores under each ``"layer-head"``, of which
     the mean counts (Retrieval_Head's ``head_score``), or JSON with a list of heads under each layer
-    (what ``prune_heads`` took): those get 0 and all others 1. Layers and heads count from 0.
+    (what ``prune_heads`` took): those get 0 and all others 1.
 
     Examples:
         >>> import papa, tempfile, pathlib

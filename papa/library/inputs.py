@@ -17,13 +17,11 @@ from papa.corpora.table import SourceTable, names_of_classes
 from papa.corpora.tokens import tokens_of_texts
 from papa.errors import DataError, in_one_line, nearest_first
 from papa.library.encoder import TextEncoder
-from papa.spec import TaskKind
 
 Table: TypeAlias = Any
 """A ``datasets.Dataset``, a data frame, a ``pyarrow.Table``, or a mapping of columns."""
 Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
 """Strings, pairs of strings, or a table with a column of strings."""
-TOKENISED = "input_ids"
 
 
 @dataclass(frozen=True)
@@ -39,29 +37,26 @@ class LaidOut:
 
     def batches(self) -> Iterator[MicroBatch]:
         """Micro-batches of texts of like length; their rows are numbers of texts."""
-        for rows in rows_of_like_length(
-            self.tokens.first_lengths, self.tokens.lengths, self.batch_tokens
-        ):
-            yield MicroBatch.of(rows, self.tokens.take(rows))
+        tokens = self.tokens
+        for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, self.batch_tokens):
+            yield MicroBatch.of(rows, tokens.take(rows))
 
 
 def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
     """Tokenise texts and lay them out in the encoder's slots (paper, App. A); what does not fit is
     cut.
     """
-    special_tokens, slots = encoder.special_tokens, encoder.slots
-    sides = [
-        tokens_of_texts(encoder.tokenizer, special_tokens, side)
-        for side in _sides(texts, text, text_pair)
-    ]
-    first, *others = sides
+    framing, slots = encoder.special_tokens, encoder.slots
+    first, *others = (
+        tokens_of_texts(encoder.tokenizer, framing, side) for side in _sides(texts, text, text_pair)
+    )
     if others:
-        pair_capacity(special_tokens, slots)
-        tokens = arrange_pair(first, others[0], special_tokens, "follow", slots)
+        pair_capacity(framing, slots)
+        tokens = arrange_pair(first, others[0], framing, "follow", slots)
     else:
-        tokens = arrange_one(first.cut(slots - 2), special_tokens, slots)
-    kind: TaskKind = "pair" if others else "text"
-    special = special_slots(kind, slots, double_separator=special_tokens.between == 2)
+        tokens = arrange_one(first.cut(slots - 2), framing, slots)
+    double = framing.between == 2
+    special = special_slots("pair" if others else "text", slots, double_separator=double)
     return LaidOut(tokens, encoder.encoder.tokens_per_batch(None), special)
 
 
@@ -70,14 +65,9 @@ def _sides(texts: Texts, text: str, text_pair: str | None) -> list[list[str]]:
     if isinstance(texts, str | bytes):
         raise DataError(f"texts is one string: give a list, such as [{texts[:20]!r}]")
     if is_tabular(texts):
-        table, columns = table_of(texts, "the table of texts"), {"text": text}
-        columns |= {} if text_pair is None else {"text_pair": text_pair}
-        require_columns(table, columns)
+        columns = {"text": text} | ({} if text_pair is None else {"text_pair": text_pair})
+        table = table_of(texts, "the table of texts", columns)
         return [text_column(table, name).to_pylist() for name in columns.values()]
-    if not isinstance(texts, Iterable):
-        raise DataError(
-            f"texts is a {type(texts).__name__}: give a list of strings, a data set or a data frame"
-        )
     items = list(texts)
     if not items:
         raise DataError("there is no text: give at least one")
@@ -85,11 +75,8 @@ def _sides(texts: Texts, text: str, text_pair: str | None) -> list[list[str]]:
     for number, item in enumerate(items):
         sides = item if pairs and isinstance(item, tuple) and len(item) == 2 else [item]
         if len(sides) != 1 + pairs or not all(isinstance(one, str) for one in sides):
-            expected = "a pair of strings, as the first is" if pairs else "a string"
-            raise DataError(
-                f"text {number} is a {type(item).__name__}, expected {expected}: give texts as "
-                "they are written, not tokens"
-            )
+            expected = "a pair of strings" if pairs else "a string"
+            raise DataError(f"text {number} is a {type(item).__name__}, expected {expected}")
     return [list(side) for side in zip(*items, strict=True)] if pairs else [items]
 
 
@@ -98,19 +85,12 @@ def is_tabular(data: object) -> bool:
     return isinstance(data, Mapping) or hasattr(data, "columns") or hasattr(data, "column_names")
 
 
-def table_of(data: Table, origin: str) -> SourceTable:
-    """A table from the kinds that ``Table`` names."""
+def table_of(data: Table, origin: str, columns: Mapping[str, str]) -> SourceTable:
+    """A table from the kinds that ``Table`` names, which has these columns, by parameter."""
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
-    if TOKENISED in names:
-        raise DataError(
-            f"{origin}: tokenised inputs ({', '.join(names)}) were given: give the texts, PAPA "
-            "lays them out itself"
-        )
-    if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
-        raise DataError(
-            f"{origin}: several splits were given ({', '.join(map(str, names))}): give one of "
-            "them, such as data['train']"
-        )
+    if "input_ids" in names:
+        told = ", ".join(names)
+        raise DataError(f"{origin}: tokenised inputs ({told}) were given: give the texts")
     classes: dict[str, tuple[str, ...]] = {}
     try:
         if hasattr(data, "features") and hasattr(data, "with_format"):
@@ -122,11 +102,12 @@ def table_of(data: Table, origin: str) -> SourceTable:
             rows = pa.table(data)
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
         raise DataError(
-            f"{origin} cannot be read as a table ({in_one_line(error)}): give a datasets.Dataset, "
-            "a data frame or a mapping of columns of equal length, with one type in each column"
+            f"{origin} cannot be read as a table ({in_one_line(error)}): give a data set, a data "
+            "frame or a mapping of columns"
         ) from None
     if rows.num_rows == 0:
         raise DataError(f"{origin} has no row: give at least one")
+    require_columns(SourceTable(rows, origin, classes), columns)
     return SourceTable(rows, origin, classes)
 
 

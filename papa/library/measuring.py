@@ -27,7 +27,6 @@ from papa.scores.summary import INFLUENCE, summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
-from papa.study.average import Average
 from papa.study.constants import Controls, Given, Matrices
 from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
@@ -63,18 +62,15 @@ class Measurement:
 
     @property
     def summary(self) -> pandas.DataFrame:
-        """A row for every cell: score and relative drop with their intervals, and baselines
-        (docs/results.md).
-        """
+        """A row for every cell: score and drop with intervals, and baselines (docs/results.md)."""
         return summarise(self.results)
 
     @property
     def table(self) -> str:
         """Scores, drops and baselines as Markdown."""
         written = score_tables(self.summary)
-        if len(written) == 1:
-            return written[0].markdown
-        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in written)
+        headed = [f"{table.heading}\n\n{table.markdown}" for table in written]
+        return written[0].markdown if len(written) == 1 else "\n".join(headed)
 
     @property
     def answers(self) -> list[str]:
@@ -84,17 +80,14 @@ class Measurement:
     def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
         """Which heads may become constant within a relative drop of the score, as ``papa heads``
         answers it: a row for every number of them, with the drop and its 95 % interval, the verdict
-        ("within", "undecided" or "beyond", and the reason where nothing can be told), and which
-        heads they are, as (layer, head); None where each seed has others.
+        ("within", "undecided" or "beyond"), the reason where nothing can be told, and the heads.
         """
         found = heads_at(self.summary, {}, max_drop).drop(columns=["encoder", "task"])
         cells = found[["constants", "order", "fraction"]].itertuples(index=False, name=None)
         return found.assign(heads=[self.constant_heads[cell] for cell in cells])
 
     def plot(self) -> Figure:
-        """Score against the share of heads that stay input-dependent, with 95 % intervals (paper,
-        Figure 2).
-        """
+        """Score against the share of heads that stay input-dependent (paper, Figure 2)."""
         from papa.reporting.figures import scores_figure
 
         return scores_figure(self.summary)
@@ -142,11 +135,10 @@ def measure(
         [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0]]
 
     Args:
-        encoder: frozen; a decoder is asked for the next word by its own head:
-            ``papa.Task(label=None, metric="negative_log_perplexity", head="own")``.
         dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
             ``validation``.
-        task: which columns hold what; None takes ``text`` and ``label``.
+        task: which columns hold what; None takes ``text`` and ``label``. A decoder's is
+            ``papa.Task(label=None, metric="negative_log_perplexity", head="own")``.
         constants: kinds as a study names them (docs/method.md): ``average``, or with parameters
             ``{"kind": "local", "window": 3}``; or matrices as ``replaced`` takes them, which
             tables call ``own``, ``own-2``, ….
@@ -155,11 +147,10 @@ def measure(
             (layer, head), the smallest first.
         fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
         seeds: a probe for each.
-        train_rows, validation_rows: a sample of so many rows; None takes all.
-        ranking_rows: likewise of the training rows that heads are scored on.
+        train_rows, validation_rows, ranking_rows: a sample of so many rows, the last of those that
+            heads are scored on; None takes all.
         ranking_seeds: λ is trained once with each; heads become constant by its mean.
-        store: a folder or address where what is computed is kept and found again, by ``papa run``
-            too; None keeps nothing.
+        store: a folder or address that keeps what is computed, also for ``papa run``.
 
     Raises:
         ArtifactError: the store cannot be used, or matrices do not fit the encoder.
@@ -170,9 +161,8 @@ def measure(
     check_loaded(encoder, decoder=True, whole=True)
     if store is not None and not encoder.reference.folder:
         raise SpecError(
-            f"the encoder {encoder.reference.name} is held in memory, and results in a store are "
-            "known by the files they were computed from: save it and load it by its folder, or "
-            "leave store out"
+            f"the encoder {encoder.reference.name} is held in memory, and a store knows encoders "
+            "by their files: save it and load it by its folder, or leave store out"
         )
     kinds, own = own_constants(encoder, constants)
     parts = {
@@ -212,17 +202,16 @@ def run_steps(
 
 
 def _check_code(code: OwnCode, inputs: StudyInputs, store: str | Path | None) -> None:
-    trained = [constants.kind for constants in inputs.study.constants if constants.is_trained]
-    if code.probe is not None and trained:
-        raise SpecError(
-            f"constants: {trained[0]} ones are trained with PAPA's own probe: leave them out, or "
-            "the task's probe"
-        )
+    for constants in inputs.study.constants:
+        if code.probe is not None and constants.is_trained:
+            raise SpecError(
+                f"constants: {constants.kind} ones are trained with PAPA's own probe: leave them "
+                "out, or the task's probe"
+            )
     if store is not None and code.digest is None:
         raise SpecError(
-            "the task has code of your own that no module's file holds, and results in a store are "
-            "known by what they were computed with: put it at the top of a module that you import, "
-            "or leave store out"
+            "the task has code that no module's file holds, by which a store knows it: put it at "
+            "the top of a module that you import, or leave store out"
         )
 
 
@@ -248,14 +237,11 @@ def _measurement(
         own = {read_scores(found[step]).constant_heads for step in steps}
         heads[cell.constants, cell.order, cell.fraction] = own.pop() if len(own) == 1 else None
     constants = {}
-    for step, artifact in found.items():
+    for label, step in part.constants.items():
         if isinstance(step, Matrices):
-            matrices = ConstantMatrices.load(artifact.folder, encoder=part.encoder)
+            matrices = ConstantMatrices.load(found[step].folder, encoder=part.encoder)
             digest = None if isinstance(step, Controls | Given) else part.encoder.digest
-            name = ":".join([matrices.kind, *map(str, getattr(step, "parameters", {}).values())])
-            if isinstance(step, Average | Given):
-                name = next((label for label, own in part.constants.items() if own == step), name)
-            constants[name] = replace(matrices, encoder_digest=digest)
+            constants[label] = replace(matrices, encoder_digest=digest)
     return Measurement(
         results_table([part], found),
         pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,61 +14,22 @@ from torch import Tensor, nn
 from papa.ablation.interface import attention_modules, head_count
 from papa.ablation.substitutes import Mixed, Substitute
 from papa.errors import DataError, NumbersError, SpecError
-from papa.library.ablating import By, ablated, substitute_for
-from papa.library.fidelity import answers, batches_of, compared, kl_divergence, of_batch
+from papa.library.ablating import ablated
+from papa.library.fidelity import answers, compared, kl_divergence, of_batch
 from papa.progress import bar
-from papa.ranking.seeds import HeadScores
 from papa.scores.fidelity import mean_over_examples
 from papa.scores.own import OwnScore
 
-OWN = ("lambda", "effect")
-"""The methods."""
 
-
-def own_scores(
-    model: nn.Module,
-    data: Iterable[Mapping[str, Any]],
-    by: str,
-    constants: By,
-    *,
-    made_from: Iterable[Mapping[str, Any]] | None,
-    epochs: int,
-    learning_rate: float,
-    seeds: Sequence[int],
-    score: OwnScore | None,
-    progress: bool,
-) -> pandas.DataFrame:
-    """``papa.head_scores`` of such a model."""
-    if not isinstance(seeds, Iterable) or not seeds or epochs < 1 or not learning_rate > 0:
-        raise SpecError(
-            f"epochs is {epochs}, learning_rate is {learning_rate} and seeds are {seeds}, expected "
-            "1 or more, above 0, and a list of at least one"
-        )
-    if score is not None and by != "effect":
-        raise SpecError(f"score is for by='effect', found by='{by}': leave it out")
-    batches = batches_of(model, data)
-    sizes = [head_count(module) for module in attention_modules(model)]
-    texts = batches if made_from is None else made_from
-    substitute = substitute_for(model, constants, data=texts, seed=seeds[0])
-    if by == "effect":
-        return _effects(model, batches, substitute, sizes, score, progress)
-    with _frozen(model):
-        found = [
-            _lambda(model, batches, substitute, sizes, epochs, learning_rate, seed, progress)
-            for seed in seeds
-        ]
-    return HeadScores(np.stack(found)).frame(by)
-
-
-def _effects(
+def effects(
     model: nn.Module,
     batches: Sequence[Mapping[str, Any]],
     substitute: Substitute,
-    sizes: Sequence[int],
     score: OwnScore | None,
     progress: bool,
 ) -> pandas.DataFrame:
     """What is lost of the answers with each head alone replaced, with its interval over texts."""
+    sizes = map(head_count, attention_modules(model))
     heads = [(layer, head) for layer, size in enumerate(sizes) for head in range(size)]
     before, rows, measure = answers(model, batches, score), list[dict[str, Any]](), ""
     with bar("effects of heads", progress) as report:
@@ -77,10 +37,8 @@ def _effects(
             with ablated(model, [(layer, head)], by=substitute):
                 measure, lost = _lost(before, answers(model, batches, score))
             if not np.isfinite(lost).all():
-                raise NumbersError(
-                    f"the model's answers with head {(layer, head)} replaced",
-                    "look at its weights and texts",
-                )
+                what = f"the model's answers with head {(layer, head)} replaced"
+                raise NumbersError(what, "look at its weights and texts")
             mean = mean_over_examples(measure, lost, before["lengths"])
             ends = {"score": mean.mean, "low": mean.low, "high": mean.high}
             rows.append({"layer": layer, "head": head, "method": "effect", **ends})
@@ -109,11 +67,10 @@ def _lost(
     return "agreement", ~values["agreement"]
 
 
-def _lambda(
+def trained_lambda(
     model: nn.Module,
     batches: Sequence[Mapping[str, Any]],
     substitute: Substitute,
-    sizes: Sequence[int],
     epochs: int,
     learning_rate: float,
     seed: int,
@@ -122,19 +79,17 @@ def _lambda(
     """λ = sigmoid(θ) of λA + (1-λ)C after training θ, 0 at the start, on what is lost of the
     answers; a step is taken on each batch, and the seed is of their order.
     """
+    sizes = list(map(head_count, attention_modules(model)))
     every = {layer: range(size) for layer, size in enumerate(sizes)}
     theta = torch.zeros(len(sizes), sizes[0], requires_grad=True)
     optimizer = torch.optim.AdamW([theta], lr=learning_rate, weight_decay=0.0)
     draw = torch.Generator().manual_seed(seed)
-    steps = [
-        batches[index]
-        for _ in range(epochs)
-        for index in torch.randperm(len(batches), generator=draw).tolist()
-    ]
+    orders = [torch.randperm(len(batches), generator=draw).tolist() for _ in range(epochs)]
+    steps = [batches[index] for order in orders for index in order]
     with bar(f"λ, seed {seed}", progress) as report:
         for done, batch in enumerate(steps, 1):
             with torch.no_grad():
-                own = of_batch(model, batch, model(**batch))
+                own = of_batch(model, batch)
             if not own["lengths"].sum():
                 raise DataError(
                     "a batch of data holds no token that counts: give longer texts, or labels that "
@@ -142,14 +97,13 @@ def _lambda(
                 )
             mixed = Mixed(substitute, theta.sigmoid())
             with torch.enable_grad(), ablated(model, every, mixed):
-                loss = _loss(own, of_batch(model, batch, model(**batch)))
+                loss = _loss(own, of_batch(model, batch))
             if not loss.isfinite():
                 raise SpecError(
                     f"training λ diverged: the loss is {loss.item()}; lower learning_rate, or look "
                     "at the model's answers to the data"
                 )
-            optimizer.zero_grad()
-            loss.backward()
+            (theta.grad,) = torch.autograd.grad(loss, theta)
             optimizer.step()
             report(done, len(steps))
     return theta.detach().sigmoid().double().numpy()
@@ -162,15 +116,3 @@ def _loss(own: Mapping[str, Tensor], mixed: Mapping[str, Tensor]) -> Tensor:
         return 1 - nn.functional.cosine_similarity(mixed["embeddings"], own["embeddings"]).mean()
     name = "words" if "words" in mixed else "logits"
     return kl_divergence(own[name], mixed[name]).mean()
-
-
-@contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in trainable:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)

@@ -1,11 +1,12 @@
-"""Steps of the method, one call each: average, replace, features."""
+"""One call each: average, replace, features, and what heads do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pandas
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -14,10 +15,12 @@ from papa.attention import replacement
 from papa.attention.average import averaging, check_sums
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
+from papa.corpora.treebank import Tree, has_trees, lay_out, trees_of
+from papa.descriptions.table import chosen, described
 from papa.library.ablating import Heads, heads_by_layer
 from papa.library.constants import Constants, constants_for
 from papa.library.encoder import TextEncoder, check_loaded
-from papa.library.inputs import LaidOut, Texts, laid_out
+from papa.library.inputs import LaidOut, Texts, is_tabular, laid_out, table_of
 from papa.progress import bar
 from papa.spec.orders import Head
 
@@ -30,8 +33,7 @@ def average(
     text_pair: str | None = None,
     progress: bool = True,
 ) -> ConstantMatrices:
-    """The average of the encoder's attention over unlabelled texts, head by head (paper, Section
-    3.1).
+    """The average of the encoder's attention over texts, head by head (paper, Section 3.1).
 
     Examples:
         >>> import papa
@@ -42,8 +44,7 @@ def average(
 
     Args:
         texts: strings, pairs of strings, or a data set or data frame with a column of strings.
-        text, text_pair: the columns with texts, where they are a table, and with second ones, where
-            there are two per input.
+        text, text_pair: of a table, the columns with texts, and with second ones.
 
     Returns:
         ``matrices``, float32 [layers, heads, slots, slots].
@@ -77,7 +78,7 @@ def replaced(encoder: TextEncoder, constants: Constants, heads: Heads) -> Iterat
     """Inside the block these heads use constant matrices; the encoder is as before after it (paper,
     Section 3.1).
 
-    A block inside a block replaces further heads, and heads that both name for as long as it lasts.
+    A block inside a block replaces further heads, and those that both name.
 
     Examples:
         >>> import papa
@@ -89,16 +90,15 @@ def replaced(encoder: TextEncoder, constants: Constants, heads: Heads) -> Iterat
         0.0
 
     Args:
-        constants: what ``average`` or ``constants`` gave for this encoder, the name of a control,
-            or a tensor or array [layers, heads, slots, slots].
+        constants: of ``average`` or ``constants``, a control's name, or a tensor or array [layers,
+            heads, slots, slots].
         heads: the constant heads, as for ``ablated``.
 
     Yields:
         What inputs read of the constants, and how much of it the average had never seen.
 
     Raises:
-        ArtifactError: the matrices are those of another encoder, of another shape, or hold NaN or
-            infinity.
+        ArtifactError: the matrices do not fit the encoder, or hold NaN or infinity.
         SpecError: there is no such head or control.
     """
     check_loaded(encoder)
@@ -154,3 +154,71 @@ def features(
                 found[row] = own.clone()
             report(len(found), len(inputs))
     return [found[number] for number in range(len(inputs))]
+
+
+def describe(
+    encoder: TextEncoder,
+    texts: Texts | Sequence[Tree],
+    descriptions: Sequence[str] | None = None,
+    *,
+    heads: Heads | None = None,
+    text: str = "text",
+    text_pair: str | None = None,
+    progress: bool = True,
+) -> pandas.DataFrame:
+    """What heads do, told without a task; each of the attention as it is and made constant.
+
+    Examples:
+        >>> import papa
+        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
+        >>> texts = ["A first text.", "Another one."]
+        >>> found = papa.describe(encoder, texts, ["separators"], progress=False)
+        >>> found.columns.tolist()
+        ['description', 'attention', 'layer', 'head', 'of', 'measure', 'value', 'low', 'high']
+
+    Args:
+        texts, text, text_pair: as for ``average``; or a table with the columns ``tokens``, ``head``
+            and ``deprel``, sentences with gold trees, which "syntax" and "trees" need. Sentences
+            that do not fit are left out.
+        descriptions: names from docs/how-to/describe.md, such as "similarity"; None takes all.
+        heads: those that are constant in the replaced model, as for ``ablated``; None takes all.
+
+    Returns:
+        A row for every number, with its 95 % interval; ``of`` is another head or a relation.
+        ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced"
+        (that of the model after replacement). ``attrs["texts"]`` counts texts, tokens, sentences
+        left out and constant heads.
+
+    Raises:
+        DataError: there is no text, what was given is something else, or a tree is none.
+        SpecError: there is no such description, or it needs trees.
+    """
+    check_loaded(encoder, whole=True)
+    trees = _trees(texts)
+    names, laid = chosen(descriptions, trees is not None), None
+    chosen_heads = None if heads is None else pairs_of(encoder, heads)
+    if trees is None:
+        inputs = laid_out(encoder, texts, text, text_pair)
+    else:
+        laid = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)
+        inputs = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
+    constants = average_of(encoder, inputs, progress)
+    with bar("describing", progress) as report:
+        return described(
+            encoder.encoder,
+            constants,
+            replace(inputs, batch_tokens=1).batches(),
+            encoder.special_tokens.sep,
+            names,
+            lambda done: report(done, len(inputs)),
+            laid,
+            chosen_heads,
+        )
+
+
+def _trees(texts: Texts | Sequence[Tree]) -> Sequence[Tree] | None:
+    """The gold trees of sentences; None of other texts."""
+    if isinstance(texts, Sequence) and texts and isinstance(texts[0], Tree):
+        return texts
+    table = table_of(texts, "the table of texts", {}) if is_tabular(texts) else None
+    return trees_of(table) if table and has_trees(table.rows.column_names) else None

@@ -19,7 +19,7 @@ from papa.corpora.sources import SPLITS
 from papa.corpora.table import SourceTable
 from papa.errors import DataError, SpecError, nearest_first
 from papa.library.encoder import TextEncoder
-from papa.library.inputs import Table, is_tabular, require_columns, table_of
+from papa.library.inputs import Table, is_tabular, table_of
 from papa.probes.own_model import check_own
 from papa.probes.own_probe import check_probe
 from papa.scores.own import OwnCode, OwnMetric, OwnScore
@@ -42,9 +42,9 @@ class Task:
     Attributes:
         text, text_pair: the columns with texts, and with second ones where inputs are pairs.
         words: the column with lists of words that have a label each, in place of ``text``.
-        label: the column with labels: classes as numbers or names, or numbers for metric
-            ``spearman``; for ``words`` a list of labels in each row. None restores masked words of
-            the text, and of a decoder asks for the next: metric ``negative_log_perplexity``.
+        label: the column with labels: numbers or names of classes, numbers for ``spearman``, for
+            ``words`` lists. None restores masked words, and of a decoder asks for the next: metric
+            ``negative_log_perplexity``.
         metric: ``accuracy``, ``matthews``, ``f1`` or ``spearman``; for ``words`` ``entity_f1``,
             ``token_f1`` or ``accuracy``; ``cosine_spearman`` where ``label`` is how alike ``text``
             and ``text_pair`` are. Or a function of the true and the predicted classes, as
@@ -52,16 +52,16 @@ class Task:
         labels: names of the classes 0, 1, …; None takes them from the data.
         positive: the name of the class that ``f1`` is of.
         learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks), and
-            of λ. A rate of None takes 1e-4, or 0.02 with ``head="own"``, where λ alone is trained.
+            of λ. A rate of None takes 1e-4, or 0.02 with ``head="own"``.
         name: in tables and figures.
-        head: what gives answers: a probe, or the model's own head, as it is in its files. Without
-            labels it is measured against itself: metric ``agreement``, or of a sentence encoder
-            ``nearest_10``, ``nearest_1``, ``similarities`` or ``cosine``.
+        head: a probe, or the model's own head, as it is in its files. Without labels it is
+            measured against itself: metric ``agreement``, or of a sentence encoder ``nearest_10``,
+            ``nearest_1``, ``similarities`` or ``cosine``.
         probe: one of your own: an estimator of scikit-learn, or a function of (inputs, classes)
             that gives a module of PyTorch, such as ``torch.nn.Linear``. It sees the means over a
             text's tokens of all layers side by side, or a labelled word's layers.
-        score: with ``head="own"``, in place of a metric: called with what the model puts out and
-            the batch, ``labels`` among it, it gives a number for each text.
+        score: with ``head="own"``, in place of a metric, as for ``fidelity``; the batch holds
+            ``labels``.
     """
 
     text: str = "text"
@@ -109,17 +109,13 @@ class Task:
         metric = self.metric if callable(self.metric) else None
         if self.score is not None and (self.head != "own" or metric or self.metric in _ASKED):
             raise SpecError(
-                'score: it is of what a model puts out, in place of a metric: set head="own" and '
-                "leave metric out"
+                'score: it is of what a model puts out: set head="own", leave metric out'
             )
         if metric and self.label is None:
             raise SpecError("metric: a function is called with true classes: name their label")
         if self.probe is not None:
             if self.head == "own" or self.label is None or self.metric == "spearman":
-                raise SpecError(
-                    "probe: one of your own predicts classes from features: name their label, and "
-                    "leave head out; spearman is of numbers"
-                )
+                raise SpecError("probe: it predicts classes: name their label, and leave head out")
             check_probe(self.probe)
         given = OwnCode(metric, self.probe, self.score)
         return None if given == OwnCode() else given
@@ -154,13 +150,18 @@ def study_inputs(
     causal, code = encoder.reference.causal, task.code if task else None
     if causal and (task is None or task.label is not None or task.head != "own"):
         raise SpecError(
-            f"{encoder.reference.display} is a decoder, which is asked for the next word of plain "
-            'text by its own head: give papa.Task(label=None, metric="negative_log_perplexity", '
-            'head="own"), or metric="agreement"'
+            f"{encoder.reference.display} is a decoder, asked for the next word by its own head: "
+            'give papa.Task(label=None, metric="negative_log_perplexity", head="own")'
         )
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
         if isinstance(dataset, str):
-            tables, described = {}, _named(dataset, task)
+            if dataset not in (known := registry()):
+                raise SpecError(
+                    f"there is no task '{dataset}' (known: {nearest_first(dataset, known)})"
+                )
+            if task is not None:
+                raise SpecError(f"the task '{dataset}' is described already: leave task out")
+            tables, described = {}, {"name": dataset}
         else:
             tables = _tables(dataset, task or Task())
             described = _described(task or Task(), tables, Path(temporary), causal)
@@ -189,39 +190,17 @@ def as_list(values: object) -> object:
     return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
 
 
-def _named(name: str, task: Task | None) -> dict[str, Any]:
-    known = registry()
-    if name not in known:
-        raise SpecError(
-            f"there is no task '{name}' (known: {nearest_first(name, known)}): give one of them, "
-            "or your own data as {'train': …, 'validation': …}"
-        )
-    if task is not None:
-        raise SpecError(
-            f"the task '{name}' is described already: leave the description out, or give data of "
-            "your own"
-        )
-    return {"name": name}
-
-
 def _tables(dataset: Mapping[str, Table], task: Task) -> dict[str, SourceTable]:
-    mapping = isinstance(dataset, Mapping)
-    if not mapping or any(split not in dataset for split in SPLITS):
-        found = ", ".join(map(str, dataset)) if mapping else f"a {type(dataset).__name__}"
-        raise DataError(
-            f"expected data for training and for validation, found {found or 'nothing'}: give "
-            "{'train': …, 'validation': …}, each a data set, a data frame or a mapping of columns"
-        )
-    tables: dict[str, SourceTable] = {}
     for split in SPLITS:
-        if not is_tabular(dataset[split]):
+        if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):
+            found = list(dataset) if isinstance(dataset, Mapping) else type(dataset).__name__
             raise DataError(
-                f"the {split} split is a {type(dataset[split]).__name__}: give a data set, a data "
-                "frame or a mapping of columns, with texts and their labels"
+                f"expected {{'train': …, 'validation': …}}, each a data set, a data frame or a "
+                f"mapping of columns, found {found}"
             )
-        tables[split] = table_of(dataset[split], f"the {split} split")
-        require_columns(tables[split], task.columns())
-    return tables
+    return {
+        split: table_of(dataset[split], f"the {split} split", task.columns()) for split in SPLITS
+    }
 
 
 def _described(
@@ -233,20 +212,14 @@ def _described(
         source[split] = str(folder / f"{split}.parquet")
         columns = list(dict.fromkeys(task.columns().values()))
         pa.parquet.write_table(table.rows.select(columns), source[split])
+    probe = {"learning_rate": task.rate, "batch_size": task.batch_size, "epochs": task.epochs}
     return {
-        "name": task.name,
-        "labels": task.labels,
-        "positive": task.positive,
-        "head": task.head,
-        "metric": task.named_metric(causal),
         # Nothing of a task in the registry that happens to have the same name.
         "base": None,
+        **{name: getattr(task, name) for name in ("name", "labels", "positive", "head")},
+        "metric": task.named_metric(causal),
         "kind": task.kind(causal),
         "columns": task.columns(),
-        "probe": {
-            "learning_rate": task.rate,
-            "batch_size": task.batch_size,
-            "epochs": task.epochs,
-        },
+        "probe": probe,
         "source": source,
     }

@@ -44,15 +44,9 @@ def test_every_form_is_the_same_order(order: Any) -> None:
 @pytest.mark.parametrize(
     ("order", "sentence"),
     [
-        (
-            [(0, 0), (2, 0)],
-            r"holds \(2, 0\), which is no head or named twice: .* from \(0, 0\) to \(1, 2\)",
-        ),
+        ([(0, 0), (2, 0)], r"holds \(2, 0\), which is no head or named twice: "),
         ([(0, 0), (0, 0)], r"holds \(0, 0\), which is no head or named twice"),
-        (SCORES[:, :2], "found scores of 2 layers of 2 heads, expected 2 layers of 3"),
-        (SCORES * np.nan, "numbers that are not finite among them, expected a row for each head"),
         (lambda layer, head: None, "numbers that are not finite"),
-        (3, r"numbers of shape \[\]"),
         ({"a": 1}, "found a dict"),
     ],
 )

@@ -1,28 +1,23 @@
 """Scores of the heads of a model that is held: effects are the numbers of a plain loop, λ follows
-its gradient; and averages by distance need no matrix of positions.
+its gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
     BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
 )
 
 import papa
 from papa.ablation.substitutes import Mixed, Zeros
-from papa.library.ablating import substitute_for
 from papa.library.fidelity import answers
 from tests.library.test_fidelity import EVERY_HEAD, HEADS, LAYERS, TEXTS, bert, gpt, texts
 
@@ -125,40 +120,3 @@ def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
     assert np.array_equal(np.sign(0.5 - values), signs)
     assert len(set(signs.flatten())) == 2
     assert np.abs(np.log(values / (1 - values))) == pytest.approx(np.full((2, 4), 0.1), abs=1e-3)
-
-
-TOKENS = 4096
-
-
-class Largest(TorchDispatchMode):
-    """Bytes of the largest tensor that any operation makes."""
-
-    found = 0
-
-    def __torch_dispatch__(
-        self, function: Any, _: Any, given: Sequence[Any] = (), named: Any = None
-    ) -> Any:
-        output = function(*given, **(named or {}))
-        for one in output if isinstance(output, tuple | list) else [output]:
-            if isinstance(one, torch.Tensor):
-                self.found = max(self.found, one.untyped_storage().nbytes())
-        return output
-
-
-def largest(by: str, tokens: int) -> int:
-    sizes = {"n_layer": 1, "n_head": 4, "n_embd": 16, "vocab_size": 20}
-    model = GPT2LMHeadModel(GPT2Config(n_positions=tokens, **sizes)).eval()
-    ids = torch.arange(tokens)[None] % 20
-    with Largest() as seen:
-        substitute_for(model, by, data=[{"input_ids": ids}])
-    return seen.found
-
-
-def test_distances_of_4096_tokens_need_no_matrix_for_each_head() -> None:
-    """The model's own mask has a number for each pair of positions; no head has a matrix beside
-    it.
-    """
-    each_pair = 4 * TOKENS**2
-    assert largest("relative", TOKENS) <= each_pair
-    few = 512
-    assert largest("average", few) >= 8 * 4 * few**2, "by position each head has one"

@@ -230,7 +230,7 @@ def test_an_export_answers_as_the_study_found(
     assert np.abs(found - answered(classified, "accuracy", 1)["logits"]).max() > 0.1
     assert tuple(model.config.id2label.values()) == NAMES
     card = (tmp_path / "export" / "README.md").read_text()
-    assert "| Own use, agreement (agreement) | " in card
+    assert "| agreement | " in card, "the model's own use"
 
 
 def test_results_have_a_row_a_seed_and_say_that_nothing_was_trained(classified: Scored) -> None:
