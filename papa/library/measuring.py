@@ -72,10 +72,8 @@ class Measurement:
     @property
     def table(self) -> str:
         """Scores, drops and baselines as Markdown."""
-        written = score_tables(self.summary)
-        if len(written) == 1:
-            return written[0].markdown
-        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in written)
+        tables = score_tables(self.summary)
+        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in tables)
 
     @property
     def answers(self) -> list[str]:

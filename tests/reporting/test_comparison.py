@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from papa.reporting.figures import scores_figure
-from papa.reporting.tables import contrast_table, summary_table
+from papa.reporting.tables import score_tables, summary_table
 from papa.scores.summary import compared, summarise
 from tests.reporting.studies import ROWS, results
 
@@ -47,9 +47,8 @@ def test_a_study_differs_from_the_first_by_an_interval() -> None:
         assert half == pytest.approx(math.hypot(over_seeds, over_examples), rel=1e-3), (
             "paired by example"
         )
-    table = contrast_table(compared({"first": first, "other": other}))
-    assert table is not None
-    assert table.rows[0][0] == "first − other"
+    *_, contrasts = score_tables(compared({"first": first, "other": other}))
+    assert (contrasts.heading, contrasts.rows[0][0]) == ("Contrasts", "first − other")
 
 
 def test_studies_on_other_rows_are_contrasted_and_other_metrics_are_not() -> None:
@@ -64,20 +63,14 @@ def test_studies_on_other_rows_are_contrasted_and_other_metrics_are_not() -> Non
     assert width[0] > 2 * width[1] > 0
     other = compared({"a": first, "b": first.assign(metric="f1")})
     assert other["contrast"].isna().all()
-    assert contrast_table(other) is None
-
-
-def test_what_studies_share_stands_together() -> None:
-    table = compared({"a": results(encoders=MODELS), "b": results(encoders=MODELS[::-1])})
-    lines = table[["encoder", "study"]].drop_duplicates().itertuples(index=False, name=None)
-    assert list(lines) == [(encoder, study) for encoder in MODELS for study in "ab"]
+    assert "Contrasts" not in [table.heading for table in score_tables(other)]
 
 
 def test_five_fractions_of_two_studies_fit_a_terminal() -> None:
     console = Console(width=80, file=io.StringIO())
     console.print(summary_table(compared({"first": results(), "second": results()})))
     text = console.file.getvalue()
-    assert all(told in text for told in ("Study", "first", "second", "1/16", "Drop"))
+    assert all(told in text for told in ("Study", "first", "second", "1/16", "drop"))
     assert "…" not in text
 
 
