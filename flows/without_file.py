@@ -25,6 +25,7 @@ _EXAMPLE = "papa run --encoder google-bert/bert-base-uncased --task cola"
 _OWN_EXAMPLE = "papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt"
 _LEAST, _LEAST_EMBEDDED, _MEASURED = 10, 42, 500
 """Texts in all at least, for embeddings with ten neighbours; texts that are measured at most."""
+_COLUMNS = ("text", "text_pair", "words", "label")
 _SLOTS = (32, 64, 128, 256, 512)
 
 
@@ -47,23 +48,22 @@ def study_without_file(
     # Named by all of it, so that another study has results of its own.
     named = ["+".join(Path(name).name for name in encoders), "+".join(tasks)]
     named += [f"{limit}-rows"] if limit else []
-    rows = {} if limit is None else {"train_rows": limit, "validation_rows": limit}
-    named_tasks = [{"name": task, **rows} for task in tasks]
-    return _resolved(_fit_name("-".join(named)) or "study", encoders, named_tasks, overrides)
+    rows = dict.fromkeys(("train_rows", "validation_rows"), limit) if limit else {}
+    return _resolved(
+        {
+            "name": _fit_name("-".join(named)),
+            "encoders": list(encoders),
+            "tasks": [{"name": task, **rows} for task in tasks],
+        },
+        overrides,
+    )
 
 
 def _fit_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._")
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "study"
 
 
-def _resolved(
-    name: str,
-    encoders: Sequence[str],
-    tasks: list[dict[str, Any]],
-    overrides: Sequence[str],
-    **more: Any,
-) -> StudySpec:
-    document = {"name": name, "encoders": list(encoders), "tasks": tasks, **more}
+def _resolved(document: dict[str, Any], overrides: Sequence[str]) -> StudySpec:
     for setting in overrides:
         override(document, setting)
     return resolve_study(document, folder=Path.cwd(), origin="the command line")
@@ -89,9 +89,7 @@ def own_study(
             f"--own takes one model and one file of texts, and nothing else: such as {_OWN_EXAMPLE}"
         )
     table = read_file(texts, format_of(texts) or "text", header=True)
-    columns = [
-        name for name in ("text", "text_pair", "words", "label") if name in table.rows.column_names
-    ]
+    columns = [name for name in _COLUMNS if name in table.rows.column_names]
     folder = Path(models[0]).expanduser()
     name = str(folder.resolve()) if folder.is_dir() else models[0]
     reference = describe_encoder(EncoderSpec(name=name))
@@ -107,9 +105,11 @@ def own_study(
     paths = {split: store.study(f"{short}.{split}.jsonl").absolute() for split in halves}
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     shared = {"source": source, "slots": _slots(reference, sides), "head": "own"}
-    more = {"constants": ["average", "relative", "zeros"]} if reference.causal else {}
-    more["orders"] = ["first_to_last", "random"]
-    study = _resolved(short, [name], [{**shared, **task} for task in tasks], overrides, **more)
+    document = {"name": short, "encoders": [name], "orders": ["first_to_last", "random"]}
+    document["tasks"] = [{**shared, **task} for task in tasks]
+    if reference.causal:
+        document["constants"] = ["average", "relative", "zeros"]
+    study = _resolved(document, overrides)
     for split, half in halves.items():
         paths[split].parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(row, ensure_ascii=False)}\n" for row in half)

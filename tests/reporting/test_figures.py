@@ -34,28 +34,17 @@ def test_a_score_is_a_point_with_its_interval_a_line_for_each_combination() -> N
     figure = scores_figure(summarise(results(("a", "b"), TASKS, orders=("lambda", "random"))))
     assert marks(figure, "point") == 2 * 2 * 2 * 5
     assert marks(figure, "line mark") == 2 * 2 * 2
-    found = texts(figure)
-    for told in ("cola", "mrpc", "a", "b", "λ ascending", "random", "1/16 (5.6 %)", "score"):
-        assert told in found, told
+    assert {"cola", "mrpc", "a", "b", "λ ascending", "1/16 (5.6 %)", "score"} <= {*texts(figure)}
     one_seed = scores_figure(summarise(results(seeds=(0,))))
     several = scores_figure(summarise(results()))
     assert marks(several, "rule mark") == marks(one_seed, "rule mark") + 5, "no interval"
 
 
-def test_baselines_are_drawn_where_they_score() -> None:
-    frame = results()
-    assert {"always one answer", "word embeddings alone"} <= {
-        *texts(scores_figure(summarise(frame)))
-    }
+def test_baselines_are_drawn_where_they_score_and_a_dagger_where_they_are_not_beaten() -> None:
+    frame, names = results(("a", "b")), {"always one answer", "word embeddings alone"}
+    assert (names | {"†"}) - {*texts(scores_figure(summarise(frame)))} == {"†"}
     own = frame.assign(always_one_answer=float("nan"), word_embeddings=float("nan"))
-    assert not {"always one answer", "word embeddings alone"} & {
-        *texts(scores_figure(summarise(own)))
-    }
-
-
-def test_a_dagger_marks_the_lines_whose_drops_are_inconclusive() -> None:
-    frame = results(("a", "b"))
-    assert "†" not in texts(scores_figure(summarise(frame)))
+    assert not names & {*texts(scores_figure(summarise(own)))}
     frame.loc[frame["encoder"] == "b", "word_embeddings"] = 0.9
     assert texts(scores_figure(summarise(frame))).count("†") == 4, "at each fraction below 1"
 
@@ -93,9 +82,8 @@ def test_a_head_has_a_dot_where_its_interval_leaves_out_what_says_nothing() -> N
     outside = ((wide.data["low"] > 0.5) | (wide.data["high"] < 0.5)).sum()
     assert marks(wide, "circle") == outside == 6
     nearer = wide.data.set_index(["layer", "head"])["nearer"]
-    assert nearer[0, 0] == pytest.approx(0.7), "the end that is nearer to .5"
-    assert nearer[1, 4] == pytest.approx(0.3)
-    assert nearer[0, 4] == 0.5
+    ends = nearer[0, 0], nearer[1, 4], nearer[0, 4]
+    assert ends == pytest.approx((0.7, 0.3, 0.5)), "the end that is nearer to .5"
     unknown = scores_of(average, "scores:mine").assign(low=float("nan"), high=float("nan"))
     (plain,) = head_panels(unknown)
     assert marks(plain, "circle") == 0

@@ -74,12 +74,12 @@ def test_it_fetches_nothing_and_draws_every_figure(page: Page, file: Path) -> No
 def test_a_tile_has_the_colours_of_its_matrix(page: Page) -> None:
     """Bright on the diagonal of head 0, which stands there; head 1 rests on [CLS]."""
     bright = """const canvas = document.querySelectorAll('.tile canvas')[arguments[0]];
-        const {data, width} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-        return [data[4 * (5 * width + 5)], data[4 * (5 * width)]]"""  # noqa: E501
-    on_diagonal, on_cls = page.run(bright, 0)
-    assert on_diagonal > 200 > 100 > on_cls
-    on_diagonal, on_cls = page.run(bright, 1)
-    assert on_cls > 200 > 100 > on_diagonal
+        const {data} = canvas.getContext('2d').getImageData(0, 5, canvas.width, 1);
+        return [data[4 * 5], data[0]]"""
+    for head in (0, 1):
+        on_diagonal, on_cls = page.run(bright, head)
+        assert (on_diagonal > 200 > 100 > on_cls) == (head == 0)
+        assert (on_cls > 200 > 100 > on_diagonal) == (head == 1)
 
 
 def test_a_matrix_in_large_has_the_averages_entries(page: Page) -> None:
