@@ -125,13 +125,14 @@ def _baselines(summary: pandas.DataFrame) -> WrittenTable:
             continue
         full = cells[cells["fraction"] == 1]
         answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""
+        unbeaten = "no" if cell["reason"].startswith("does not beat") else "unknown"
         rows.append(
             {
                 **_named(cell, varying(summary, groups), summary),
                 "Original": NOTHING if full.empty else mean_label(full.iloc[0]),
-                "Always one answer": score_label(cell["always_one_answer"]) + answer,
-                "Word embeddings alone": ends_label("word_embeddings", cell),
-                "Surely beats both": "yes" if cell["beats_baseline"] else "no",
+                "One answer": score_label(cell["always_one_answer"]) + answer,
+                "Word embeddings": ends_label("word_embeddings", cell),
+                "Beats both": "yes" if cell["beats_baseline"] else unbeaten,
             }
         )
     return WrittenTable.of("Baselines", rows, _BASELINES)
