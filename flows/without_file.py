@@ -105,8 +105,9 @@ def own_study(
     paths = {split: store.study(f"{short}.{split}.jsonl").absolute() for split in halves}
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     shared = {"source": source, "slots": _slots(reference, sides), "head": "own"}
-    document = {"name": short, "encoders": [name], "orders": ["first_to_last", "random"]}
-    document["tasks"] = [{**shared, **task} for task in tasks]
+    document: dict[str, Any] = {"name": short, "encoders": [name]}
+    document |= {"tasks": [{**shared, **task} for task in tasks]}
+    document["orders"] = ["first_to_last", "random"]
     if reference.causal:
         document["constants"] = ["average", "relative", "zeros"]
     study = _resolved(document, overrides)

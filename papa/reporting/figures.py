@@ -173,10 +173,10 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
     r = correlation(points)
     title = f"Encoders{'' if np.isnan(r) else f', r = {r:.2f}'}"
     drop = f"relative drop {condition(summary['fraction'].min())}, mean over tasks"
-    wide, high = ({"zero": False, "padding": padding} for padding in (60, 24))
+    scale = {"zero": False, "padding": 48}
     encoding = {
-        "x": number("relative_drop", drop, scale=wide, **_PERCENT),
-        "y": number("original", "original score", scale=high),
+        "x": number("relative_drop", drop, scale=scale, **_PERCENT),
+        "y": number("original", "original score", scale=scale),
     }
     encoder = _name("encoder", legend=None)
     layers = [

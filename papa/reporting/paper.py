@@ -35,15 +35,12 @@ def read_reference(path: Path) -> pandas.DataFrame:
     texts, numbers = dict.fromkeys(("encoder", "source"), str), ("fraction", "score")
     try:
         reference = pandas.read_csv(path, comment="#", dtype=texts)[[*REFERENCE_COLUMNS]]
-        reference = reference.astype(dict.fromkeys(numbers, float))
-        if reference[[*numbers]].isna().any(axis=None):
-            raise ValueError("a fraction or score is missing")
+        return reference.astype(dict.fromkeys(numbers, float)).dropna(subset=numbers)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{path} is no table of the paper's numbers ({error}): give a CSV file with columns "
             f"{', '.join(REFERENCE_COLUMNS)}, a row for each number that the paper gives"
         ) from None
-    return reference
 
 
 def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> WrittenTable:

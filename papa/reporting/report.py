@@ -37,6 +37,9 @@ from papa.spec.document import write_yaml
 from papa.spec.orders import needs_lambda
 from papa.storage.atomic import write_atomically
 
+_library = cache(vl_convert.javascript_bundle)
+"""Vega, Vega-Lite and Vega-Embed as one script; it takes a second."""
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -87,7 +90,9 @@ def page(found: Findings) -> str:
         "top": TOP,
         "unseen": UNSEEN,
     }
-    scripts = [_library(), (files("papa.reporting") / "templates" / "report.js").read_text()]
+    # Without a snippet, for which its stub asks, every library is a name of the window.
+    library = _library(None)
+    scripts = [library, (files("papa.reporting") / "templates" / "report.js").read_text()]
     loader = jinja2.PackageLoader("papa.reporting")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
@@ -120,7 +125,8 @@ def _sections(found: Findings) -> Iterable[dict[str, Any]]:
     summary, tables = found.summary, score_tables(found.summary)
     if found.paper is not None and len(found.paper):
         tables.append(comparison_table(summary, found.paper))
-    note = f"Bars: 95 % intervals over seeds and examples. Dashed: baselines. {MARK}: inconclusive."
+    note = "Bars: 95 % intervals over seeds and examples. Dashed: baselines."
+    note += "" if summary["beats_baseline"].all() else f" {MARK}: inconclusive."
     panels = score_panels(summary)
     yield {"heading": "Score", "note": note, "figures": panels, "tables": tables}
     if drops := drop_panels(summary):
@@ -143,10 +149,3 @@ def _sections(found: Findings) -> Iterable[dict[str, Any]]:
         )
         tables, maps = [pattern_table(found.averages)], head_panels(found.heads)
         yield {"heading": "Heads at a glance", "note": note, "figures": maps, "tables": tables}
-
-
-@cache
-def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package vl-convert."""
-    # Its stub asks for a snippet; without one every library is a name of the window.
-    return vl_convert.javascript_bundle(None)  # type: ignore[arg-type]

@@ -74,7 +74,6 @@ def test_encoders_that_share_the_last_part_of_their_names_are_two(tmp_path: Path
     ("text", "words"),
     [
         (f"{HEADER}\na,b,average,lambda,1,about 0.5,x", "about 0.5"),
-        (f"{HEADER}\na,b,average,lambda,1,,x", "a fraction or score is missing"),
         ("encoder,task\n", "constants.* not in index"),
         ("", "No columns"),
         (None, "No such file"),
