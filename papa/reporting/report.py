@@ -48,9 +48,7 @@ class Findings:
 
     Attributes:
         orders: pairs of head orders, and each order's score, where there are several.
-        agreement: of λ's seeds, by encoder and task.
         texts: what a corpus says of itself, by task.
-        paper: the paper's numbers (``papa.reporting.paper``).
     """
 
     study: StudySpec

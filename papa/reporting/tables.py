@@ -62,6 +62,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     others = summary[summary["contrast"].notna()]
     against = others.assign(**{axis: others["contrast_with"] + " − " + others[axis]})
     axes = [name for name in HEADINGS if name == axis or name in varying(others)]
+    drops = " ".join([_DROPS, *marks(summary)])
     note = ". ".join(filter(None, [fixed_caption(summary), f"{scored}: {_SCORES}"]))
 
     def lost(cell: Any) -> str:
@@ -69,9 +70,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
 
     tables = [
         _lines("Scores", summary, mean_label, varying(summary), note),
-        _lines(
-            "Relative drop", summary, lost, varying(summary), " ".join([_DROPS, *marks(summary)])
-        ),
+        _lines("Relative drop", summary, lost, varying(summary), drops),
         _baselines(summary),
         _lines("Contrasts", against, partial(ends_label, "contrast"), axes, _CONTRASTS),
     ]

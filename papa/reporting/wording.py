@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -115,9 +114,7 @@ def lost_label(cell: Any) -> str:
 
 def order_label(order: str) -> str:
     """A head order in words."""
-    with suppress(KeyError):
-        return order_named(order).label
-    return order
+    return order_named(order).label
 
 
 def names_of(row: Any, axes: Iterable[str]) -> dict[str, str]:
