@@ -80,7 +80,7 @@ def lists_of_noise(
 
 def starred(found: list[Measured]) -> tuple[bool, bool]:
     """Whether any order has a ``*`` beside random ones, the last, and whether any other pair has
-    (``papa.reporting.orders.compare_orders``).
+    (``papa.scores.orders.compare_orders``).
     """
     *fixed, random = found
     spread = deviation_of_lists(random, fixed)

@@ -9,8 +9,10 @@ import typer
 from rich.console import Console
 
 from flows import stored_commands
+from flows.compare import compare
 from flows.describe import describe
 from flows.environment import settle_environment
+from flows.heads import heads
 from flows.options import (
     DEFAULT_STORE,
     Code,
@@ -213,10 +215,10 @@ def tasks() -> None:
         show_tasks(Console())
 
 
-app.command()(stored_commands.heads)
+app.command()(heads)
 app.command()(stored_commands.export)
 app.command()(stored_commands.report)
 app.command("list")(stored_commands.list_studies)
-app.command()(stored_commands.compare)
+app.command()(compare)
 app.command()(stored_commands.prune)
 app.command()(describe)

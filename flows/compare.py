@@ -2,45 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
-from pandas import DataFrame
 from rich.console import Console
 
+from flows.options import (
+    DEFAULT_STORE,
+    StoreAddress,
+    Verbose,
+    argument,
+    one_sentence,
+    open_store,
+    option,
+)
 from flows.terminal import say
-from papa.errors import SpecError
-from papa.reporting.drawing import FORMATS
-from papa.reporting.tables import contrast_table, marks, score_tables, summary_table
-from papa.scores.summary import compared
-from papa.storage.atomic import write_atomically
 
 
-def compare_studies(results: Mapping[str, DataFrame], to: Path | None, console: Console) -> None:
-    """Print the table of some studies' results; write it, with its figure, to a folder."""
-    # What draws is here; the other commands need none of it.
-    from papa.reporting.figures import scores_figure
+def compare(
+    studies: Annotated[
+        list[str],
+        argument(metavar="STUDY...", help="Names of finished studies, or folders of results."),
+    ],
+    to: Annotated[
+        Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
+    ] = None,
+    store: StoreAddress = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Show finished studies side by side."""
+    with one_sentence(verbose):
+        from papa.reporting.tables import marks, score_tables, summary_table
+        from papa.scores.summary import compared
+        from papa.study.manifest import open_study
 
-    comparison = compared(results)
-    if console.is_terminal:
-        console.print(summary_table(comparison))
-    else:
-        # A line for each row: a file or another program has no width.
-        for table in filter(None, (*score_tables(comparison), contrast_table(comparison))):
-            say(console, f"{table.heading}\n\n{table.markdown}")
-        for sentence in marks(comparison):
-            say(console, sentence)
-    if to is None:
-        return
-    try:
+        opened, console = open_store(store), Console()
+        comparison = compared({study: open_study(opened, study).results for study in studies})
+        if console.is_terminal:
+            console.print(summary_table(comparison))
+        else:
+            # A line for each row: a file or another program has no width.
+            tables = (f"{table.heading}\n\n{table.markdown}" for table in score_tables(comparison))
+            say(console, "\n".join([*tables, *marks(comparison)]))
+        if to is None:
+            return
+        from papa.reporting.drawing import FORMATS
+        from papa.reporting.figures import scores_figure
+
         to.mkdir(parents=True, exist_ok=True)
-        write_atomically(to / "compare.csv", comparison.to_csv(index=False))
-        figure = scores_figure(comparison, "compare")
+        comparison.to_csv(to / "compare.csv", index=False)
         for ending in FORMATS:
-            figure.save(to / f"compare.{ending}")
-    except OSError as error:
-        raise SpecError(
-            f"{to} cannot be written ({error.strerror}): give another folder with --to"
-        ) from None
-    say(console, f"figure  {to}/compare.svg, compare.png, compare.pdf")
-    say(console, f"table   {to}/compare.csv")
+            scores_figure(comparison).save(to / f"compare{ending}")
+        say(console, f"written  {to}/compare.csv, compare.svg, compare.png, compare.pdf")

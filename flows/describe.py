@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,12 +19,9 @@ from flows.options import (
     open_store,
     option,
 )
-from flows.terminal import print_table, say
+from flows.terminal import say
 from papa.errors import SpecError
 from papa.storage.atomic import write_atomically
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _TEXTS = "With --encoder: a text a line, or a table with a column 'text'."
 _TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."
@@ -57,54 +54,34 @@ def describe(
 ) -> None:
     """Tell what heads do on some texts, and what of it is constant."""
     with one_sentence(verbose):
+        import papa
+        from papa.corpora.local_files import format_of, read_file
+        from papa.corpora.treebank import read_trees
+        from papa.reporting.described import described_tables
+        from papa.study.describe import describe_study
+        from papa.study.stored import StoredStudy
+
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
             raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")
         if study is not None and encoder is None and text is None:
-            from papa.study.describe import describe_study
-            from papa.study.stored import StoredStudy
-
             opened = open_store(store)
             stored = StoredStudy(load_stored(study, overrides, opened), opened)
             frame = describe_study(stored, only, limit, trees, fraction or 0.0)
         elif fraction is not None:
             raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")
         elif study is None and encoder is not None and (text is None) != (trees is None):
-            frame = _of_file(encoder, text, trees, only, limit)
+            if text is not None:
+                rows = read_file(text, format_of(text) or "text", header=True).rows
+                frame = papa.describe(papa.load_encoder(encoder), rows.slice(0, limit), only)
+            elif trees is not None:
+                frame = papa.describe(papa.load_encoder(encoder), read_trees(trees)[:limit], only)
+            frame.attrs["texts"][0]["source"] = (text or trees or Path()).name
         else:
             raise SpecError(
                 "give a STUDY, or --encoder with --text or --trees, and not more than that"
             )
-        _print(frame)
+        for table in described_tables(frame):
+            Console().print(table.terminal())
         if out is not None:
             write_atomically(out, frame.to_parquet(index=False))
             say(Console(), f"Written to {out}")
-
-
-def _print(frame: pd.DataFrame) -> None:
-    from papa.reporting.described import described_tables
-
-    for section in described_tables(frame):
-        settings = {"title": section.heading, "caption": section.note}
-        print_table(Console(), section.headings, section.rows, **settings)
-
-
-def _of_file(
-    encoder: str, text: Path | None, trees: Path | None, only: list[str] | None, limit: int
-) -> pd.DataFrame:
-    from papa.corpora.local_files import format_of, read_file
-    from papa.corpora.treebank import read_trees
-    from papa.descriptions.table import chosen
-    from papa.library.encoder import load_encoder
-    from papa.library.inputs import require_columns
-    from papa.library.steps import describe as described
-
-    names, source = chosen(only, trees is not None), trees or text
-    assert source is not None
-    if trees is not None:
-        frame = described(load_encoder(encoder), read_trees(trees)[:limit], names)
-    else:
-        table = read_file(source, format_of(source) or "text", header=True)
-        require_columns(table, {"text": "text"})
-        frame = described(load_encoder(encoder), table.rows.slice(0, limit), names)
-    frame.attrs["texts"] = [{"source": source.name, **one} for one in frame.attrs["texts"]]
-    return frame

@@ -33,6 +33,9 @@ def argument(**settings: Any) -> Any:
 
 
 Study = Annotated[Path, argument(metavar="STUDY.yaml", help="The study.")]
+Finished = Annotated[
+    str, argument(metavar="STUDY", help="Its name in the store, its file, or its results' folder.")
+]
 Overrides = Annotated[
     list[str] | None,
     option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated."),

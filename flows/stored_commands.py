@@ -10,48 +10,16 @@ from rich.console import Console
 
 from flows.options import (
     DEFAULT_STORE,
+    Finished,
     StoreAddress,
     Verbose,
-    argument,
     one_sentence,
     open_store,
     option,
 )
 from papa.errors import SpecError
 
-Finished = Annotated[
-    str, argument(metavar="STUDY", help="Its name in the store, its file, or its results' folder.")
-]
 OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
-
-
-def heads(
-    study: Finished,
-    max_drop: Annotated[
-        str,
-        typer.Option(
-            "--max-drop", metavar="SHARE", help="A relative drop of the score, such as 0.5%."
-        ),
-    ] = "1%",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    as_tsv: Annotated[
-        bool, typer.Option("--tsv", help="Print the score of every head, a line for each layer.")
-    ] = False,
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
-) -> None:
-    """Show how many and which heads may become constant within a drop of the score."""
-    with one_sentence(verbose):
-        from flows.heads import parse_share, show_heads, show_scores
-        from papa.study.manifest import open_study
-
-        if as_json and as_tsv:
-            raise SpecError("--json and --tsv are two forms of one answer: give one of them")
-        share, found = parse_share(max_drop), open_study(open_store(store), study)
-        if as_tsv:
-            show_scores(found)
-        else:
-            show_heads(found, share, as_json=as_json)
 
 
 def export(
@@ -107,34 +75,6 @@ def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) 
         from flows.studies import show_studies
 
         show_studies(open_store(store), Console())
-
-
-def compare(
-    studies: Annotated[
-        list[str],
-        argument(metavar="STUDY...", help="Names of finished studies, or folders of results."),
-    ],
-    to: Annotated[
-        Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
-    ] = None,
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
-) -> None:
-    """Show finished studies side by side."""
-    with one_sentence(verbose):
-        from flows.compare import compare_studies
-        from papa.study.manifest import open_study
-
-        opened = open_store(store)
-        for study in studies:
-            if studies.count(study) > 1:
-                raise SpecError(
-                    f"papa compare: study '{study}' is named twice, expected different ones: a "
-                    "store keeps the latest results under a name, so run the other setting under "
-                    "another (--set name=…)"
-                )
-        found = {study: open_study(opened, study).results for study in studies}
-        compare_studies(found, to, Console())
 
 
 def prune(

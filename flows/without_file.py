@@ -25,6 +25,7 @@ _EXAMPLE = "papa run --encoder google-bert/bert-base-uncased --task cola"
 _OWN_EXAMPLE = "papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt"
 _LEAST, _LEAST_EMBEDDED, _MEASURED = 10, 42, 500
 """Texts in all at least, for embeddings with ten neighbours; texts that are measured at most."""
+_COLUMNS = ("text", "text_pair", "words", "label")
 _SLOTS = (32, 64, 128, 256, 512)
 
 
@@ -37,39 +38,32 @@ def study_without_file(
 ) -> StudySpec:
     """The study of some encoders on some tasks, by their names or by folders relative to the
     working directory, with so many rows of each split at most; everything else as a study file has
-    it that says nothing of it. A file that was given as well is refused.
+    it that says nothing of it.
     """
-    if study is not None:
+    if study is not None or not encoders or not tasks:
         raise SpecError(
-            f"a study is a file, or --encoder and --task: give {study} alone, with --set for what "
-            "should differ"
+            "a study is a file alone, with --set for what should differ, or --encoder and --task, "
+            f"such as {_EXAMPLE}"
         )
-    for option, names in (("--encoder", encoders), ("--task", tasks)):
-        if not names:
-            raise SpecError(
-                f"{option} is missing: give a study's file, or encoders and tasks, such as "
-                f"{_EXAMPLE}"
-            )
     # Named by all of it, so that another study has results of its own.
     named = ["+".join(Path(name).name for name in encoders), "+".join(tasks)]
     named += [f"{limit}-rows"] if limit else []
-    rows = {} if limit is None else {"train_rows": limit, "validation_rows": limit}
-    named_tasks = [{"name": task, **rows} for task in tasks]
-    return _resolved(_fit_name("-".join(named)) or "study", encoders, named_tasks, overrides)
+    rows = dict.fromkeys(("train_rows", "validation_rows"), limit) if limit else {}
+    return _resolved(
+        {
+            "name": _fit_name("-".join(named)),
+            "encoders": list(encoders),
+            "tasks": [{"name": task, **rows} for task in tasks],
+        },
+        overrides,
+    )
 
 
 def _fit_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._")
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "study"
 
 
-def _resolved(
-    name: str,
-    encoders: Sequence[str],
-    tasks: list[dict[str, Any]],
-    overrides: Sequence[str],
-    **more: Any,
-) -> StudySpec:
-    document = {"name": name, "encoders": list(encoders), "tasks": tasks, **more}
+def _resolved(document: dict[str, Any], overrides: Sequence[str]) -> StudySpec:
     for setting in overrides:
         override(document, setting)
     return resolve_study(document, folder=Path.cwd(), origin="the command line")
@@ -95,9 +89,7 @@ def own_study(
             f"--own takes one model and one file of texts, and nothing else: such as {_OWN_EXAMPLE}"
         )
     table = read_file(texts, format_of(texts) or "text", header=True)
-    columns = [
-        name for name in ("text", "text_pair", "words", "label") if name in table.rows.column_names
-    ]
+    columns = [name for name in _COLUMNS if name in table.rows.column_names]
     folder = Path(models[0]).expanduser()
     name = str(folder.resolve()) if folder.is_dir() else models[0]
     reference = describe_encoder(EncoderSpec(name=name))
@@ -107,17 +99,18 @@ def own_study(
     rows = table.rows.select(columns).to_pylist()[:limit]
     least = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST
     if len(rows) < least:
-        raise DataError(
-            f"{texts} holds {len(rows)} texts, expected {least} or more: give more texts"
-        )
+        raise DataError(f"{texts} holds {len(rows)} texts, expected {least} or more: give more")
     short = _fit_name(f"{_fit_name(f'{reference.display}-{texts.stem}')[:90]}-own")
     halves = {"train": rows[1::2], "validation": rows[::2][:_MEASURED]}
     paths = {split: store.study(f"{short}.{split}.jsonl").absolute() for split in halves}
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     shared = {"source": source, "slots": _slots(reference, sides), "head": "own"}
-    more = {"constants": ["average", "relative", "zeros"]} if reference.causal else {}
-    more["orders"] = ["first_to_last", "random"]
-    study = _resolved(short, [name], [{**shared, **task} for task in tasks], overrides, **more)
+    document: dict[str, Any] = {"name": short, "encoders": [name]}
+    document |= {"tasks": [{**shared, **task} for task in tasks]}
+    document["orders"] = ["first_to_last", "random"]
+    if reference.causal:
+        document["constants"] = ["average", "relative", "zeros"]
+    study = _resolved(document, overrides)
     store.make()
     for split, half in halves.items():
         paths[split].parent.mkdir(parents=True, exist_ok=True)
@@ -131,34 +124,31 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
     document = read_configuration_file(Path(reference.folder), f"encoder '{reference.name}'")
     architecture = str((document.get("architectures") or ["Model"])[0])
     classes, labelled = document.get("id2label") or {}, "label" in columns
-    spans = any(str(name).startswith("B-") for name in classes.values())
     text = [name for name in columns if name != "label"]
-    kinds = {"text": "text", "text text_pair": "pair", "words": "words"}
-    kind, tasks = kinds.get(" ".join(text)), list[tuple[str, str, Sequence[str]]]()
-    words = [("negative_log_perplexity", text), ("agreement", text)]
-    match kind, architecture:
-        case "text", _ if architecture.endswith(("LMHeadModel", "ForCausalLM")):
-            tasks = [] if labelled else [("causal", *one) for one in words]
-        case "text", _ if architecture.endswith("ForMaskedLM"):
-            tasks = [("mlm", *one) for one in words]
-        case "words", _ if architecture.endswith("ForTokenClassification") and labelled:
+    kind = {"text": "text", "text text_pair": "pair", "words": "words"}.get(" ".join(text), "")
+    tasks: list[tuple[str, str, Sequence[str]]] = []
+    if architecture.endswith(("LMHeadModel", "ForCausalLM", "ForMaskedLM")):
+        causal = not architecture.endswith("ForMaskedLM")
+        if kind == "text" and not (causal and labelled):
+            metrics = ("negative_log_perplexity", "agreement")
+            tasks = [("causal" if causal else "mlm", metric, text) for metric in metrics]
+    elif kind == "words":
+        if architecture.endswith("ForTokenClassification") and labelled:
+            spans = any(str(name).startswith("B-") for name in classes.values())
             metrics = ("entity_f1" if spans else "token_f1", "agreement")
             tasks = [("words", metric, columns) for metric in metrics]
-        case "text" | "pair", _ if architecture.endswith("ForSequenceClassification"):
-            one_number = len(classes or "01") == 1
-            tasks = [] if one_number else [(str(kind), "agreement", text)]
-            metric = "spearman" if one_number else "accuracy"
-            tasks = [(str(kind), metric, columns), *tasks] if labelled else tasks
-        case "text" | "pair", _ if architecture.endswith("Model") and (kind == "text" or labelled):
-            tasks = [("similarity", "cosine_spearman", columns)] if kind == "pair" else []
-            tasks += [("text", metric, ["text"]) for metric in EMBEDDING_METRICS]
+    elif kind and architecture.endswith("ForSequenceClassification"):
+        one_number = len(classes or "01") == 1
+        tasks = [(kind, "spearman" if one_number else "accuracy", columns)] if labelled else []
+        tasks += [] if one_number else [(kind, "agreement", text)]
+    elif kind and architecture.endswith("Model") and (kind == "text" or labelled):
+        tasks = [("similarity", "cosine_spearman", columns)] if kind == "pair" else []
+        tasks += [("text", metric, ["text"]) for metric in EMBEDDING_METRICS]
     if not tasks or reference.causal != (tasks[0][0] == "causal"):
         raise SpecError(
             f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked of "
-            f"rows with {joined(columns) or 'other columns'} is not known: give texts (text) to an "
-            "encoder, a language model or a classifier, words with labels (words, label) to a "
-            "token classifier, pairs (text, text_pair) with labels to an encoder of sentences, "
-            "labels to a model of one number, or write a study with head: own"
+            f"rows with {joined(columns) or 'other columns'} is not known: give rows that fit it, "
+            "or write a study with head: own"
         )
     return [
         {

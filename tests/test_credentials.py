@@ -30,6 +30,8 @@ WITH = [
     f"postgresql+asyncpg://papa:{SECRET}@db:5432/x",
     f"ftp:/user:{SECRET}@host",
 ]
+
+
 @pytest.mark.parametrize("text", WITH)
 def test_what_holds_a_secret_is_seen_and_never_shown(text: str) -> None:
     assert holds_credentials(text)

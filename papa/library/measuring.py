@@ -68,9 +68,8 @@ class Measurement:
     @property
     def table(self) -> str:
         """Scores, drops and baselines as Markdown."""
-        written = score_tables(self.summary)
-        headed = [f"{table.heading}\n\n{table.markdown}" for table in written]
-        return written[0].markdown if len(written) == 1 else "\n".join(headed)
+        tables = score_tables(self.summary)
+        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in tables)
 
     @property
     def answers(self) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +17,44 @@ from papa.errors import SpecError
 from papa.storage.atomic import write_atomically
 
 Spec = dict[str, Any]
-FORMATS = ("svg", "png", "pdf")
-_SCALE = 2
-"""Pixels of a PNG for one unit of the drawing."""
-_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b0578d", "#a87400", "#2f8fc4", "#4a4a4a"]
-"""After Okabe and Ito: colour-blind readers tell them apart."""
-_GRADIENT = re.compile(r'((?:id="|"url\(#)gradient_)(\d+)')
-"""Vega counts gradients over all figures of a process."""
+_QUIET = {"labelColor": "var(--quiet)", "labelFontSize": 12, "titleColor": "var(--quiet)"}
+_TEXT = {**_QUIET, "titleFontSize": 12, "titleFontWeight": "normal"}
+_LINE = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
+_LONG = {"labelLimit": 600, "columns": 1}
+PAGE: Spec = {
+    "font": 'system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif',
+    "background": "transparent",
+    "axis": {**_TEXT, **_LINE},
+    "axisX": {"labelAngle": 0},
+    "axisY": {"domain": False, "ticks": False, "tickCount": 5},
+    "legend": {**_TEXT, "labelColor": "var(--ink)", "orient": "bottom", **_LONG},
+    "header": {"labelColor": "var(--ink)", "labelFontSize": 13, "labelFontWeight": "bold"},
+    "view": {"stroke": None},
+    "range": {"category": [f"var(--line-{number})" for number in range(1, 8)]},
+    "point": {"color": "var(--line-1)", "filled": True, "size": 75, "opacity": 1},
+    "rule": {"color": "var(--quiet)"},
+    "text": {"color": "var(--ink)"},
+    "title": {"color": "var(--ink)", "fontSize": 13, "anchor": "start"},
+}
+"""Colours and type. The page's style has the colours, so figures follow the reader's setting and
+the printer's.
+"""
+STYLE = (files("papa.reporting") / "templates" / "report.css").read_text()
+_LIGHT = dict(re.findall(r"(--[\w-]+): (#\w+)", STYLE.partition("}")[0]))
+FILE: Spec = {
+    **json.loads(re.sub(r"var\((.*?)\)", lambda found: _LIGHT[found[1]], json.dumps(PAGE))),
+    # vl-convert brings the first; the others are as wide, so files look the same anywhere.
+    "font": '"Liberation Sans", Arial, Helvetica, sans-serif',
+    "background": "white",
+}
+FORMATS: dict[str, Callable[[str], str | bytes]] = {
+    ".svg": str,
+    ".png": lambda svg: vl_convert.svg_to_png(svg, scale=2),
+    ".pdf": vl_convert.svg_to_pdf,
+}
+"""What a figure is saved as, by the end of its file's name."""
 _NOT_XML = re.compile(r"\\u(?:00(?:0[0-8bcef]|1[0-9a-f])|fff[ef])")
 """Names come from folders: a character that XML cannot hold would end the process."""
-
-
-def config(ink: str, quiet: str, line: str, lines: Sequence[str], paper: str, font: str) -> Spec:
-    """Colours and type: of a file, or variables of the page's style."""
-    text = {"labelColor": quiet, "titleColor": quiet, "labelFontSize": 12, "titleFontSize": 12}
-    text["titleFontWeight"] = "normal"
-    return {
-        "font": font,
-        "background": paper,
-        "axis": {**text, "gridColor": line, "domainColor": line, "tickColor": line},
-        "axisX": {"labelAngle": 0},
-        "axisY": {"domain": False, "ticks": False, "tickCount": 5},
-        "legend": {**text, "labelColor": ink, "orient": "bottom", "labelLimit": 600, "columns": 3},
-        "header": {"labelColor": ink, "labelFontSize": 13, "labelFontWeight": "bold"},
-        "view": {"stroke": None},
-        "range": {"category": list(lines)},
-        "point": {"color": lines[0], "opacity": 1, "tooltip": {"content": "data"}},
-        "rule": {"color": quiet},
-        "text": {"color": ink},
-        "title": {"color": ink, "subtitleColor": quiet, "fontSize": 13, "anchor": "start"},
-    }
-
-
-FILE = config(
-    *("#1d2733", "#5b6775", "#d9dee4", _COLOURS, "white"),
-    # vl-convert brings the first; the others are as wide, so files look the same anywhere.
-    font='"Liberation Sans", Arial, Helvetica, sans-serif',
-)
-PAGE = config(
-    *("var(--ink)", "var(--quiet)", "var(--line)"),
-    [f"var(--line-{number})" for number in range(1, 8)],
-    "transparent",
-    font='system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif',
-)
-"""The page's style decides, so figures follow the reader's setting and the printer's."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +72,11 @@ class Figure:
     data: pandas.DataFrame = field(repr=False)
     specification: Spec = field(repr=False)
 
-    def _drawable(self) -> str:
-        specification = {**self.specification, "datasets": {self.source: records(self.data)}}
-        return _NOT_XML.sub(r"\\ufffd", json.dumps(specification))
-
     def svg(self) -> str:
-        """On white; equal data give equal text."""
-        drawn = vl_convert.vegalite_to_svg(self._drawable(), config=FILE)
-        numbers: dict[str, int] = {}
-        return _GRADIENT.sub(
-            lambda found: f"{found[1]}{numbers.setdefault(found[2], len(numbers))}", drawn
-        )
+        """On white."""
+        whole = {**self.specification, "datasets": {self.source: records(self.data)}}
+        text = _NOT_XML.sub(r"\\ufffd", json.dumps(whole))
+        return vl_convert.vegalite_to_svg(text, config=FILE)
 
     def save(self, path: str | Path) -> None:
         """Write it to a file that ends in ``.png``, ``.svg`` or ``.pdf``.
@@ -95,19 +84,10 @@ class Figure:
         Raises:
             SpecError: the name ends in none of them.
         """
-        path, svg = Path(path), self.svg()
-        match path.suffix:
-            case ".svg":
-                write_atomically(path, svg)
-            case ".png":
-                write_atomically(path, vl_convert.svg_to_png(svg, scale=_SCALE))
-            case ".pdf":
-                write_atomically(path, vl_convert.svg_to_pdf(svg))
-            case _:
-                raise SpecError(
-                    f"a figure cannot be written to {path}: give a file that ends in .png, .svg or "
-                    ".pdf"
-                )
+        path = Path(path)
+        if path.suffix not in FORMATS:
+            raise SpecError(f"no figure is written to {path}: give a .png, .svg or .pdf file")
+        write_atomically(path, FORMATS[path.suffix](self.svg()))
 
     _repr_svg_ = svg
 

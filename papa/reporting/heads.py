@@ -1,9 +1,8 @@
-"""Every head of an encoder on a task: scores, pattern, and where it is constant, as a table."""
+"""Heads: a map of their scores, and what their average attention looks like."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +11,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.attention.patterns import HeadPatterns, head_patterns
-from papa.reporting.figures import method_label
-from papa.reporting.wording import NOTHING, fraction_label
+from papa.reporting.drawing import Figure, Spec
+from papa.reporting.figures import TOLD, figure, mark, number
 from papa.reporting.written import WrittenTable
+from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import Head
-
-COUNTED = "Layers and heads are counted from 0, as in head orders, exports and the library."
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,53 +39,64 @@ class Average:
         return head_patterns(self.matrices, self.counts, self.special)
 
 
-def head_table(
-    average: Average, heads: pandas.DataFrame, constant: Mapping[Head, Sequence[float]]
-) -> WrittenTable:
-    """A row for every head: its scores with their intervals, its pattern, and the fractions at
-    which the first head order makes it constant.
+def head_panels(heads: pandas.DataFrame) -> list[Figure]:
+    """A map for each score of one encoder on one task, layer by head: a dot where the 95 % interval
+    leaves out where the score says nothing, and the colour of the interval's nearer end; where no
+    such place is known, the colour of the score.
     """
-    layers, count = average.matrices.shape[:2]
-    patterns = average.patterns
-    rows: dict[Head, dict[str, str]] = {
-        (layer, head): {"Layer": str(layer), "Head": str(head)}
-        for layer, head in np.ndindex(layers, count)
+    panels = []
+    for (encoder, task, method), own in heads.groupby(["encoder", "task", "method"], sort=False):
+        label = {"lambda": "λ"}.get(method) or getattr(HEAD_SCORES.get(method), "label", method)
+        scale: Spec = {"scheme": "cividis"}
+        layers: list[Spec] = []
+        nothing = 0.5 if method == "lambda" else getattr(HEAD_SCORES.get(method), "nothing", np.nan)
+        nearer, text = np.clip(nothing, own["low"], own["high"]), [f"Colour: {label} itself."]
+        if nearer.isna().any():
+            nearer = own["score"]
+        else:
+            far = float((nearer - nothing).abs().max()) or 1.0
+            # White stays white in both themes; the ends are told apart by colour-blind readers.
+            colours = ["#b35806", "#f7f7f7", "#2166ac"]
+            scale = {"domain": [nothing - far, nothing, nothing + far], "range": colours}
+            text = [
+                f"Dot, colour: the 95 % interval leaves {nothing:g} out.",
+                f"{(nearer != nothing).sum()} of {len(own)} heads; by chance about "
+                f"{0.05 * len(own):.2g} would.",
+            ]
+            dot = {"size": 9, "color": "#1d2733", "opacity": 1}
+            layers = [mark("circle", {}, where=f"datum.nearer !== {nothing}", **dot)]
+        colour = {"color": number("nearer", label, scale=scale)}
+        place = {"x": ("head", "width"), "y": ("layer", "height")}
+        body = {
+            **{side: {"step": 24} for _, side in place.values()},
+            "title": {"text": text, "fontSize": 11, "fontWeight": "normal"},
+            "encoding": {axis: {"field": of, "type": "ordinal"} for axis, (of, _) in place.items()},
+            "layer": [mark("rect", colour, stroke="#8a94a0", strokeWidth=0.5, **TOLD), *layers],
+        }
+        name, equal = f"{label} · {encoder} · {task}", {"encoder": encoder, "task": task}
+        data = own.assign(nearer=nearer)
+        panels.append(figure(f"heads-{name}", name, "heads", data, body, **equal, method=method))
+    return panels
+
+
+def pattern(patterns: HeadPatterns, at: Head) -> str:
+    """The pattern of a head in words, such as ``diagonal +1, concentrated``."""
+    on_cls = patterns.cls_mass[at] > patterns.sep_mass[at]
+    offset = int(patterns.offset[at])
+    found = {
+        f"diagonal {offset:+d}" if offset else "diagonal": patterns.diagonal[at],
+        "on [CLS]" if on_cls else "on [SEP]": patterns.special[at],
+        "concentrated": patterns.concentrated[at],
     }
-    for method, own in heads.groupby("method", sort=False):
-        places = 3 - math.floor(math.log10(own["score"].abs().max() or 1))
-        form = f".{min(max(places, 0), 9)}f"
-        for row in own.to_dict("records"):
-            low, high = row["low"], row["high"]
-            ends = "" if math.isnan(low) else f" ({low:{form}} to {high:{form}})"
-            rows[row["layer"], row["head"]][method_label(method)] = f"{row['score']:{form}}{ends}"
-    for at, row in rows.items():
-        row["Pattern"] = _pattern(patterns, at)
-        if constant:
-            row["Constant at"] = ", ".join(map(fraction_label, constant.get(at, ()))) or NOTHING
-    note = "Scores have their 95 % interval over seeds, where one is known."
-    return WrittenTable.of(f"Heads: {average.encoder} · {average.task}", list(rows.values()), note)
-
-
-def _pattern(patterns: HeadPatterns, at: Head) -> str:
-    names = []
-    if patterns.diagonal[at]:
-        names.append(f"diagonal {int(patterns.offset[at]):+d}".replace("+0", "0"))
-    if patterns.special[at]:
-        names.append("[CLS]" if patterns.cls_mass[at] > patterns.sep_mass[at] else "[SEP]")
-    if patterns.concentrated[at]:
-        names.append("concentrated")
-    return ", ".join(names) or NOTHING
+    return ", ".join(name for name, holds in found.items() if holds) or "no pattern"
 
 
 def pattern_table(averages: Sequence[Average]) -> WrittenTable:
     """How many heads of each encoder and task show a pattern."""
-    rows = [
-        {
-            "Encoder": one.encoder,
-            "Task": one.task,
-            **{name: f"{share:.3f}" for name, share in one.patterns.summary().items()},
-        }
+    rows = (
+        {"Encoder": one.encoder, "Task": one.task}
+        | {name: f"{share:.3f}" for name, share in one.patterns.summary().items()}
         for one in averages
-    ]
-    note = "Paper, Section 5.1; defined in docs/method.md."
-    return WrittenTable.of("Patterns of the constant matrices", rows, note)
+    )
+    note = "Shares of heads, and mean weights (paper, Section 5.1; docs/method.md defines them)."
+    return WrittenTable.of("Patterns", rows, note)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,106 +28,50 @@ from papa.spec.cells import Cell, Result
 REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
 
 
-@dataclass(frozen=True)
-class PaperReference:
-    """The paper's results for one study, by ``REFERENCE_COLUMNS``; notes are statements that are no
-    single score, such as an average over encoders.
-    """
-
-    scores: pandas.DataFrame
-    notes: tuple[str, ...]
-
-
-def read_reference(path: Path) -> PaperReference:
+def read_reference(path: Path) -> pandas.DataFrame:
     """The paper's numbers for one study: a CSV with the columns ``REFERENCE_COLUMNS``, of which
-    ``source`` says where the paper gives the number; lines that begin with ``#`` are the notes.
+    ``source`` says where the paper gives the number; lines that begin with ``#`` are notes.
     """
+    texts, numbers = dict.fromkeys(("encoder", "source"), str), ("fraction", "score")
     try:
-        texts = dict.fromkeys(("encoder", "source"), str)
-        reference = pandas.read_csv(path, comment="#", dtype=texts)
-    except (OSError, ValueError) as error:
+        reference = pandas.read_csv(path, comment="#", dtype=texts)[[*REFERENCE_COLUMNS]]
+        return reference.astype(dict.fromkeys(numbers, float)).dropna(subset=numbers)
+    except (OSError, ValueError, KeyError) as error:
         raise DataError(
-            f"{path} cannot be read as CSV ({error}): give a file with columns "
-            f"{', '.join(REFERENCE_COLUMNS)}"
+            f"{path} is no table of the paper's numbers ({error}): give a CSV file with columns "
+            f"{', '.join(REFERENCE_COLUMNS)}, a row for each number that the paper gives"
         ) from None
-    missing = [column for column in REFERENCE_COLUMNS if column not in reference]
-    if missing:
-        raise DataError(
-            f"{path} has no column '{missing[0]}': add it (columns {', '.join(REFERENCE_COLUMNS)})"
-        )
-    for column in ("fraction", "score"):
-        numbers = pandas.to_numeric(reference[column], errors="coerce")
-        if numbers.isna().any():
-            row = int(numbers.isna().to_numpy().argmax())
-            raise DataError(
-                f"{path}: '{reference[column].iloc[row]}' in column '{column}' is not a number: "
-                "leave the row out where the paper gives none"
-            )
-        reference[column] = numbers.astype(float)
-    lines = path.read_text().splitlines()
-    notes = tuple(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
-    return PaperReference(scores=reference, notes=notes)
-
-
-def beside_paper(summary: pandas.DataFrame, reference: pandas.DataFrame) -> pandas.DataFrame:
-    """The summary with ``paper_score`` and ``paper_drop`` in the same cell, NaN where the paper
-    gives none, and ours less these: ``score_difference`` and ``drop_difference``, of shares.
-
-    A score of the paper serves every cell that shares the result (``papa.spec.cells``). Encoders
-    match by the last part of their names. Cells that the study does not have are passed over.
-    """
-    scores = {_matched_by(row): row["score"] for row in reference.to_dict("records")}
-    ours = summary.to_dict("records")
-    paper_scores = [scores.get(_matched_by(row), math.nan) for row in ours]
-    originals = [scores.get(_matched_by(row, fraction=1.0), math.nan) for row in ours]
-    drops = [
-        relative_drop(original, score)
-        for original, score in zip(originals, paper_scores, strict=True)
-    ]
-    compared = summary.assign(paper_score=paper_scores, paper_drop=drops)
-    return compared.assign(
-        score_difference=compared["mean"] - compared["paper_score"],
-        drop_difference=compared["relative_drop"] - compared["paper_drop"],
-    )
 
 
 def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> WrittenTable:
-    """The study's numbers beside the paper's, where it gives one; cells that share a result have
-    one row.
+    """The study's numbers beside the paper's, where it gives one; cells that share a result
+    (``papa.spec.cells``) have one row. Encoders match by the last part of their names.
     """
-    axes = varying(summary)
-    compared = distinct_results(beside_paper(summary, reference))
-    rows = []
-    for row in compared.dropna(subset="paper_score").to_dict("records"):
+    scores = {_matched_by(row): row["score"] for row in reference.to_dict("records")}
+    rows, ours = [], distinct_results(summary)
+    for row in ours.to_dict("records"):
+        if (score := scores.get(_matched_by(row))) is None:
+            continue
+        drop = relative_drop(scores.get(_matched_by(row, fraction=1.0), math.nan), score)
         result = Cell.of(row).result()
         shared = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
         rows.append(
             {
-                **names_of({**row, **shared}, axes),
+                **names_of({**row, **shared}, varying(summary)),
                 "Input-dependent": fraction_label(row["fraction"]),
                 "Score": mean_label(row),
-                "Paper's score": score_label(row["paper_score"]),
-                "Difference": _signed(row["score_difference"], ".3f"),
+                "Paper's score": score_label(score),
+                "Difference": _signed(row["mean"] - score, ".3f"),
                 "Drop": percent_label(row["relative_drop"]),
-                "Paper's drop": percent_label(row["paper_drop"]),
-                "Difference (points)": _signed(100 * row["drop_difference"], ".1f"),
+                "Paper's drop": percent_label(drop),
+                "Difference (points)": _signed(100 * (row["relative_drop"] - drop), ".1f"),
             }
         )
-    note = _comparison_note(len(rows), len(compared))
-    return WrittenTable.of("Beside the paper", rows, note)
-
-
-def _comparison_note(known: int, total: int) -> str:
-    if known == 0:
-        return (
-            f"None of the study's {total} results can be compared: the paper's numbers are of "
-            "other cells."
-        )
-    rest = " The paper gives no number for the others." if known < total else ""
-    return (
-        f"{known} of the study's {total} results can be compared.{rest} Differences: ours less the "
-        "paper's."
+    note = (
+        f"The paper gives a number for {len(rows)} of the study's {len(ours)} results. "
+        "Differences: ours less the paper's."
     )
+    return WrittenTable.of("Beside the paper", rows, note)
 
 
 def _matched_by(row: Mapping[str, Any], **changes: Any) -> Result:
@@ -139,8 +83,4 @@ def _matched_by(row: Mapping[str, Any], **changes: Any) -> Result:
 
 
 def _signed(difference: float, form: str) -> str:
-    """A difference with its sign; zero has none."""
-    if math.isnan(difference):
-        return NOTHING
-    written = format(difference, f"+{form}")
-    return written if float(written) else written[1:]
+    return NOTHING if math.isnan(difference) else format(difference, f"+z{form}")

@@ -225,7 +225,6 @@ class FinishedStudy:
             averages=averages,
             agreement=self.manifest.agreement,
             texts=self.manifest.texts,
-            constant_heads=self.constant_heads,
             paper=read_reference(paper) if paper.exists() else None,
             provenance=self.manifest.provenance,
         )

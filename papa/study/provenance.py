@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from papa.study.step import Step
 
 _PROCESSORS = Path("/proc/cpuinfo")
+_COMPUTING = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn")
 
 
 def invocation() -> tuple[str, float]:
@@ -52,6 +54,7 @@ def provenance(
         "Machine": machine(),
         "Duration of this run": str(timedelta(seconds=round(time.time() - started))),
         "Computing time of all steps": str(timedelta(seconds=round(computing))),
+        "Versions": ", ".join(f"{name} {version(name)}" for name in _COMPUTING),
         "Commit": commit() or "an installed package",
         **{f"Weights of {part.encoder_label}": part.encoder.digest for part in parts},
         **{

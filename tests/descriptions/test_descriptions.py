@@ -16,7 +16,6 @@ from papa.descriptions.outliers import kurtosis
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity
-from papa.descriptions.table import joined
 from papa.library.encoder import TextEncoder
 from papa.reporting.described import described_tables
 from papa.scores.intervals import interval
@@ -101,8 +100,8 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
     tokens = str(sum(A.shape[-1] for A, *_ in stock))
     assert of_texts.rows[0][1:] == ["the texts given", "3", tokens, "0", "72 of 72"]
     most = max(values(found, "largest"))
-    assert tables[-1].rows[-1][:2] == ["largest", "most"]
-    assert float(tables[-1].rows[-1][2].partition(" ±")[0]) == pytest.approx(most, abs=1e-3)
+    shown = [float(row[2].partition(" ±")[0]) for row in tables[-1].rows if row[0] == "largest"]
+    assert max(shown) == pytest.approx(most, abs=1e-3)
 
 
 def test_what_is_constant_is_told_apart(encoder, found) -> None:
@@ -176,8 +175,6 @@ def test_planted_heads() -> None:
     # Of four rows three differ, each by nearly ln 2.
     assert apart[0, "0.2"] == pytest.approx(0.75 * np.log(2), rel=0.01)
     assert alike[0, "0.2"] == pytest.approx(0.25)
-    _, pairs = described_tables(joined({"similarity": frame}, ["description"], []))
-    assert pairs.rows[0][0] == "0.0 · 0.1"
     heads = separators.frame()
     assert values(heads, "separator_mass").tolist() == pytest.approx([1, 1, 0.25, 0.25])
     assert values(heads, "update").tolist() == pytest.approx([1, 1, 1, 1])

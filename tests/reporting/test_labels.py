@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from papa.reporting.wording import (
-    fixed_caption,
-    fraction_label,
-    joined,
-    order_label,
-    percent_label,
-    score_label,
-)
-from tests.reporting.studies import results
+from papa.reporting.wording import fraction_label, order_label, percent_label, score_label
 
 
 @pytest.mark.parametrize(
@@ -38,16 +30,9 @@ from tests.reporting.studies import results
         (percent_label, (math.nan,), "–"),
         (order_label, ("scores:a/heads.tsv",), "scores of a/heads.tsv"),
         (order_label, ("reversed:scores:b/heads.tsv",), "scores of b/heads.tsv, reversed"),
-        (joined, (["a"],), "a"),
-        (joined, (["a", "b", "c"],), "a, b and c"),
     ],
 )
 def test_numbers_and_names_are_written_as_in_the_paper(
     written: Callable[..., str], values: tuple[Any, ...], label: str
 ) -> None:
     assert written(*values) == label
-
-
-def test_the_order_is_named_only_where_it_matters() -> None:
-    assert fixed_caption(results()) == "all-MiniLM-L6-v2 · reviews · average · λ ascending"
-    assert fixed_caption(results(fractions=(1.0, 0.0))) == "all-MiniLM-L6-v2 · reviews · average"
