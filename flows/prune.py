@@ -6,15 +6,14 @@ import time
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Column, Table
-from rich.text import Text
+from rich.table import Column
 
 from flows.progress import duration
-from flows.terminal import say
+from flows.terminal import print_table, say
 from papa.errors import ArtifactError
 from papa.storage.artifacts import remove
 from papa.study.store import Store, check_marked, running
-from papa.study.unused import survey
+from papa.study.unused import Unused, survey
 
 
 def prune(store: Store, console: Console, *, really: bool) -> None:
@@ -22,17 +21,13 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
     uses artifacts that nothing refers to yet.
     """
     check_marked(store.address)
-    unused, now = survey(store), time.time()
+    unused, users = survey(store), ", ".join(running(store))
     if not unused:
         say(console, f"Everything of PAPA's in {store.address} is in use.")
         return
-    table = Table("What", "Why", Column("Where", overflow="fold"), "Size", "Age")
-    for entry in unused:
-        where = entry.address.removeprefix(f"{store.address}/")
-        numbers = decimal(entry.size), duration(now - entry.modified)
-        table.add_row(*map(Text, (entry.name, entry.reason, where, *numbers)))
-    console.print(table)
-    users = ", ".join(f"{name}, {duration(age)} ago" for name, age in running(store).items())
+    rows = (_row(entry, store) for entry in unused)
+    where = Column("Where", overflow="fold")
+    print_table(console, ("What", "Why", where, "Size", "Age"), rows)
     everything = f"{len(unused)} in all, {decimal(sum(entry.size for entry in unused))}"
     if not really:
         busy = f" A study uses the store ({users}); wait for its end." if users else ""
@@ -45,3 +40,8 @@ def prune(store: Store, console: Console, *, really: bool) -> None:
         for entry in unused:
             remove(entry.address)
         say(console, f"{everything}: deleted.")
+
+
+def _row(entry: Unused, store: Store) -> tuple[str, ...]:
+    where, age = entry.address.removeprefix(f"{store.address}/"), time.time() - entry.modified
+    return entry.name, entry.reason, where, decimal(entry.size), duration(age)

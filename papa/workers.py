@@ -356,7 +356,7 @@ def _init(address: str | None, cores: int, temporary: str) -> Any:
         how |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
     try:
         ray.init(logging_level=logging.ERROR if address else logging.CRITICAL, **how)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except Exception as error:
         ray.shutdown()
         if not address:
             raise

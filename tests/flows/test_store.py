@@ -85,7 +85,7 @@ def test_another_machine_is_believed_for_a_day_and_this_ones_killed_processes_ne
     here = words_of(store, str(replace(Process.this(), started=1)), 0)
     there = words_of(store, "elsewhere:1:2", 0.5)
     refused = said("prune", "--store", store.address, "--delete")
-    assert "(elsewhere:1:2, 12.0 h ago)" in refusal(refused)
+    assert "(elsewhere:1:2)" in refusal(refused)
     assert here.exists()
     assert there.exists()
     words_of(store, "elsewhere:1:2", 2)
