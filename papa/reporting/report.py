@@ -56,7 +56,7 @@ from papa.storage.remembered import recall, remember
 
 @dataclass(frozen=True)
 class Findings:
-    """What a page shows of a study: its stored tables (``papa.scores.columns``), and what its
+    """What a page shows of a study: its stored tables (docs/results.md), and what its
     manifest says.
 
     Attributes:
