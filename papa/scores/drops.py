@@ -35,8 +35,9 @@ def heads_at(
         line[line["constant_heads"] > 0].sort_values("constant_heads").assign(reason=_doubt(line))
         for _, line in summary.groupby(LINE, sort=False)
     ]
-    names = {"relative_drop": "drop", "drop_low": "low", "drop_high": "high"}
-    found = pandas.concat(lines, ignore_index=True).rename(columns=names)
+    ends = {"relative_drop": "drop", "drop_low": "low", "drop_high": "high"}
+    kept = [*LINE, "fraction", "constant_heads", *ends, "reason"]
+    found = pandas.concat(lines, ignore_index=True)[kept].rename(columns=ends)
     verdicts: list[Verdict] = []
     for _, line in found.groupby(LINE, sort=False):
         all_within = True

@@ -1,4 +1,4 @@
-"""The results of a study, a row a cell and seed (``papa.scores.columns`` has the columns); the
+"""The results of a study, a row a cell and seed (docs/results.md has the columns); the
 head orders that its cells followed.
 """
 

@@ -173,7 +173,7 @@ def test_a_corpus_of_constants_is_looked_at_once(tmp_path: Path) -> None:
             "x",
             ("no", "yes"),
             {"metric": "f1", "positive": "yse"},
-            "positive is 'yse', and no class has that name: use one of yes, no",
+            "positive is 'yse', and no class has that name (did you mean 'yes'?): name one of",
         ),
     ],
 )

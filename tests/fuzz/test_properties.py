@@ -4,7 +4,6 @@ and intervals.
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from itertools import chain, pairwise
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -22,7 +21,7 @@ from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_c
 from papa.corpora.ragged import PackedTokens, Ragged, concatenated
 from papa.corpora.split import TokenisedSplit, write_shard
 from papa.corpora.tokens import Framing
-from papa.scores.intervals import Measured, interval, paired_drop
+from papa.scores.intervals import interval
 from papa.spec import LayoutSpec
 from papa.spec.cells import constant_heads
 from papa.spec.orders import HEAD_ORDERS, head_order
@@ -239,23 +238,3 @@ def test_intervals(scores: list[float], shift: float, data: st.DataObject) -> No
     assert wide.low <= found.low <= narrow.low
     moved = interval([score + shift for score in scores])
     assert moved.high - moved.low == pytest.approx(found.high - found.low, abs=1e-6)
-
-
-PAIRS = st.dictionaries(
-    st.integers(0, 9), st.tuples(st.floats(-10, 10), st.floats(-10, 10)), min_size=2, max_size=6
-)
-
-
-@times(4)
-@given(PAIRS)
-def test_drops(by_seed: dict[int, tuple[float, float]]) -> None:
-    full, score = (
-        Measured(by_side, dict.fromkeys(by_side, np.zeros(10**4)))
-        for by_side in ({seed: pair[side] for seed, pair in by_seed.items()} for side in (0, 1))
-    )
-    found = paired_drop(full, score)
-    assume(not math.isnan(found.mean))
-    whole, part = (math.fsum(one.scores.values()) for one in (full, score))
-    assert found.mean == pytest.approx((whole - part) / abs(whole), rel=1e-9, abs=1e-9)
-    assert found.low <= found.mean <= found.high
-    assert paired_drop(full, full).mean == 0

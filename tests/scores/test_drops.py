@@ -54,6 +54,15 @@ def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
     assert verdicts(summary(drops[0], drops[2])) == {9: "within", 36: "within"}, "a control"
 
 
+def test_the_ends_are_those_of_the_drop_and_not_of_the_score() -> None:
+    whole = summarise(results())
+    found = heads_at(whole, {}, 0.01)
+    own = whole[whole["constant_heads"] > 0]
+    for name, of_drop in (("drop", "relative_drop"), ("low", "drop_low"), ("high", "drop_high")):
+        assert found[name].tolist() == own[of_drop].tolist()
+        assert found[name].tolist() != own.get(name, own["mean"]).tolist(), "negative control"
+
+
 def test_heads_are_those_of_their_cells() -> None:
     frame, heads = summary((2, -0.02, 0.001)), ((0, 3), (1, 7))
     cell = Cell("minilm", "reviews", "average", "lambda", round(1 - 2 / 72, 6))

@@ -82,12 +82,9 @@ def test_cells_need_no_torch() -> None:
 LAMBDAS = torch.tensor([[0.3, 0.1], [0.1, 0.9]])
 
 
-def test_lambda_ascends_with_ties_by_layer_and_head() -> None:
+def test_ties_go_by_layer_and_head() -> None:
     assert head_order("lambda", LAMBDAS, 2, 2) == [(0, 1), (1, 0), (0, 0), (1, 1)]
     assert head_order("lambda_reversed", LAMBDAS, 2, 2) == [(1, 1), (0, 0), (0, 1), (1, 0)]
-
-
-def test_layer_orders() -> None:
     assert head_order("first_to_last", None, 2, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert head_order("last_to_first", None, 2, 2) == [(1, 0), (1, 1), (0, 0), (0, 1)]
 

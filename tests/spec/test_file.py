@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from papa.errors import CheckError, SpecError
 from papa.spec import StudySpec
@@ -135,11 +134,6 @@ def test_what_a_study_says_itself_wins_over_the_authors_switch(tmp_path: Path) -
         "half",
         "follow",
     )
-
-
-def test_a_specification_is_frozen(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        study(tmp_path, SMALLEST).name = "other"  # type: ignore[misc]
 
 
 TASK = "'tasks.0"

@@ -84,7 +84,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
 
 
 def test_what_is_trained_with_a_probe_and_what_decoders_lack_is_said() -> None:
-    with pytest.raises(SpecError, match="optimal_output ones are trained with a probe"):
+    with pytest.raises(SpecError, match="optimal_output ones are trained with PAPA's own probe"):
         resolve_study(document(OWN, KINDS), folder=Path(), origin="test")
     causal = {
         "name": "c",

@@ -347,7 +347,8 @@ def test_what_no_head_can_be_asked_is_one_sentence(
 
 def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        SpecError, match="trained ones are trained with a probe, and task cosine has head: own"
+        SpecError,
+        match="trained ones are trained with PAPA's own probe, and task cosine has head: own",
     ):
         finished(
             tmp_path,
