@@ -43,7 +43,7 @@ _library = cache(vl_convert.javascript_bundle)
 
 @dataclass(frozen=True)
 class Findings:
-    """What a page shows of a study: its stored tables (``papa.scores.columns``), and what its
+    """What a page shows of a study: its stored tables (docs/results.md), and what its
     manifest says.
 
     Attributes:
