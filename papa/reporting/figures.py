@@ -80,7 +80,7 @@ def _lines(rows: pandas.DataFrame, axes: Sequence[str]) -> Spec:
         "x": {
             "field": "heads",
             "type": "ordinal",
-            "sort": list(fraction_headings(rows).values()),
+            "sort": list(rows.sort_values("fraction", ascending=False)["heads"].unique()),
             "scale": {"paddingInner": 0.75, "paddingOuter": 0.4},
             "title": "share of heads that stay input-dependent",
         },

@@ -114,7 +114,7 @@ def lost_label(cell: Any) -> str:
 
 def order_label(order: str) -> str:
     """A head order in words."""
-    return order_named(order).label
+    return NOTHING if order == NOTHING else order_named(order).label
 
 
 def names_of(row: Any, axes: Iterable[str]) -> dict[str, str]:
