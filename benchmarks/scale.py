@@ -66,7 +66,7 @@ def run(
     """Run studies of so many tasks, of 100 cells each, one after the other; what each took. A
     stand-in waits ``seconds`` for a cell and a tenth of it for a shard.
     """
-    from flows.environment import prepare_engines, start_server
+    from flows.server import prepare_engines, start_server
 
     store = Store(folder / "store")
     store.make()
@@ -75,7 +75,6 @@ def run(
     waits = {"probe": seconds, "baseline": seconds, "rank": seconds, "shard": seconds / 10}
     with (
         StandInPool(workers, waits, folder) as pool,
-        (folder / "progress.log").open("w", buffering=1) as log,
     ):
         pool.begin()
         wait_for_server()
@@ -90,7 +89,7 @@ def run(
             first += count
             checked = check_study(spec, store)
             steps = checked.steps
-            progress = StudyProgress(lambda line: print(line, file=log))
+            progress = StudyProgress(len(steps.steps))
             of_study.ready.set(of_study.Ready(checked, store, progress))
             processes = {"driver": psutil.Process(), "Prefect": server_below()}
             before, started = (

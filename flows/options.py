@@ -70,13 +70,6 @@ Verbose = Annotated[
 ]
 
 
-def load(study: Path, overrides: list[str] | None) -> StudySpec:
-    """The study in a file."""
-    from papa.spec.file import load_study
-
-    return load_study(study, overrides or ())
-
-
 def open_store(address: str) -> Store:
     """The store at an address, which answers."""
     from papa.study.store import Store
@@ -86,21 +79,12 @@ def open_store(address: str) -> Store:
     return store
 
 
-def load_stored(
-    study: str, overrides: list[str] | None, store: Store, code: list[Path] | None = None
-) -> StudySpec:
-    """The study in a file, or the one that ran last in a store under a name; with what it holds of
-    the code that is given.
-    """
+def load_stored(study: str, overrides: list[str] | None, store: Store) -> StudySpec:
+    """The study in a file, or the one that ran last in a store under a name."""
     from flows.studies import study_file
+    from papa.spec.file import load_study
 
-    spec = load(study_file(store, study), overrides)
-    if not code:
-        return spec
-    from papa.study.inputs import check_inputs
-
-    known = check_inputs(spec, code=code).study
-    return spec.model_copy(update={"code": known.code, "scores": known.scores})
+    return load_study(study_file(store, study), overrides or ())
 
 
 @contextmanager
@@ -108,23 +92,16 @@ def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
     """Errors that a user can mend become one sentence and exit code 1; Ctrl-C ends the command."""
     from flows.interrupt import Interruption
 
-    with errors_in_one_sentence(verbose), Interruption() as interruption:
-        yield interruption
-
-
-@contextmanager
-def errors_in_one_sentence(verbose: bool) -> Iterator[None]:
-    """Errors that a user can mend become one sentence and exit code 1."""
     try:
-        yield
-    except PapaError as error:
-        if verbose:
+        with Interruption() as interruption:
+            yield interruption
+    except (PapaError, OSError) as error:
+        of_the_disk = isinstance(error, OSError) and error.errno in _OF_THE_DISK
+        if verbose or not (isinstance(error, PapaError) or of_the_disk):
             raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    except OSError as error:
-        if verbose or error.errno not in _OF_THE_DISK:
-            raise
-        what = error.filename or "a file"
-        typer.echo(f"error: {what} cannot be written ({error.strerror}): free the disk", err=True)
+        said: object = error
+        if isinstance(error, OSError):
+            what = error.filename or "a file"
+            said = f"{what} cannot be written ({error.strerror}): free the disk"
+        typer.echo(f"error: {said}", err=True)
         sys.exit(1)

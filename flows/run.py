@@ -1,105 +1,156 @@
-"""Run a study from the command line: check it, run the flow, print its table and its files."""
+"""``papa run``: check a study, run its flow, print its table and where its files are."""
 
 from __future__ import annotations
 
-import gc
 import shlex
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 
-from flows.environment import prepare_engines, start_server
-from flows.interrupt import Interruption
-from flows.progress import StudyProgress
-from flows.terminal import say
-from papa.errors import TransientError
-from papa.imports import uncollected
-from papa.spec import StudySpec
-from papa.study.store import Store, no_longer_announced
-
-_FINISHED_EARLIER = (
-    "an earlier version of PAPA finished it here; that is kept, and made anew under this "
-    "version's keys"
+from flows.options import (
+    DEFAULT_STORE,
+    Code,
+    Overrides,
+    RayAddress,
+    StoreAddress,
+    Verbose,
+    Workers,
+    argument,
+    one_sentence,
+    option,
 )
+from flows.terminal import say
+from papa.errors import PapaError
+
+if TYPE_CHECKING:
+    from papa.spec import StudySpec
+    from papa.study.store import Store
+
+_ALONE, _REPEATED = "Without a file:", "may be repeated"
 
 
-def run_study(
-    spec: StudySpec,
-    store: Store,
-    interruption: Interruption,
-    *,
-    study: Path | None = None,
-    overrides: Sequence[str] = (),
-    code: Sequence[Path] = (),
-    workers: int | None = None,
-    ray_address: str | None = None,
-    verbose: bool = False,
+def run(
+    study: Annotated[Path | None, argument(metavar="[STUDY.yaml]", help="The study.")] = None,
+    encoders: Annotated[
+        list[str] | None,
+        option("--encoder", "--model", metavar="NAME", help=f"{_ALONE} an encoder; {_REPEATED}."),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, option("--task", metavar="NAME", help=f"{_ALONE} a task; {_REPEATED}.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        option("--limit", min=1, metavar="ROWS", help=f"{_ALONE} rows of each split at most."),
+    ] = None,
+    own: Annotated[
+        Path | None,
+        option(
+            "--own",
+            metavar="TEXTS",
+            help=f"{_ALONE} what the model's own head keeps on these texts.",
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    code: Code = None,
+    store: StoreAddress = DEFAULT_STORE,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    verbose: Verbose = False,
 ) -> None:
-    """Check a study and run it; print its table and where things lie.
+    """Run a study; what is cached is not computed again.
 
-    The store is made. The specification is saved beside the results; where the study has no file,
-    ``study``, of its own, that is the file in Prefect's record.
+    A study is a file, or some encoders on some tasks: papa run --encoder
+    google-bert/bert-base-uncased --task cola
+
+    Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --own
+    texts.txt
     """
-    prepare_engines(store.root, verbose=verbose)
-    store.make()
-    errors = Console(stderr=True)
-    with uncollected(), errors.status("starting Prefect …"):
-        # It comes up while the study is looked at, and what looks is imported.
-        wait_for_server = start_server(interruption.fail)
-        from flows.check import check_study
-        from flows.studies import save_study
-        from papa.study.aggregate import earlier_results
+    with one_sentence(verbose) as interruption:
+        interruption.kept = lambda: f"finished steps are kept in {store}"
+        from flows.server import prepare_engines, start_server
+        from papa.imports import uncollected
+        from papa.study.store import Store, no_longer_announced
 
-        checked = check_study(spec, store, workers=workers, ray_address=ray_address, code=code)
-        found = checked.inputs.study
-        kept = spec.model_copy(update={"code": found.code, "scores": found.scores})
-        saved = save_study(store, kept)
-        progress = StudyProgress(errors)
-        for warning in checked.warnings:
-            progress.told(spec.name, warning)
-        if checked.to_run and earlier_results(store, spec.name):
-            progress.told(spec.name, _FINISHED_EARLIER)
-        interruption.kept = lambda: f"{progress.kept} in {store.address}"
-        interruption.endings = progress.endings
-        progress.endings.append(partial(no_longer_announced, store))
-        import mlflow  # noqa: F401
-
-        from flows import study as of_study
-
-        wait_for_server()
-    ready = of_study.Ready(checked, store, progress)
-    of_study.ready.set(ready)
-    what = "it answers that the study is over"
-    try:
-        # The state alone: Prefect would load what a server says that the result is.
-        of_study.run_study(
-            study=str((study or saved).absolute()),
-            overrides=list(overrides) if study else [],
-            store=store.address,
-            workers=workers,
-            ray_address=ray_address,
-            return_state=True,
+        opened, errors = Store(store), Console(stderr=True)
+        spec = _specification(
+            opened, study, encoders or [], tasks or [], limit, own, overrides or []
         )
-    except Exception as error:
-        what = str(error).partition("\n")[0] or type(error).__name__
-    if not ready.outcome.done():
-        raise TransientError(
-            f"Prefect's server does not record the study ({what}): run again, finished steps are "
-            "kept"
-        )
-    show_results(spec.name, store, ready.outcome.result(), Console())
-    # As the process ends, there is nothing to look through for garbage.
-    gc.freeze()
+        prepare_engines(opened.root, verbose=verbose)
+        opened.make()
+        with uncollected(), errors.status("checking …") as status:
+            from flows.check import check_study
+            from flows.progress import StudyProgress
+            from flows.studies import save_study
+
+            checked = check_study(
+                spec, opened, workers=workers, ray_address=ray_address, code=code or ()
+            )
+            status.update("starting Prefect …")
+            wait_for_server = start_server(interruption.fail)
+            of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
+            saved = save_study(opened, spec.model_copy(update=of_user))
+            progress = StudyProgress(len(checked.steps.steps), shown=True)
+            interruption.kept = lambda: f"{progress.kept} in {opened.address}"
+            interruption.calls.append(partial(no_longer_announced, opened))
+            import mlflow  # noqa: F401
+
+            from flows.study import Ready, ready, run_study
+
+            wait_for_server()
+        for note in checked.notes:
+            progress.told(spec.name, note)
+        given = Ready(checked, opened, progress, interruption.calls)
+        ready.set(given)
+        said = "it answers that the study is over"
+        try:
+            # The state alone: Prefect would load what a server says that the result is.
+            run_study(
+                study=str((study or saved).absolute()),
+                overrides=overrides if study else [],
+                store=opened.address,
+                workers=workers,
+                ray_address=ray_address,
+                return_state=True,
+            )
+        except Exception as error:
+            said = str(error).partition("\n")[0] or type(error).__name__
+        if not given.link.done():
+            raise PapaError(
+                f"Prefect's server does not record the study ({said}): see that it runs and takes "
+                "PREFECT_API_AUTH_STRING, and run again: finished steps are kept"
+            )
+        _show_results(opened, spec.name, given.link.result())
 
 
-def show_results(study: str, store: Store, link: str, console: Console) -> None:
-    """Print the table of a finished study, where its files are, and its ``link`` in MLflow."""
+def _specification(
+    store: Store,
+    study: Path | None,
+    encoders: list[str],
+    tasks: list[str],
+    limit: int | None,
+    own: Path | None,
+    overrides: list[str],
+) -> StudySpec:
+    """The study in a file, or the one that options spell."""
+    if study is not None and not (encoders or tasks or limit or own):
+        from papa.spec.file import load_study
+
+        return load_study(study, overrides)
+    from flows.without_file import own_study, study_without_file
+
+    if own is not None:
+        others = study is not None or bool(tasks)
+        return own_study(encoders, own, others, limit, overrides, store)
+    return study_without_file(study, encoders, tasks, limit, overrides)
+
+
+def _show_results(store: Store, study: str, link: str) -> None:
     from papa.reporting.tables import summary_table
     from papa.scores.summary import read_table
 
-    folder = store.study(study)
+    console, folder = Console(), store.study(study)
     console.print(summary_table(read_table(folder / "summary.csv")))
     say(console, f"report   {folder}/report.html")
     say(console, f"figures  {folder}/scores.png, scores.svg, scores.pdf")

@@ -55,7 +55,7 @@ Server = Mapping[str, str]
 """The environment of a server's clients."""
 _SERVE = """
 import json, os, sys
-from flows.environment import settle_environment, start_server
+from flows.server import settle_environment, start_server
 settle_environment()
 start_server()()
 names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")

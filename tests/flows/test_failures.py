@@ -35,8 +35,8 @@ pytestmark = pytest.mark.server
 
 STUDY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "fractions": [1, 0]}
 IMPATIENT = f"""
-import flows.environment
-begin = flows.environment.start_server
+import flows.server
+begin = flows.server.start_server
 
 def wait_less(*arguments):
     started = begin(*arguments)
@@ -44,7 +44,7 @@ def wait_less(*arguments):
     tasks.stage._RETRY_SECONDS[:] = [5, 0.5]
     return started
 
-flows.environment.start_server = wait_less
+flows.server.start_server = wait_less
 {COMMAND}"""
 """The command, which tries a step again after 5 seconds and then half a second, not 30."""
 CELL = "probe · all-MiniLM-L6-v2 · reviews · identity · every head constant"

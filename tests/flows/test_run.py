@@ -37,7 +37,7 @@ pytestmark = pytest.mark.server
 COMPUTED = ("tokenise", "average", "rank", "probe", "baseline")
 AS_DEPLOYED = """
 import sys, yaml
-from flows.environment import settle_environment, start_server
+from flows.server import settle_environment, start_server
 
 study, store = sys.argv[1:]
 settle_environment()

@@ -18,8 +18,7 @@ import pytest
 from papa.errors import ArtifactError, TransientError
 from papa.scores.summary import LINE, summarise
 from papa.study.store import Store
-from tasks.mlflow import TrackingError, connect, without_password
-from tasks.tracking import Tracking
+from tasks.mlflow import Tracking, TrackingError, connect
 from tests.tasks.tracked import RESULTS, address_in, log_study, logged, make, steps_of
 
 
@@ -265,4 +264,3 @@ def test_a_server_that_does_not_answer(store: Store, monkeypatch: pytest.MonkeyP
         Tracking(store, inputs.study, steps, print),
     ):
         pass
-    assert without_password("http://me:secret@host") == "http://me:***@host"

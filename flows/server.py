@@ -1,12 +1,11 @@
-"""Settings that engines read at import, and the Prefect server that a study starts."""
+"""Prefect's server, the one that a person's settings name or one of the study's own; and what
+engines read at import.
+"""
 
 from __future__ import annotations
 
-import atexit
-import http.client
 import logging
 import os
-import resource
 import secrets
 import socket
 import stat
@@ -19,7 +18,7 @@ from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
-from papa.errors import PapaError, SpecError, TransientError, joined
+from papa.errors import PapaError, TransientError, joined
 
 _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
@@ -29,8 +28,10 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _LOOPBACK = "127.0.0.1,localhost,::1"
-_FILE_BYTES = 10**9
 _START_SECONDS = 300.0
+_ENDS_WITH_ITS_INPUT = 'exec 3<&0; (read _ <&3; kill $$) & exec "$0" "$@" 3<&- </dev/null'
+"""A command that is told to end as soon as its input does: when the process that writes it is gone.
+"""
 
 
 def settle_environment() -> None:
@@ -45,28 +46,12 @@ def settle_environment() -> None:
 
 
 def missing_engines() -> str:
-    """What running a study needs and the library alone does not, where it is not installed, as a
-    sentence; else "".
-    """
-    missing = [name for name in ("prefect", "ray", "mlflow") if find_spec(name) is None]
-    if not missing:
-        return ""
-    return (
-        f"studies run on Prefect, Ray and MLflow, and {joined(missing)} cannot be found here: "
+    """What running a study needs and is not installed, in a sentence; else ""."""
+    missing = joined(name for name in ("prefect", "ray", "mlflow") if find_spec(name) is None)
+    return missing and (
+        f"studies run on Prefect, Ray and MLflow, and {missing} cannot be found here: "
         "pip install 'papa-attention[studies]'"
     )
-
-
-def check_file_size() -> None:
-    """Refuse a limit of the shell's that databases, weights or features would reach in the middle
-    of a study.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if 0 <= limit < _FILE_BYTES:
-        raise SpecError(
-            f"a file may have {limit:,} bytes at most here (ulimit -f), and a study writes files "
-            f"of {_FILE_BYTES:,} and more: raise it, as with ulimit -f unlimited"
-        )
 
 
 def prepare_engines(folder: Path, *, verbose: bool) -> None:
@@ -75,32 +60,27 @@ def prepare_engines(folder: Path, *, verbose: bool) -> None:
     """
     if missing := missing_engines():
         raise PapaError(missing)
-    check_file_size()
-    settle_environment()
     shared = folder.is_dir() and folder.stat().st_mode & stat.S_IWGRP
     os.umask(0o007 if shared else 0o077)
-    for name in ("PREFECT_LOGGING_LEVEL", "PREFECT_SERVER_LOGGING_LEVEL"):
-        os.environ[name] = "INFO" if verbose else "CRITICAL"
-    # What runs tell is kept with them, whatever the terminal shows.
+    level = "INFO" if verbose else "CRITICAL"
+    os.environ |= {"PREFECT_LOGGING_LEVEL": level, "PREFECT_SERVER_LOGGING_LEVEL": level}
+    # What runs log is kept with them, whatever the terminal shows.
     for name, level in (("flow_runs", "INFO"), ("task_runs", "WARNING")):
         os.environ[f"PREFECT_LOGGING_LOGGERS_PREFECT_{name.upper()}_LEVEL"] = level
         logging.getLogger(f"prefect.{name}").propagate = verbose
     logging.raiseExceptions = verbose
-    # Threads would tell of every event that a lost server does not take.
+    # Threads would complain of every event that a lost server does not take.
     os.environ["PREFECT_INTERNAL_LOGGING_LEVEL"] = "ERROR" if verbose else "CRITICAL"
     logging.getLogger("websockets").setLevel(logging.ERROR if verbose else logging.CRITICAL)
 
 
-def free_port(wanted: int = 0) -> int:
-    """A port of loopback that nobody listens on: the one that is wanted, where it is free."""
-    try:
-        with closing(socket.create_server(("127.0.0.1", wanted))) as free:
-            return int(free.getsockname()[1])
-    except OSError:
-        return free_port()
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        return int(free.getsockname()[1])
 
 
-def own_server(home: Path, port: int) -> dict[str, str]:
+def server_settings(home: Path, port: int) -> dict[str, str]:
     """The environment of a Prefect server on loopback with a password of its own, on the user's own
     database, whatever settings of other servers name; and of its clients.
     """
@@ -125,60 +105,40 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     It listens on loopback, answers this process alone, and ends with it, also where that is killed.
     Prefect itself would import all of its server into this process to start one.
     """
+    from prefect.client.orchestration import get_client
     from prefect.context import refresh_global_settings_context
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
     if PREFECT_API_URL.value():
-        from flows.flow_runs import check_server
-
-        return check_server
+        return lambda: None
     port = free_port()
-    os.environ |= own_server(PREFECT_HOME.value(), port)
+    os.environ |= server_settings(PREFECT_HOME.value(), port)
     refresh_global_settings_context()
-    ephemeral = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     app = ["--factory", "prefect.server.api.server:create_app", "--log-level", "error"]
+    where = ["--host", "127.0.0.1", "--port", str(port), "--timeout-graceful-shutdown", "5"]
+    ephemeral = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     server = subprocess.Popen(
-        [sys.executable, "-P", "-m", "uvicorn", *app, "--host", "127.0.0.1", "--port", str(port)],
+        ["sh", "-c", _ENDS_WITH_ITS_INPUT, sys.executable, "-P", "-m", "uvicorn", *app, *where],
         env={**os.environ, **ephemeral, "PREFECT_UI_ENABLED": "0"},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         start_new_session=True,  # A terminal's Ctrl-C is this process's.
     )
-    ending = threading.Event()
-    atexit.register(server.terminate)
-    atexit.register(ending.set)
-    # It reads until this process is gone, however that ended.
-    reader = subprocess.Popen(
-        ["sh", "-c", 'read _; kill -9 "$0"', str(server.pid)],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    atexit.register(reader.kill)
 
     def wait() -> None:
         end = time.monotonic() + _START_SECONDS
-        while not _answers(port):
-            if server.poll() is not None or time.monotonic() > end:
-                raise TransientError(
-                    "Prefect's own server did not start (--verbose tells more): see that prefect.db"
-                    f" in {PREFECT_HOME.value()} can be written and is of this version of Prefect, "
-                    "or set PREFECT_HOME to another folder"
-                )
-            time.sleep(0.05)
+        with get_client(sync_client=True) as client:
+            while client.api_healthcheck():
+                if server.poll() is not None or time.monotonic() > end:
+                    raise TransientError(
+                        "Prefect's own server did not start (--verbose says more): see that "
+                        f"prefect.db in {PREFECT_HOME.value()} can be written and is of this "
+                        "version of Prefect, or set PREFECT_HOME to another folder"
+                    )
+                time.sleep(0.05)
         threading.Thread(target=watch, name="server", daemon=True).start()
 
     def watch() -> None:
         server.wait()
-        if not ending.is_set():
-            lost("Prefect's server on this machine was killed, or ended: run again to go on")
+        lost("Prefect's server on this machine was killed, or ended: run again to go on")
 
     return wait
-
-
-def _answers(port: int) -> bool:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
-        try:
-            connection.request("GET", "/api/health")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
