@@ -73,9 +73,7 @@ def run(
     prepare_engines(store.root, verbose=False)
     wait_for_server = start_server()
     waits = {"probe": seconds, "baseline": seconds, "rank": seconds, "shard": seconds / 10}
-    with (
-        StandInPool(workers, waits, folder) as pool,
-    ):
+    with StandInPool(workers, waits, folder) as pool:
         pool.begin()
         wait_for_server()
         from flows import study as of_study

@@ -45,6 +45,8 @@ _NOTE = {
     "(`papa.role = cell`), and its curves (`papa.role = curve`): `score`, `score_low` and "
     "`score_high` over the input-dependent fraction of heads, which is the step in 1/10,000."
 }
+_IN_THE_STUDYS_RUN = ("rank", "frozen_probe", "scores", "baseline")
+"""Stages whose losses belong to no cell."""
 _INTERVAL = {"": "mean", "_low": "low", "_high": "high"}
 _ENVIRONMENT = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -79,8 +81,9 @@ def connect(address: str) -> MlflowClient:
             with TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
                 made = Path(scratch) / "made.db"
                 MlflowClient(f"{SQLITE}{made}")
-                if not database.exists():
-                    made.replace(database)
+                # Exclusively: another process may have made it meanwhile.
+                with suppress(FileExistsError):
+                    os.link(made, database)
         return MlflowClient(address)
 
 
@@ -108,9 +111,8 @@ def tracking_errors(address: str) -> Iterator[None]:
 
 
 class Tracking:
-    """Inside its block a study has a run in MLflow, which ends as the block does.
-
-    ``failing`` is called with a sentence where MLflow fails meanwhile.
+    """Inside its block a study has a run in MLflow, which ends as the block does; where MLflow
+    fails meanwhile ``failing`` gets a sentence.
     """
 
     def __init__(
@@ -129,10 +131,10 @@ class Tracking:
             self.client = connect(self.address)
             self.experiment = self._experiment()
             spec = self.study.model_dump(mode="json", exclude={"execution", "name"})
-            texts = {part.task.name: part.corpus for part in self._steps.parts}
             data = {
-                f"papa.data.{name}": f"{text.task.source.model_dump_json()} {text.fingerprint}"
-                for name, text in texts.items()
+                f"papa.data.{part.task.name}": f"{part.corpus.task.source.model_dump_json()} "
+                f"{part.corpus.fingerprint}"
+                for part in self._steps.parts
             }
             params = {name: json.dumps(value) for name, value in spec.items()}
             run = self._run(self._key, self.study.name, {ROLE: "study", **data}, params)
@@ -141,9 +143,11 @@ class Tracking:
             if not self._ended:
                 self.client.update_run(self.run_id, "RUNNING")
         if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() in ("1", "true"):
-            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor as Monitor
+            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-            monitor = Monitor(self.run_id, resume_logging=True, tracking_uri=self.address)
+            monitor = SystemMetricsMonitor(
+                self.run_id, resume_logging=True, tracking_uri=self.address
+            )
             monitor.start()
             self._monitor.callback(monitor.finish)
         return self
@@ -170,30 +174,21 @@ class Tracking:
         """A step has trained for one more epoch, until then, with these losses of each seed."""
         self._losses[step].append((epoch, losses, int(ended * 1000)))
 
-    def cells(self, step: Step) -> None:
-        """The scores that a step gives to cells, and what its probes lost by epoch."""
+    def step(self, step: Step) -> None:
+        """What a step made: scores of cells, matrices, scores of heads, and losses by epoch."""
         for part in self._steps.parts:
             for cell in (cell for cell, probes in part.cells.items() if step in probes):
                 self._soon(partial(self._cell, part, cell, step))
-
-    def losses(self, step: Step) -> None:
-        """What a step that scores no cell lost by epoch: means over seeds, in the study's run."""
-        name = f"{step.name.replace(' · ', '/')}/train_loss"
-        points = [
-            (name, sum(of.values()) / len(of), at, epoch)
-            for epoch, of, at in self._losses.pop(step.name, [])
-        ]
-        self._soon(partial(self._log, self.run_id, points))
-
-    def files(self, step: Step) -> None:
-        """The matrices, or the scores of heads, that a step made."""
-        for part in self._steps.parts:
             made = {f"constants/{name}": of for name, of in part.constants.items()}
             for method, by_seed in part.rankings.items():
                 made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
             for name in (name for name, of in made.items() if of == step):
                 folder = "/".join((*part.pair, name)).replace(":", ".")
                 self._soon(partial(self._copy, step.reference(self.store), folder))
+        if step.stage in _IN_THE_STUDYS_RUN and (losses := self._losses.pop(step.name, [])):
+            name = f"{step.name.replace(' · ', '/')}/train_loss"
+            means = [(name, sum(of.values()) / len(of), epoch, at) for epoch, of, at in losses]
+            self._soon(partial(self._log, self.run_id, means))
 
     def results(self, found: ArtifactReference) -> None:
         """The results of the study, its curves, and all that is not written yet."""
@@ -251,9 +246,8 @@ class Tracking:
 
     def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
         """The run of a cell and a seed, or of a curve, which its tags tell apart."""
-        key = sha256_of_json([self._key, role, tags])
-        name = " · ".join(map(str, tags.values()))
-        return self._run(key, name, {**tags, ROLE: role, PARENT: self.run_id}, params)
+        key, of_run = sha256_of_json([self._key, role, tags]), {ROLE: role, PARENT: self.run_id}
+        return self._run(key, " · ".join(map(str, tags.values())), {**tags, **of_run}, params)
 
     def _cell(self, part: StudyPart, cell: Cell, step: Step) -> None:
         document = read_scores(step.reference(self.store))
@@ -278,9 +272,9 @@ class Tracking:
                 "unseen_share": document.unseen_share,
                 "seconds": score.seconds,
             }
-            points = [(name, of, _now(), _step_of(cell.fraction)) for name, of in values.items()]
+            points = [(name, of, round(cell.fraction * 10_000), 0) for name, of in values.items()]
             for epoch, of_seeds, at in self._losses.get(step.name, ()):
-                points.append(("train_loss", of_seeds.get(score.seed), at, epoch))
+                points.append(("train_loss", of_seeds.get(score.seed), epoch, at))
             self._log(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
 
@@ -297,43 +291,34 @@ class Tracking:
             for row in rows.to_dict("records"):
                 values = {f"score{end}": row[of] for end, of in _INTERVAL.items()}
                 values |= {name: row[name] for name in ("fraction", "relative_drop")}
-                points += [
-                    (name, of, _now(), _step_of(row["fraction"])) for name, of in values.items()
-                ]
+                share = round(row["fraction"] * 10_000)
+                points += [(name, of, share, 0) for name, of in values.items()]
                 if row["fraction"] in (0, 1):
                     constant = f"all_heads_constant/{tags['constants']}"
                     name = f"{where}/{row['metric']}/{'original' if row['fraction'] else constant}"
-                    ends += [(f"{name}{end}", row[of], _now(), 0) for end, of in _INTERVAL.items()]
+                    ends += [(f"{name}{end}", row[of], 0, 0) for end, of in _INTERVAL.items()]
             for name in ("always_one_answer", "word_embeddings"):
-                ends.append((f"{where}/baseline/{name}", rows[name].iloc[0], _now(), 0))
+                ends.append((f"{where}/baseline/{name}", rows[name].iloc[0], 0, 0))
             self._log(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
         self._log(self.run_id, ends)
 
     def _log(self, run_id: str, points: Iterable[tuple[str, float | None, int, int]]) -> None:
-        """Metrics as (name, value, milliseconds, step), where there is a value."""
+        """Metrics as (name, value, step, milliseconds since 1970 or 0 for now), where there is a
+        value.
+        """
         from mlflow.entities import Metric
 
+        now = int(time.time() * 1000)
         metrics = [
-            Metric(name.replace(":", "."), float(of), at, step)
-            for name, of, at, step in points
+            Metric(name.replace(":", "."), float(of), at or now, step)
+            for name, of, step, at in points
             if of is not None and not math.isnan(of)
         ]
         self.client.log_batch(run_id, metrics)
 
     def _copy(self, found: ArtifactReference, folder: str) -> None:
-        """Copy the files of an artifact that its digests name."""
         verify(found.folder)
         for name in read_metadata(found.folder)["files"]:
             inner = str(Path(folder) / Path(name).parent)
             self.client.log_artifact(self.run_id, str(found.folder / name), inner)
-
-
-def _step_of(fraction: float) -> int:
-    """A fraction as a metric's step, so that charts draw scores over fractions."""
-    return round(fraction * 10_000)
-
-
-def _now() -> int:
-    """In ms, as MLflow counts."""
-    return int(time.time() * 1000)

@@ -24,8 +24,8 @@ _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""
 
 
-class StepsReporter(Reporter, Protocol):
-    """Is told of each step how it ended."""
+class Progress(Reporter, Protocol):
+    """Shows of each step how it ended."""
 
     def finished(self, name: str, *, cached: bool) -> None: ...
 
@@ -34,13 +34,13 @@ class StepsReporter(Reporter, Protocol):
 
 @dataclass(eq=False)
 class StudyRun:
-    """What the tasks of a run share: what steps may use, MLflow's runs, who is told, and the first
-    failure of each step.
+    """What the tasks of a run share: what steps may use, MLflow's runs, who shows them, and the
+    failures by step.
     """
 
     session: Session
     tracking: Tracking
-    reporter: StepsReporter
+    progress: Progress
     alive: Callable[[], None]
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -58,18 +58,19 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
     def once(step: Step, run: StudyRun) -> State[Any]:
         try:
             made = function(step, run)
+            run.tracking.step(step)
         except Exception as error:
             why = str(error)
             if not isinstance(error, PapaError):
                 last = why.strip().splitlines()[-1:] or ["no message"]
                 why = f"{type(error).__name__}: {last[0]} (papa run --verbose tells more)"
             if worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS):
-                run.reporter.told(step.name, f"will be tried again: {why}")
+                run.progress.told(step.name, f"will be tried again: {why}")
             else:
                 run.failures[step.name] = why
-                run.reporter.failed(step.name, why)
+                run.progress.failed(step.name, why)
             raise
-        run.reporter.finished(step.name, cached=not made)
+        run.progress.finished(step.name, cached=not made)
         run.alive()
         return Completed() if made else Completed(name="Cached")
 

@@ -79,12 +79,10 @@ def log_study(
             if step.stage == "probe":
                 for seed in inputs.study.seeds:
                     tracking.epoch(step.name, 1, {seed: 0.5 + seed}, 1.0)
-                tracking.cells(step)
             elif step.stage in ("rank", "baseline"):
                 tracking.epoch(step.name, 1, {0: 0.25}, 1.0)
-                tracking.losses(step)
-            if step.stage in ("average", "rank"):
-                tracking.files(step)
+            if step.stage in ("average", "rank", "probe", "baseline"):
+                tracking.step(step)
         if until is None:
             tracking.results(steps.steps[-1].reference(store))
     return told
