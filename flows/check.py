@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from papa.corpora.preview import Preview, preview
-from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_for
+from papa.corpora.tokens import check_vocabulary, special_tokens_for
 from papa.credentials import holds_credentials
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer
@@ -30,7 +30,6 @@ from papa.errors import (
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import StudySpec, TaskSpec
-from papa.spec.orders import is_label_free, scored_by
 from papa.study.inputs import (
     ResolvedInputs,
     StudyInputs,
@@ -165,22 +164,14 @@ def _encoders(resolved: ResolvedInputs) -> Iterator[tuple[str, EncoderReference]
 
 def _tokenizers(resolved: ResolvedInputs) -> Iterator[Problem]:
     """Tokenizers that cannot be loaded or cannot write the layout."""
-    methods = filter(None, map(scored_by, resolved.study.orders))
-    ranked = not all(map(is_label_free, methods))
-    masks = any(
-        text.kind == "mlm" or (ranked and text.unlabelled and text.head == "probe")
-        for text in named_texts(resolved.study)
-    )
 
     def check(encoder: EncoderReference) -> None:
         from papa.encoders.supported import read_configuration
 
         tokenizer, folder = load_tokenizer(encoder), Path(encoder.folder)
-        special_tokens = special_tokens_for("causal" if encoder.causal else "text", tokenizer)
+        special_tokens_for("causal" if encoder.causal else "text", tokenizer)
         words = read_configuration(folder, encoder.name).vocab_size
         check_vocabulary(tokenizer, words, encoder.display)
-        if masks:
-            check_mask(special_tokens)
 
     for where, encoder in _encoders(resolved):
         if encoder.folder:

@@ -18,14 +18,9 @@ from papa.errors import SpecError
 _WIDTH = 100
 _HEAD = (
     "A study of PAPA, to be edited. Lines that begin with '#' and a key say what holds without "
-    "them: take the '#' away to change a value. 'papa check' says what is wrong, 'papa plan' what "
-    "it costs, 'papa run' runs it."
+    "them: take the '#' away to change a value."
 )
-_STARTS: dict[str, Any] = {
-    "name": "my-study",
-    "encoders": ["embedded/all-MiniLM-L6-v2"],
-    "tasks": ["reviews"],
-}
+_STARTS = {"name": "my-study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
 """What a study must say; it runs without a hub."""
 OWN_TASK: dict[str, Any] = {
     "name": "tickets",
@@ -56,8 +51,7 @@ def example_study() -> str:
     from papa.spec import StudySpec
     from papa.spec.file import registry
 
-    own = [OWN_TASK]
-    text = yaml.safe_dump(own, default_flow_style=None, sort_keys=False, width=_WIDTH)
+    text = yaml.safe_dump([OWN_TASK], default_flow_style=None, sort_keys=False, width=_WIDTH)
     known = f"Known by name: {', '.join(sorted(registry()))}. A task of your own, in full:"
     tasks = [*_comment(known, ""), *(f"#   {line}" for line in text.splitlines())]
     return "\n".join([*_comment(_HEAD, ""), *_fields(StudySpec, "", tasks)]) + "\n"

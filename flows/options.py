@@ -6,6 +6,7 @@ import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,16 +23,8 @@ DEFAULT_STORE = "papa-store"
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
-def option(*names: str, **settings: Any) -> Any:
-    """An option without a default to show."""
-    return typer.Option(*names, show_default=False, **settings)
-
-
-def argument(**settings: Any) -> Any:
-    """An argument without a default to show."""
-    return typer.Argument(show_default=False, **settings)
-
-
+option: Any = partial(typer.Option, show_default=False)
+argument: Any = partial(typer.Argument, show_default=False)
 Study = Annotated[Path, argument(metavar="STUDY.yaml", help="The study.")]
 Overrides = Annotated[
     list[str] | None,
@@ -39,35 +32,18 @@ Overrides = Annotated[
 ]
 Code = Annotated[
     list[Path] | None,
-    option(
-        "--code",
-        metavar="FILE.py",
-        help="Code of your own that the study names, and that is run; may be repeated.",
-    ),
+    option("--code", metavar="FILE.py", help="Your own code that the study names; is run."),
 ]
 StoreAddress = Annotated[
     str,
-    typer.Option(
-        "--store",
-        metavar="DIR|URI",
-        envvar="PAPA_STORE",
-        help="Where artifacts are kept: a folder, or s3://bucket/prefix.",
-    ),
+    typer.Option(metavar="DIR|URI", envvar="PAPA_STORE", help="A folder, or s3://bucket/prefix."),
 ]
-Workers = Annotated[
-    int | None, option("--workers", min=1, help="Workers; as many as CPU cores or GPUs without it.")
-]
+Workers = Annotated[int | None, option(min=1, help="Without it as many as CPU cores or GPUs.")]
 RayAddress = Annotated[
     str | None,
-    option(
-        "--ray-address",
-        metavar="ADDRESS",
-        help="A Ray cluster: host:port on one of its nodes, or ray://host:10001.",
-    ),
+    option(metavar="ADDRESS", help="A Ray cluster: host:port of a node, or ray://host:10001."),
 ]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show what the engines log, and tracebacks.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show logs of engines, and tracebacks.")]
 
 
 def open_store(address: str) -> Store:

@@ -28,29 +28,23 @@ if TYPE_CHECKING:
     from papa.spec import StudySpec
     from papa.study.store import Store
 
-_ALONE, _REPEATED = "Without a file:", "may be repeated"
-
 
 def run(
     study: Annotated[Path | None, argument(metavar="[STUDY.yaml]", help="The study.")] = None,
     encoders: Annotated[
         list[str] | None,
-        option("--encoder", "--model", metavar="NAME", help=f"{_ALONE} an encoder; {_REPEATED}."),
+        option(
+            "--encoder", "--model", metavar="NAME", help="No file: an encoder; may be repeated."
+        ),
     ] = None,
     tasks: Annotated[
-        list[str] | None, option("--task", metavar="NAME", help=f"{_ALONE} a task; {_REPEATED}.")
+        list[str] | None, option("--task", metavar="NAME", help="Its tasks; may be repeated.")
     ] = None,
     limit: Annotated[
-        int | None,
-        option("--limit", min=1, metavar="ROWS", help=f"{_ALONE} rows of each split at most."),
+        int | None, option(min=1, metavar="ROWS", help="No file: rows of each split at most.")
     ] = None,
     own: Annotated[
-        Path | None,
-        option(
-            "--own",
-            metavar="TEXTS",
-            help=f"{_ALONE} what the model's own head keeps on these texts.",
-        ),
+        Path | None, option(metavar="TEXTS", help="No file: what the model's own head keeps here.")
     ] = None,
     overrides: Overrides = None,
     code: Code = None,

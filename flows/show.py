@@ -18,12 +18,10 @@ from flows.options import (
     open_store,
 )
 from flows.terminal import print_table, say
+from papa.errors import shortened
 
 if TYPE_CHECKING:
     from flows.check import Checked
-
-_SHORT = 12
-"""Characters of a commit."""
 
 
 def check(
@@ -62,31 +60,21 @@ def check(
 
 
 def _show_inputs(checked: Checked, console: Console) -> None:
-    from papa.spec import HubSource
     from papa.study.inputs import named_texts
 
-    inputs = checked.inputs
-    encoders = (
-        (
-            inputs.labels[encoder],
-            encoder.model_type,
-            f"{encoder.layers} × {encoder.heads}",
-            str(encoder.positions),
-            (encoder.revision or "local")[:_SHORT],
-        )
-        for encoder in inputs.encoders
-    )
+    encoders = []
+    for encoder, label in checked.inputs.labels.items():
+        shape = f"{encoder.layers} × {encoder.heads}"
+        commit = (encoder.revision or "local")[:12]
+        encoders.append((label, encoder.model_type, shape, str(encoder.positions), commit))
     of_encoders = "Encoder", "Architecture", "Layers × heads", "Positions", "Commit"
     print_table(console, of_encoders, encoders)
     tasks = []
-    for text in named_texts(inputs.study):
+    for text in named_texts(checked.inputs.study):
         seen = checked.previews.get(text)
         rows = [f"{count:,}" for count in seen.rows] if seen and seen.rows else ["?", "?"]
-        labels = (seen and seen.label_names) or ()
-        shown = ", ".join(labels[:3])
-        if len(labels) > 3:
-            shown = f"{len(labels)}: {shown}, …"
-        commit = text.source.revision if isinstance(text.source, HubSource) else None
-        tasks.append((text.name, text.metric, *rows, shown, (commit or "local")[:_SHORT]))
+        labels = ", ".join((seen and seen.label_names) or ())
+        commit = (getattr(text.source, "revision", None) or "local")[:12]
+        tasks.append((text.name, text.metric, *rows, shortened(labels, 40), commit))
     of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
     print_table(console, of_tasks, tasks)

@@ -64,8 +64,8 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Ready:
-    """A study that was checked, who shows it, and what is called where it is interrupted; its link
-    in MLflow in the end, or why it failed.
+    """A study that was checked, and what is called where it is interrupted; ``link`` is its page in
+    MLflow in the end, or why it failed.
     """
 
     checked: Checked

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +10,8 @@ import pandas
 import pytest
 
 from tests.faults.disks import allow_writing, fill, forbid_writing, small_disk
-from tests.faults.life import KEPT, Live
-from tests.faults.points import NAMED, Fault, Seen
+from tests.faults.life import Live
+from tests.faults.points import NAMED, Seen
 
 pytestmark = pytest.mark.faults
 
@@ -77,22 +73,4 @@ def test_the_store_is_read_only_for_a_while(
     assert trouble.ended
     if code:
         life.live([])
-    life.check(undisturbed)
-
-
-@pytest.mark.parametrize("years", [-30, 30])
-def test_files_are_older_or_younger_than_the_clock_says(
-    years: int, undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
-) -> None:
-    """As after a clock was set: a study goes on, and knows what it has."""
-    life = live(tmp_path / "store")
-    moment = time.time() + years * 365 * 86400
-    assert life.run(deque([Fault("driver", "rank started")])) == -signal.SIGKILL
-    for _ in range(2):
-        for path in life.store.root.rglob("*"):
-            os.utime(path, (moment, moment))
-        life.forget_times()
-        begun = len(life.log)
-        assert life.run(deque()) == 0
-    assert not [line for line in life.log[begun:] if ": started" in line and line.startswith(KEPT)]
     life.check(undisturbed)

@@ -110,25 +110,6 @@ def _events(address: Server, run: str) -> Counter[str]:
     return Counter({one["value"].removeprefix("prefect.flow-run."): one["count"] for one in counts})
 
 
-def logged(store: Path, address: Server) -> list[tuple[str | None, int, str]]:
-    """What a server keeps of the log of a store's studies: task run's id (None for the flow's own),
-    level, message.
-    """
-    runs = [
-        run
-        for run in _ask(address, "flow_runs/filter", {})
-        if run["parameters"]["store"] == str(store)
-    ]
-    wanted = {
-        "logs": {"flow_run_id": {"any_": [run["id"] for run in runs]}},
-        "sort": "TIMESTAMP_ASC",
-    }
-    return [
-        (one["task_run_id"], one["level"], one["message"])
-        for one in _ask(address, "logs/filter", wanted)
-    ]
-
-
 def _ask(address: Server, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     headers = {"Content-Type": "application/json"}
     if password := address.get("PREFECT_API_AUTH_STRING"):

@@ -4,7 +4,6 @@ told.
 
 from __future__ import annotations
 
-import html
 import json
 from pathlib import Path
 
@@ -71,13 +70,3 @@ def test_each_seed_has_heads_of_its_own(finished: Finished, place: Path) -> None
     results = pandas.read_parquet(folder / "results.parquet")
     assert sorted(results.loc[results["fraction"] == 0.0625, "seed"]) == [0, 1]
     assert pandas.read_csv(folder / "summary.csv")["seeds"].tolist() == [2, 2]
-
-
-def test_the_reader_is_told_of_rounding_and_of_one_class(finished: Finished, place: Path) -> None:
-    report = html.unescape((place / "store" / "studies" / "small" / "report.html").read_text())
-    one_class = "every validation label is 'a' (32 of them), so a score shows nothing"
-    rounded = "1/16 (5.6 %)"
-    assert one_class in finished.err
-    assert one_class in report
-    assert rounded in finished.out
-    assert rounded in report
