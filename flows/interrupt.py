@@ -37,7 +37,7 @@ class Interruption:
         self._ending = False
 
     def __enter__(self) -> Interruption:
-        # nohup and a shell's background jobs start a command with a signal ignored.
+        # A signal that nohup or a shell's background job ignores stays ignored.
         self._before = {
             number: signal.signal(number, lambda *_: None)
             for number in _SIGNALS

@@ -69,5 +69,5 @@ def _show(checked: Checked, store: Store, console: Console) -> None:
     if not missing:
         say(console, f"{said}nothing would run.")
         return
-    known = f", of which {len(seconds)} took {duration(sum(seconds.values()))} of a worker here"
-    say(console, f"{said}{missing} would run{known if seconds else ''}.")
+    took_here = f", of which {len(seconds)} took {duration(sum(seconds.values()))} of a worker here"
+    say(console, f"{said}{missing} would run{took_here if seconds else ''}.")

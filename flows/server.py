@@ -98,11 +98,11 @@ def server_settings(home: Path, port: int) -> dict[str, str]:
 
 
 def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
-    """Start Prefect's ephemeral server, unless the environment or the user's profile names one;
-    returns what waits until the server answers. ``lost`` is called with a sentence, from another
-    thread, where it ends before this process: its clients would wait for it for minutes.
+    """Start Prefect's ephemeral server, unless settings name one; returns what waits until it
+    answers. It listens on loopback, answers this process alone, and ends with it, also where that
+    is killed. ``lost`` is called with a sentence, from another thread, where it ends before: its
+    clients would wait for it for minutes.
 
-    It listens on loopback, answers this process alone, and ends with it, also where that is killed.
     Prefect itself would import all of its server into this process to start one.
     """
     from prefect.client.orchestration import get_client

@@ -81,9 +81,11 @@ def connect(address: str) -> MlflowClient:
             with TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
                 made = Path(scratch) / "made.db"
                 MlflowClient(f"{SQLITE}{made}")
-                # Exclusively: another process may have made it meanwhile.
-                with suppress(FileExistsError):
+                try:
                     os.link(made, database)
+                except OSError:  # It is there meanwhile, or the file system has no hard links.
+                    if not database.exists():
+                        made.replace(database)
         return MlflowClient(address)
 
 
