@@ -28,9 +28,9 @@ from prefect.utilities.annotations import quote
 from pydantic import PositiveInt
 
 from flows.check import Checked, check_study
+from flows.cli.studies import failure_kept
 from flows.progress import StudyProgress
 from flows.server import settle_environment
-from flows.studies import failure_kept
 from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.study.step import Session, Step

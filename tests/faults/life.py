@@ -21,7 +21,7 @@ import pandas
 from filelock import FileLock
 from rich.console import Console
 
-from flows.prune import prune
+from flows.cli.prune import prune
 from papa.storage.atomic import MARK
 from papa.study.store import Store
 from papa.study.unused import Findings, survey

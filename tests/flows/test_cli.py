@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.options import one_sentence
+from flows.cli.options import one_sentence
 from tests.flows.conftest import COMMAND, SMALL, papa, refusal, said, write_study
 
 HEAVY = {"torch", "transformers", "datasets", "sklearn"}

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from flows.init import OWN_TASK, example_study
+from flows.cli.init import OWN_TASK, example_study
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 

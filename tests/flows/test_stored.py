@@ -13,8 +13,8 @@ import pandas
 import pytest
 from transformers import AutoModel
 
-from flows.studies import save_study
-from flows.without_file import study_without_file
+from flows.cli.studies import save_study
+from flows.cli.without_file import study_without_file
 from papa.scores.summary import read_table
 from papa.spec.file import load_study
 from papa.storage.metadata import METADATA, describe, metadata_bytes

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from transformers import BertConfig, BertForSequenceClassification
 
-from flows.studies import failure_kept, save_study, saved_study, show_studies, stored_studies
-from flows.without_file import own_study, study_without_file
+from flows.cli.studies import failure_kept, save_study, saved_study, show_studies, stored_studies
+from flows.cli.without_file import own_study, study_without_file
 from papa.encoders.reference import EMBEDDED
 from papa.errors import ArtifactError, PapaError, SpecError
 from papa.spec import StudySpec

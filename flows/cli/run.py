@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 
-from flows.options import (
+from flows.cli.options import (
     DEFAULT_STORE,
     Code,
     Overrides,
@@ -21,7 +21,7 @@ from flows.options import (
     one_sentence,
     option,
 )
-from flows.terminal import say
+from flows.cli.terminal import say
 from papa.errors import PapaError
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def run(
         opened.make()
         with uncollected(), errors.status("checking …") as status:
             from flows.check import check_study
+            from flows.cli.studies import save_study
             from flows.progress import StudyProgress
-            from flows.studies import save_study
 
             checked = check_study(
                 spec, opened, workers=workers, ray_address=ray_address, code=code or ()
@@ -132,7 +132,7 @@ def _specification(
         from papa.spec.file import load_study
 
         return load_study(study, overrides)
-    from flows.without_file import own_study, study_without_file
+    from flows.cli.without_file import own_study, study_without_file
 
     if own is not None:
         others = study is not None or bool(tasks)

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from flows.describe import describe
-from flows.init import init
-from flows.lists import models, tasks
-from flows.plan import plan
-from flows.run import run
+from flows.cli.check import check
+from flows.cli.describe import describe
+from flows.cli.init import init
+from flows.cli.lists import models, tasks
+from flows.cli.plan import plan
+from flows.cli.run import run
+from flows.cli.stored_commands import compare, export, heads, list_studies, prune, report
+from flows.cli.ui import ui
 from flows.server import settle_environment
-from flows.show import check
-from flows.stored_commands import compare, export, heads, list_studies, prune, report
-from flows.ui import ui
 
 app = typer.Typer(
     name="papa",

@@ -12,7 +12,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
-from flows.options import one_sentence
+from flows.cli.options import one_sentence
 from papa.errors import SpecError
 
 _WIDTH = 100

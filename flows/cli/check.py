@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows.options import (
+from flows.cli.options import (
     DEFAULT_STORE,
     Code,
     Overrides,
@@ -17,7 +17,7 @@ from flows.options import (
     one_sentence,
     open_store,
 )
-from flows.terminal import print_table, say
+from flows.cli.terminal import print_table, say
 from papa.errors import shortened
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column
 
-from flows.options import one_sentence
-from flows.terminal import print_rows, print_table
+from flows.cli.options import one_sentence
+from flows.cli.terminal import print_rows, print_table
 
 
 def models() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pandas import DataFrame
 from rich.console import Console
 
-from flows.terminal import say
+from flows.cli.terminal import say
 from papa.errors import SpecError
 from papa.reporting.drawing import FORMATS
 from papa.reporting.tables import contrast_table, marks, score_tables, summary_table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from flows.options import (
+from flows.cli.options import (
     DEFAULT_STORE,
     Overrides,
     StoreAddress,
@@ -19,7 +19,7 @@ from flows.options import (
     open_store,
     option,
 )
-from flows.terminal import print_table, say
+from flows.cli.terminal import print_table, say
 from papa.errors import SpecError
 from papa.storage.atomic import write_atomically
 

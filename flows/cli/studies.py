@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Column
 
-from flows.terminal import print_rows, print_table, say
+from flows.cli.terminal import print_rows, print_table, say
 from papa.errors import DamagedError, PapaError, SpecError, nearest_first, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study

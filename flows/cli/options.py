@@ -57,7 +57,7 @@ def open_store(address: str) -> Store:
 
 def load_stored(study: str, overrides: list[str] | None, store: Store) -> StudySpec:
     """The study in a file, or the one that ran last in a store under a name."""
-    from flows.studies import study_file
+    from flows.cli.studies import study_file
     from papa.spec.file import load_study
 
     return load_study(study_file(store, study), overrides or ())

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from flows.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
+from flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
+from flows.cli.terminal import say
 from flows.server import free_port, prepare_engines, server_settings
-from flows.terminal import say
 from papa.credentials import without_credentials
 from papa.errors import PapaError
 

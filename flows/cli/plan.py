@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Column, Table
 
-from flows.options import (
+from flows.cli.options import (
     DEFAULT_STORE,
     Code,
     Overrides,
@@ -19,8 +19,8 @@ from flows.options import (
     one_sentence,
     open_store,
 )
+from flows.cli.terminal import say
 from flows.progress import duration
-from flows.terminal import say
 
 if TYPE_CHECKING:
     from flows.check import Checked
