@@ -23,7 +23,6 @@ from tests.flows.conftest import (
     artifacts,
     known,
     papa,
-    refusal,
     said,
     write_study,
 )
@@ -202,12 +201,3 @@ def test_code_that_cannot_be_used_is_one_sentence(
         check_study(
             load_study(Path(write_study(tmp_path, study))), Store(tmp_path / "store"), code=[code]
         )
-
-
-def test_without_code_the_command_line_says_what_to_type(folder: Path, tmp_path: Path) -> None:
-    study = write_study(tmp_path, STUDY)
-    for command in ("check", "plan"):
-        refused = said(command, study, "--store", str(folder / "store"))
-        line = refusal(refused)
-        assert "names my_code:last, code of your own" in line
-        assert "add --code my_code.py" in line
