@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,17 +42,7 @@ def main(
         raise typer.Exit
 
 
-app.command()(run)
-app.command()(check)
-app.command()(plan)
-app.command()(init)
-app.command()(ui)
-app.command()(models)
-app.command()(tasks)
-app.command()(heads)
-app.command()(export)
-app.command()(report)
-app.command("list")(list_studies)
-app.command()(compare)
-app.command()(prune)
-app.command()(describe)
+commands: list[Any] = [run, check, plan, init, ui, models, tasks]
+commands += [heads, export, report, list_studies, compare, prune, describe]
+for command in commands:
+    app.command(command.__name__.removesuffix("_studies"))(command)

@@ -25,7 +25,6 @@ from flows.cli.terminal import say
 from papa.errors import PapaError
 
 if TYPE_CHECKING:
-    from papa.spec import StudySpec
     from papa.study.store import Store
 
 
@@ -68,9 +67,20 @@ def run(
         from papa.study.store import Store, no_longer_announced
 
         opened, errors = Store(store), Console(stderr=True)
-        spec = _specification(
-            opened, study, encoders or [], tasks or [], limit, own, overrides or []
-        )
+        models, settings = encoders or [], overrides or []
+        if own is not None:
+            from flows.cli.without_file import own_study
+
+            others = study is not None or bool(tasks)
+            spec = own_study(models, own, others, limit, settings, opened)
+        elif study is not None and not (encoders or tasks or limit):
+            from papa.spec.file import load_study
+
+            spec = load_study(study, settings)
+        else:
+            from flows.cli.without_file import study_without_file
+
+            spec = study_without_file(study, models, tasks or [], limit, settings)
         prepare_engines(opened.root, verbose=verbose)
         opened.make()
         with uncollected(), errors.status("checking …") as status:
@@ -102,7 +112,7 @@ def run(
             # The state alone: Prefect would load what a server says that the result is.
             run_study(
                 study=str((study or saved).absolute()),
-                overrides=overrides if study else [],
+                overrides=settings if study else [],
                 store=opened.address,
                 workers=workers,
                 ray_address=ray_address,
@@ -116,28 +126,6 @@ def run(
                 "PREFECT_API_AUTH_STRING, and run again: finished steps are kept"
             )
         _show_results(opened, spec.name, given.link.result())
-
-
-def _specification(
-    store: Store,
-    study: Path | None,
-    encoders: list[str],
-    tasks: list[str],
-    limit: int | None,
-    own: Path | None,
-    overrides: list[str],
-) -> StudySpec:
-    """The study in a file, or the one that options spell."""
-    if study is not None and not (encoders or tasks or limit or own):
-        from papa.spec.file import load_study
-
-        return load_study(study, overrides)
-    from flows.cli.without_file import own_study, study_without_file
-
-    if own is not None:
-        others = study is not None or bool(tasks)
-        return own_study(encoders, own, others, limit, overrides, store)
-    return study_without_file(study, encoders, tasks, limit, overrides)
 
 
 def _show_results(store: Store, study: str, link: str) -> None:
