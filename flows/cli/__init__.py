@@ -31,7 +31,7 @@ def main(
         bool, typer.Option("--version", help="Print the version.", is_eager=True)
     ] = False,
 ) -> None:
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         # What a terminal's encoding lacks is printed as "?".
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     settle_environment()

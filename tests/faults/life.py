@@ -82,10 +82,6 @@ class Life:
                 return
         raise AssertionError(f"not complete after {runs} runs: {self.log[-30:]}")
 
-    def forget_times(self) -> None:
-        """The times of what was finished were changed on purpose."""
-        self._made = artifacts(self.store.root, *KEPT)
-
     def once(self, meanwhile: Callable[[Seen, subprocess.Popen[str]], None]) -> int:
         """Run the study; what happens ``meanwhile`` is called again and again. Returns its exit
         code.
