@@ -95,14 +95,15 @@ def run(
             wait_for_server = start_server(interruption.fail)
             of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
             saved = save_study(opened, spec.model_copy(update=of_user))
-            progress = StudyProgress(len(checked.steps.steps), shown=True)
-            interruption.kept = lambda: f"{progress.kept} in {opened.address}"
             interruption.calls.append(partial(no_longer_announced, opened))
             import mlflow  # noqa: F401
 
             from flows.study import Ready, ready, run_study
 
             wait_for_server()
+        # After the status, which holds the error stream.
+        progress = StudyProgress(len(checked.steps.steps), shown=True)
+        interruption.kept = lambda: f"{progress.kept} in {opened.address}"
         for note in checked.notes:
             progress.told(spec.name, note)
         given = Ready(checked, opened, progress, interruption.calls)
