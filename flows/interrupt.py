@@ -37,7 +37,7 @@ class Interruption:
         self._ending = False
 
     def __enter__(self) -> Interruption:
-        # A signal that nohup or a shell's background job ignores stays ignored.
+        # What nohup or a shell's background job ignores stays ignored.
         self._before = {
             number: signal.signal(number, lambda *_: None)
             for number in _SIGNALS
@@ -86,15 +86,15 @@ class Interruption:
             # Bars go on, and engines complain of processes that are gone.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
-        def call() -> None:
-            for one in self.calls:
-                with suppress(Exception):
-                    one()
-
-        calls = threading.Thread(target=call, daemon=True)
+        calls = threading.Thread(target=self._call, daemon=True)
         calls.start()
         calls.join(_CALLS_SECONDS)
         _kill(code)
+
+    def _call(self) -> None:
+        for call in self.calls:
+            with suppress(Exception):
+                call()
 
 
 def _kill(code: int) -> None:

@@ -24,9 +24,9 @@ def aggregate(step: Step, run: StudyRun) -> bool:
     Prefect and MLflow the report. Where: the driver's machine.
     """
     made, store, study = run.compute(step), run.session.store, run.tracking.study.name
-    found, folder = step.reference(store), store.study(study)
-    place_results(store, study, found)
-    run.tracking.results(found)
+    artifact, folder = step.reference(store), store.study(study)
+    place_results(store, study, artifact)
+    run.tracking.results(artifact)
     # A data URI: Prefect's pages show no other address that every reader reaches.
     image = base64.b64encode((folder / "scores.png").read_bytes()).decode()
     where = " · ".join(filter(None, (f"`{folder}/report.html`", run.tracking.link)))

@@ -45,8 +45,6 @@ _NOTE = {
     "(`papa.role = cell`), and its curves (`papa.role = curve`): `score`, `score_low` and "
     "`score_high` over the input-dependent fraction of heads, which is the step in 1/10,000."
 }
-_IN_THE_STUDYS_RUN = ("rank", "frozen_probe", "scores", "baseline")
-"""Stages whose losses belong to no cell."""
 _INTERVAL = {"": "mean", "_low": "low", "_high": "high"}
 _ENVIRONMENT = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
@@ -178,32 +176,34 @@ class Tracking:
 
     def step(self, step: Step) -> None:
         """What a step made: scores of cells, matrices, scores of heads, and losses by epoch."""
+        cells = [(part, *one) for part in self._steps.parts for one in part.cells.items()]
+        scored = [(part, cell) for part, cell, probes in cells if step in probes]
+        for part, cell in scored:
+            self._soon(partial(self._cell, part, cell, step))
         for part in self._steps.parts:
-            for cell in (cell for cell, probes in part.cells.items() if step in probes):
-                self._soon(partial(self._cell, part, cell, step))
             made = {f"constants/{name}": of for name, of in part.constants.items()}
             for method, by_seed in part.rankings.items():
                 made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
             for name in (name for name, of in made.items() if of == step):
                 folder = "/".join((*part.pair, name)).replace(":", ".")
                 self._soon(partial(self._copy, step.reference(self.store), folder))
-        if step.stage in _IN_THE_STUDYS_RUN and (losses := self._losses.pop(step.name, [])):
+        if not scored and (losses := self._losses.pop(step.name, [])):
             name = f"{step.name.replace(' · ', '/')}/train_loss"
             means = [(name, sum(of.values()) / len(of), epoch, at) for epoch, of, at in losses]
             self._soon(partial(self._log, self.run_id, means))
 
-    def results(self, found: ArtifactReference) -> None:
+    def results(self, artifact: ArtifactReference) -> None:
         """The results of the study, its curves, and all that is not written yet."""
-        if self._ended and self._results == found.digest:
+        if self._ended and self._results == artifact.digest:
             return
         while self._later:
             with self._writing():
                 self._later[0]()
             del self._later[0]
         with self._writing():
-            self._copy(found, "results")
-            self._curves(found)
-            self.client.set_tag(self.run_id, "papa.results", found.digest)
+            self._copy(artifact, "results")
+            self._curves(artifact)
+            self.client.set_tag(self.run_id, "papa.results", artifact.digest)
             self.client.set_terminated(self.run_id)
         self._ended = True
 
@@ -225,13 +225,13 @@ class Tracking:
             self._later.append(write)
 
     def _experiment(self) -> str:
-        found = self.client.get_experiment_by_name(self.study.name)
-        if found is None:
+        experiment = self.client.get_experiment_by_name(self.study.name)
+        if experiment is None:
             place = self.store.mlflow_artifacts.as_uri() if self._local else None
             return str(self.client.create_experiment(self.study.name, place, _NOTE))
-        if found.lifecycle_stage == "deleted":
-            self.client.restore_experiment(found.experiment_id)
-        return str(found.experiment_id)
+        if experiment.lifecycle_stage == "deleted":
+            self.client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
 
     def _run(self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
         """The run with a key, made where it is not there."""
@@ -280,14 +280,14 @@ class Tracking:
             self._log(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
 
-    def _curves(self, found: ArtifactReference) -> None:
+    def _curves(self, artifact: ArtifactReference) -> None:
         """Mean scores over the fraction with their intervals; and in the study's own run those at
         both ends, and what they are worth.
         """
         from papa.scores.summary import LINE, read_table
 
         ends = []
-        for line, rows in read_table(found.folder / "summary.csv").groupby(LINE, sort=False):
+        for line, rows in read_table(artifact.folder / "summary.csv").groupby(LINE, sort=False):
             tags, points = dict(zip(LINE, line, strict=True)), []
             run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
             for row in rows.to_dict("records"):
@@ -319,8 +319,8 @@ class Tracking:
         ]
         self.client.log_batch(run_id, metrics)
 
-    def _copy(self, found: ArtifactReference, folder: str) -> None:
-        verify(found.folder)
-        for name in read_metadata(found.folder)["files"]:
+    def _copy(self, artifact: ArtifactReference, folder: str) -> None:
+        verify(artifact.folder)
+        for name in read_metadata(artifact.folder)["files"]:
             inner = str(Path(folder) / Path(name).parent)
-            self.client.log_artifact(self.run_id, str(found.folder / name), inner)
+            self.client.log_artifact(self.run_id, str(artifact.folder / name), inner)
