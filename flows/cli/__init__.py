@@ -33,7 +33,7 @@ def main(
 ) -> None:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         # What a terminal's encoding lacks is printed as "?".
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        stream.reconfigure(errors="replace")
     settle_environment()
     if show_version:
         from importlib.metadata import version
