@@ -92,7 +92,8 @@ def check_study(
         if not missing and fetch_weights:
             # Nothing is to be computed: no text is read.
             return Checked(inputs, steps, False, workers, cluster, {})
-    problems += _tokenizers(resolved)
+    if problems or missing:
+        problems += _tokenizers(resolved)
     previews, unchecked = _previews(resolved, for_plan)
     notes = [f"{text.name}: {said}" for text, seen in previews.items() for said in seen.warnings]
     problems += _tasks(resolved, previews, notes)
