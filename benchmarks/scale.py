@@ -66,17 +66,14 @@ def run(
     """Run studies of so many tasks, of 100 cells each, one after the other; what each took. A
     stand-in waits ``seconds`` for a cell and a tenth of it for a shard.
     """
-    from flows.environment import prepare_engines, start_server
+    from flows.server import prepare_engines, start_server
 
     store = Store(folder / "store")
     store.make()
     prepare_engines(store.root, verbose=False)
     wait_for_server = start_server()
     waits = {"probe": seconds, "baseline": seconds, "rank": seconds, "shard": seconds / 10}
-    with (
-        StandInPool(workers, waits, folder) as pool,
-        (folder / "progress.log").open("w", buffering=1) as log,
-    ):
+    with StandInPool(workers, waits, folder) as pool:
         pool.begin()
         wait_for_server()
         from flows import study as of_study
@@ -90,7 +87,7 @@ def run(
             first += count
             checked = check_study(spec, store)
             steps = checked.steps
-            progress = StudyProgress(lambda line: print(line, file=log))
+            progress = StudyProgress(len(steps.steps))
             of_study.ready.set(of_study.Ready(checked, store, progress))
             processes = {"driver": psutil.Process(), "Prefect": server_below()}
             before, started = (

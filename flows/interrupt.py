@@ -1,9 +1,6 @@
 """Ctrl-C and SIGTERM: a sentence at once, then everything that the command started ends within
-seconds.
-
-Nothing unwinds: threads that wait for workers in the middle of a computation would take minutes to.
-What a killed process leaves is what a run can always go on from (artifacts appear whole, locks end
-with their process), so the command is killed, after it has said what is kept.
+seconds. Nothing unwinds: threads that wait for workers would take minutes to, and a run can always
+go on from what a killed process leaves.
 """
 
 from __future__ import annotations
@@ -21,28 +18,26 @@ import psutil
 from papa.credentials import without_credentials
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_ENDING_SECONDS, _DEATH_SECONDS = 2.0, 1.0
+_CALLS_SECONDS, _DEATH_SECONDS = 2.0, 1.0
 
 
 class Interruption:
     """Inside its block SIGINT and SIGTERM end the process, with exit code 130 or 143; a second one
     ends it at once.
 
-    Python calls a signal's handler in the main thread, between two of its instructions, and Prefect
-    replaces the handler of SIGTERM. So a thread of its own reads the signal's number from Python's
-    wakeup pipe.
+    A thread reads the signal's number from Python's wakeup pipe: handlers wait for the main thread,
+    and Prefect replaces that of SIGTERM.
 
-    ``kept`` says what is kept; ``endings`` are called first, for two seconds at most.
+    ``kept`` says what is kept; ``calls`` are made first, for two seconds at most.
     """
 
     def __init__(self) -> None:
         self.kept: Callable[[], str] = lambda: ""
-        self.endings: list[Callable[[], object]] = []
+        self.calls: list[Callable[[], object]] = []
         self._ending = False
 
     def __enter__(self) -> Interruption:
-        # Who starts a command with a signal ignored, such as nohup or a shell's background job,
-        # wants it ignored.
+        # What nohup or a shell's background job ignores stays ignored.
         self._before = {
             number: signal.signal(number, lambda *_: None)
             for number in _SIGNALS
@@ -74,14 +69,14 @@ class Interruption:
             while number := pipe.read(1):
                 if number[0] not in self._before:
                     continue
+                code = 128 + number[0]
                 if self._ending:
-                    self._kill(128 + number[0])
+                    _kill(code)
                 self._ending = True
                 command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
                 kept = f"{text}; " if (text := self.kept()) else ""
                 why = f"interrupted, ending (once more: at once): {kept}to go on run: {command}"
-                given = why, 128 + number[0]
-                threading.Thread(target=self._end, args=given, daemon=True).start()
+                threading.Thread(target=self._end, args=(why, code), daemon=True).start()
 
     def _end(self, sentence: str, code: int) -> None:
         # A bar that was cut off leaves its line, and the cursor hidden.
@@ -90,31 +85,28 @@ class Interruption:
             os.write(2, f"{clear}{sentence}\n".encode())
             # Bars go on, and engines complain of processes that are gone.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
         calls = threading.Thread(target=self._call, daemon=True)
         calls.start()
-        calls.join(_ENDING_SECONDS)
-        self._kill(code)
+        calls.join(_CALLS_SECONDS)
+        _kill(code)
 
     def _call(self) -> None:
-        for ending in self.endings:
+        for call in self.calls:
             with suppress(Exception):
-                ending()
-
-    def _kill(self, code: int) -> None:
-        with suppress(psutil.Error):
-            end_descendants()
-        os._exit(code)
+                call()
 
 
-def end_descendants() -> None:
-    """Kill every process below this one."""
-    own = psutil.Process()
-    for child in own.children():
-        # What stands still starts no further process.
+def _kill(code: int) -> None:
+    """End this process and every one below it."""
+    this = psutil.Process()
+    # What stands still starts no further process.
+    for child in this.children():
         with suppress(psutil.Error):
             child.suspend()
-    below = own.children(recursive=True)
+    below = this.children(recursive=True)
     for process in below:
         with suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(below, timeout=_DEATH_SECONDS)
+    os._exit(code)

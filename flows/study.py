@@ -8,26 +8,29 @@ computed again, and nothing that Prefect recorded is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from prefect import flow, get_run_logger
+from prefect.client.orchestration import get_client
 from prefect.futures import PrefectFuture, wait
 from prefect.runtime import flow_run
+from prefect.states import Crashed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 from pydantic import PositiveInt
 
 from flows.check import Checked, check_study
-from flows.environment import settle_environment
-from flows.flow_runs import FLOW, begin_run, mark_interrupted, publish_report
+from flows.cli.studies import failure_kept
 from flows.progress import StudyProgress
-from flows.studies import failure_kept
+from flows.server import settle_environment
 from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.study.step import Session, Step
@@ -38,11 +41,11 @@ from tasks.answer import answer
 from tasks.average import average
 from tasks.baseline import baseline
 from tasks.constants import constants
+from tasks.mlflow import Tracking
 from tasks.probe import probe
 from tasks.rank import rank
 from tasks.stage import StudyRun
 from tasks.tokenise import tokenise
-from tasks.tracking import Tracking
 
 STAGES = {
     tokenise: ("tokenise",),
@@ -61,14 +64,15 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Ready:
-    """A study that was checked, who shows it, and what became of it: its link in MLflow, or why it
-    failed.
+    """A study that was checked, and what is called where it is interrupted; ``link`` is its page in
+    MLflow in the end, or why it failed.
     """
 
     checked: Checked
     store: Store
     progress: StudyProgress
-    outcome: Future[str] = field(default_factory=Future)
+    on_interrupt: list[Callable[[], object]] = field(default_factory=list)
+    link: Future[str] = field(default_factory=Future)
 
 
 ready: ContextVar[Ready] = ContextVar("ready")
@@ -77,7 +81,7 @@ ready: ContextVar[Ready] = ContextVar("ready")
 
 
 @flow(
-    name=FLOW,
+    name="papa-study",
     flow_run_name="{study}",
     # Prefect types its own runner by a future of its own.
     task_runner=ThreadPoolTaskRunner(max_workers=512),  # type: ignore[arg-type]
@@ -103,40 +107,38 @@ def run_study(
         ray_address: A Ray cluster: host:port on one of its nodes, or ray://host:10001. Without
             it the worker's RAY_ADDRESS, else its own machine.
     """
-    given = ready.get(None) or _checked(study, overrides or (), store, workers, ray_address)
-    opened, spec = given.store, given.checked.inputs.study
-    begin_run(spec)
-    given.progress.endings.append(partial(mark_interrupted, flow_run.id))
+    if (given := ready.get(None)) is None:
+        settle_environment()
+        opened = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
+        opened.make()
+        spec = load_study(Path(study), overrides or ())
+        checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
+        given = Ready(checked, opened, StudyProgress(len(checked.steps.steps)))
+    spec, run = given.checked.inputs.study, UUID(flow_run.id)
+    named = *(one.name for one in spec.encoders), *(one.name for one in spec.tasks)
+    with get_client(sync_client=True) as client:
+        # Tags given around the flow would go to its task runs, and cost each a request.
+        client.update_flow_run(run, name=spec.name, tags=[*flow_run.tags, spec.name, *named])
+    given.on_interrupt.append(partial(_mark_crashed, run))
     try:
-        with failure_kept(opened, spec.name):
-            given.outcome.set_result(_run(given))
+        with failure_kept(given.store, spec.name):
+            given.link.set_result(_run(given))
     except BaseException as error:
-        given.outcome.set_exception(error)
+        given.link.set_exception(error)
         raise
-    publish_report(opened.study(spec.name), given.outcome.result())
-    return str(opened.study(spec.name))
+    return str(given.store.study(spec.name))
 
 
-def _checked(
-    study: str,
-    overrides: Sequence[str],
-    store: str | None,
-    workers: int | None,
-    ray_address: str | None,
-) -> Ready:
-    settle_environment()
-    opened = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
-    opened.make()
-    spec = load_study(Path(study), overrides)
-    checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
-    return Ready(checked, opened, StudyProgress(lambda _: None))
+def _mark_crashed(run: UUID) -> None:
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(run, Crashed(message="It was interrupted."), force=True)
 
 
 def _run(given: Ready) -> str:
     """Run every step of a study; returns its link in MLflow."""
     checked, store, progress = given.checked, given.store, given.progress
-    spec, steps = checked.inputs.study, checked.steps
-    progress.steps, progress.log = len(steps.steps), get_run_logger().info
+    spec, steps = checked.inputs.study, checked.steps.steps
+    progress.log = get_run_logger().info
     pool = WorkerPool(
         checked.workers,
         spec.execution.device,
@@ -144,36 +146,24 @@ def _run(given: Ready) -> str:
         address=checked.cluster,
         shared=not store.is_remote,
     )
-    with progress, announced(store) as alive, pool:
-        progress.endings.append(pool.abandon)
+    with closing(progress), announced(store) as alive, pool:
         if checked.to_run:
             # First: what they import takes longest.
             pool.begin()
-        with Tracking(store, spec, steps, progress.noted) as tracking:
-            # Before workers go: what fails without them is no failure of the study.
-            progress.endings.insert(0, partial(setattr, tracking, "interrupted", True))
-            progress.endings.append(partial(tracking.end, "KILLED"))
-            run = StudyRun(
-                Session(store, pool, spec.execution, progress, tracking.epoch),
-                tracking,
-                progress,
-                alive,
-            )
-            _submit(steps.steps, run)
+        with Tracking(store, spec, checked.steps, partial(progress.told, spec.name)) as tracking:
+            given.on_interrupt.extend([partial(tracking.end, "KILLED"), pool.abandon])
+            session = Session(store, pool, spec.execution, progress, tracking.epoch)
+            run = StudyRun(session, tracking, progress, alive)
+            futures: dict[Step, PrefectFuture[Any]] = {}
+            for task, stages in STAGES.items():
+                for step in (step for step in steps if step.stage in stages):
+                    needs = [futures[need] for need in step.needs]
+                    # Quoted: Prefect would look for futures in every cell that a step names, twice.
+                    futures[step] = task.submit(quote(step), quote(run), wait_for=needs)
+            wait(list(futures.values()))
             if run.failures:
                 name, why = next(iter(run.failures.items()))
                 others = len(run.failures) - 1
                 more = f"{others} more failed as well; " if others else ""
                 raise PapaError(f"{name} failed: {why} ({more}finished cells are kept)")
             return tracking.link
-
-
-def _submit(steps: Sequence[Step], run: StudyRun) -> None:
-    """Submit steps stage by stage, each after those that it reads, and wait for all."""
-    futures: dict[Step, PrefectFuture[Any]] = {}
-    for named, stages in STAGES.items():
-        for step in (step for step in steps if step.stage in stages):
-            needs = [futures[need] for need in step.needs]
-            # Quoted: Prefect would look for futures in every cell that a step names, twice.
-            futures[step] = named.submit(quote(step), quote(run), wait_for=needs)
-    wait(list(futures.values()))

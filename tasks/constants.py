@@ -14,6 +14,4 @@ def constants(step: Step, run: StudyRun) -> bool:
     [L, H, S, S], or constant outputs of heads. Where: the driver, or a worker where the encoder
     runs.
     """
-    made = run.compute(step)
-    run.tracking.files(step)
-    return made
+    return run.compute(step)

@@ -1,27 +1,52 @@
-"""The connection to MLflow, a SQLite file or a tracking server, and its errors as one sentence."""
+"""A study in MLflow: a run for it, below that one for each cell and seed, and for each curve.
+
+Tasks write what they found as they end. A run is found again by its tag ``papa.key``, so a study
+that goes on goes on in its run, and what is there already is not written twice. Where MLflow fails
+meanwhile the study goes on; what it lacks is written when the results are there.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from typing import TYPE_CHECKING, Any
 
 from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
-from papa.study.store import Store
+from papa.spec import StudySpec
+from papa.spec.cells import Cell
+from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json, verify
+from papa.study.probe import read_scores
+from papa.study.results import StudyPart
+from papa.study.step import Step
+from papa.study.steps import StudySteps
+from papa.study.store import Store, claimed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 SQLITE = "sqlite:///"
+KEY, ROLE, PARENT = "papa.key", "papa.role", "mlflow.parentRunId"
+_NOTE = {
+    "mlflow.note.content": "A run with the tag `papa.role = study` is a study; "
+    "`results/report.html` among its files is its report. Below it are its cells, a run a seed "
+    "(`papa.role = cell`), and its curves (`papa.role = curve`): `score`, `score_low` and "
+    "`score_high` over the input-dependent fraction of heads, which is the step in 1/10,000."
+}
+_INTERVAL = {"": "mean", "_low": "low", "_high": "high"}
 _ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     # Requests are repeated for minutes otherwise.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -38,68 +63,28 @@ def tracking_address(store: Store) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.mlflow_database}"
 
 
-def without_password(address: str) -> str:
-    """An address fit to be shown and stored."""
-    parts = urlsplit(address)
-    if parts.password is None:
-        return without_credentials(address)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{host}"))
-
-
 def connect(address: str) -> MlflowClient:
-    """A client of the MLflow at ``address``. A SQLite file that is missing is created, whole."""
+    """A client of the MLflow at ``address``. A SQLite file that is missing is created, whole: two
+    processes that make its tables at once break each other.
+    """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    database = Path(address.removeprefix(SQLITE)) if address.startswith(SQLITE) else None
-    if address == SQLITE or not (database or urlsplit(address).scheme in ("http", "https")):
-        raise TrackingError(
-            f"MLflow's address {without_password(address)} must be {SQLITE}FILE or "
-            "http(s)://HOST:PORT, which a server for any other database has (mlflow server "
-            "--backend-store-uri): set MLFLOW_TRACKING_URI"
-        )
     from mlflow import MlflowClient
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    database = Path(address.removeprefix(SQLITE))
     with tracking_errors(address):
-        if database is not None:
-            _make_database(database)
+        if address.startswith(SQLITE) and not database.exists():
+            with TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
+                made = Path(scratch) / "made.db"
+                MlflowClient(f"{SQLITE}{made}")
+                try:
+                    os.link(made, database)
+                except OSError:  # It is there meanwhile, or the file system has no hard links.
+                    if not database.exists():
+                        made.replace(database)
         return MlflowClient(address)
-
-
-def _make_database(database: Path) -> None:
-    """Two processes that make its tables at once break each other, and one that is killed meanwhile
-    leaves what none can open: so they are made aside, and the file appears whole.
-    """
-    if database.is_symlink():
-        raise TrackingError(
-            f"MLflow's database {database} is a link, which is not followed: remove it, or set "
-            "MLFLOW_TRACKING_URI to the database that is meant"
-        )
-    if database.exists():
-        with closing(sqlite3.connect(database)) as there:
-            there.execute("PRAGMA schema_version")  # An error where something else lies there.
-        return
-    from mlflow import MlflowClient
-
-    try:
-        with TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
-            made, whole = Path(scratch) / "made.db", Path(scratch) / "whole.db"
-            MlflowClient(f"{SQLITE}{made}")
-            # A copy, as MLflow keeps the first one open.
-            with closing(sqlite3.connect(made)) as old, closing(sqlite3.connect(whole)) as new:
-                old.backup(new)
-            try:
-                os.link(whole, database)
-            except OSError:  # It is there, or the file system has no hard links.
-                if not database.exists():
-                    whole.replace(database)
-    except OSError as error:
-        raise TrackingError(
-            f"MLflow's database {database} cannot be made ({error.strerror}): set "
-            "MLFLOW_TRACKING_URI to another"
-        ) from None
 
 
 @contextmanager
@@ -110,40 +95,232 @@ def tracking_errors(address: str) -> Iterator[None]:
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
-    shown = without_password(address)
+    engines = MlflowException, RequestException, SQLAlchemyError, CommandError, sqlite3.Error
     try:
         yield
-    except (
-        MlflowException,
-        RequestException,
-        SQLAlchemyError,
-        CommandError,
-        sqlite3.Error,
-    ) as error:
-        words = str(error).replace(address.rstrip("/"), shown).strip() or type(error).__name__
+    except (*engines, OSError) as error:
+        words = str(error).strip() or type(error).__name__
         why = words.splitlines()[0].split(". ")[0].rstrip(".")
-        answer = getattr(error, "response", None)
-        status = (
-            getattr(answer, "status_code", None)
-            or getattr(error, "get_http_status_code", lambda: None)()
-        )
-        if status in (401, 403):
-            raise TrackingError(
-                f"MLflow at {shown} refused the user or its password (HTTP {status}): "
-                "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, "
-                "or ask its administrator for the right to edit the experiment"
-            ) from error
-        if any(isinstance(cause, RequestException) for cause in (error, error.__context__)):
-            raise TransientError(
-                f"MLflow at {shown} cannot be reached: start it, or set MLFLOW_TRACKING_URI to "
-                "where it is"
-            ) from error
-        if "database is locked" in str(error):
-            raise TransientError(
-                f"MLflow's database {shown} is locked by another program: end that, or wait for "
-                "it, and run again"
-            ) from error
-        raise TrackingError(
-            f"MLflow at {shown} cannot be used ({why}): mend it, or set MLFLOW_TRACKING_URI to "
-            "another, which begins without its runs"
+        passing = any(isinstance(one, RequestException) for one in (error, error.__context__))
+        kind = TransientError if passing or "database is locked" in words else TrackingError
+        raise kind(
+            f"MLflow at {address} cannot be used ({why}): see that it runs, that no other program "
+            "locks its database, and that MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
+            "may write to it, or set MLFLOW_TRACKING_URI to another, which begins without its runs"
         ) from error
+
+
+class Tracking:
+    """Inside its block a study has a run in MLflow, which ends as the block does; where MLflow
+    fails meanwhile ``failing`` gets a sentence.
+    """
+
+    def __init__(
+        self, store: Store, study: StudySpec, steps: StudySteps, failing: Callable[[str], None]
+    ) -> None:
+        self.address, self.store, self.study = tracking_address(store), store, study
+        self._steps, self._key, self._failing = steps, steps.steps[-1].key, failing
+        self._local = self.address.startswith(SQLITE)
+        self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._later: list[Callable[[], None]] = []
+        self._ended, self._monitor = False, ExitStack()
+
+    def __enter__(self) -> Tracking:
+        with self._writing():
+            self.client = connect(self.address)
+            self.experiment = self._experiment()
+            spec = self.study.model_dump(mode="json", exclude={"execution", "name"})
+            data = {
+                f"papa.data.{part.task.name}": f"{part.corpus.task.source.model_dump_json()} "
+                f"{part.corpus.fingerprint}"
+                for part in self._steps.parts
+            }
+            params = {name: json.dumps(value) for name, value in spec.items()}
+            run = self._run(self._key, self.study.name, {ROLE: "study", **data}, params)
+            self.run_id, self._results = run.info.run_id, run.data.tags.get("papa.results")
+            self._ended = run.info.status == "FINISHED"
+            if not self._ended:
+                self.client.update_run(self.run_id, "RUNNING")
+        if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() in ("1", "true"):
+            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+            monitor = SystemMetricsMonitor(
+                self.run_id, resume_logging=True, tracking_uri=self.address
+            )
+            monitor.start()
+            self._monitor.callback(monitor.finish)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._monitor.close()
+        if kind is not None:
+            with suppress(Exception):
+                self.end("FAILED" if issubclass(kind, Exception) else "KILLED")
+
+    def end(self, status: str) -> None:
+        """The study ends so, unless it ended already."""
+        if not self._ended:
+            self._ended = True
+            self.client.set_terminated(self.run_id, status)
+
+    @property
+    def link(self) -> str:
+        """Where a server's pages show the study; "" for a SQLite file."""
+        page = f"/#/experiments/{self.experiment}/runs/{self.run_id}"
+        return "" if self._local else without_credentials(self.address.rstrip("/") + page)
+
+    def epoch(self, step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
+        """A step has trained for one more epoch, until then, with these losses of each seed."""
+        self._losses[step].append((epoch, losses, int(ended * 1000)))
+
+    def step(self, step: Step) -> None:
+        """What a step made: scores of cells, matrices, scores of heads, and losses by epoch."""
+        cells = [(part, *one) for part in self._steps.parts for one in part.cells.items()]
+        scored = [(part, cell) for part, cell, probes in cells if step in probes]
+        for part, cell in scored:
+            self._soon(partial(self._cell, part, cell, step))
+        for part in self._steps.parts:
+            made = {f"constants/{name}": of for name, of in part.constants.items()}
+            for method, by_seed in part.rankings.items():
+                made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
+            for name in (name for name, of in made.items() if of == step):
+                folder = "/".join((*part.pair, name)).replace(":", ".")
+                self._soon(partial(self._copy, step.reference(self.store), folder))
+        if not scored and (losses := self._losses.pop(step.name, [])):
+            name = f"{step.name.replace(' · ', '/')}/train_loss"
+            means = [(name, sum(of.values()) / len(of), epoch, at) for epoch, of, at in losses]
+            self._soon(partial(self._log, self.run_id, means))
+
+    def results(self, artifact: ArtifactReference) -> None:
+        """The results of the study, its curves, and all that is not written yet."""
+        if self._ended and self._results == artifact.digest:
+            return
+        while self._later:
+            with self._writing():
+                self._later[0]()
+            del self._later[0]
+        with self._writing():
+            self._copy(artifact, "results")
+            self._curves(artifact)
+            self.client.set_tag(self.run_id, "papa.results", artifact.digest)
+            self.client.set_terminated(self.run_id)
+        self._ended = True
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One after the other: a SQLite file has one writer, and another run may write the same."""
+        with self._lock, tracking_errors(self.address), claimed(self.store, "mlflow"):
+            yield
+
+    def _soon(self, write: Callable[[], None]) -> None:
+        if self._ended:
+            return
+        try:
+            with self._writing():
+                write()
+        except PapaError as error:
+            if not self._later:
+                self._failing(f"MLflow gets the rest when the study is over: {error}")
+            self._later.append(write)
+
+    def _experiment(self) -> str:
+        experiment = self.client.get_experiment_by_name(self.study.name)
+        if experiment is None:
+            place = self.store.mlflow_artifacts.as_uri() if self._local else None
+            return str(self.client.create_experiment(self.study.name, place, _NOTE))
+        if experiment.lifecycle_stage == "deleted":
+            self.client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
+
+    def _run(self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
+        """The run with a key, made where it is not there."""
+        from mlflow.entities import Param
+
+        if runs := self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'"):
+            return runs[-1]
+        tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", KEY: key, **tags}
+        tags = {tag: str(value) for tag, value in tags.items()}
+        run = self.client.create_run(self.experiment, tags=tags, run_name=name)
+        given = [Param(param, str(value)) for param, value in params.items()]
+        self.client.log_batch(run.info.run_id, params=given)
+        return run
+
+    def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
+        """The run of a cell and a seed, or of a curve, which its tags tell apart."""
+        key, of_run = sha256_of_json([self._key, role, tags]), {ROLE: role, PARENT: self.run_id}
+        return self._run(key, " · ".join(map(str, tags.values())), {**tags, **of_run}, params)
+
+    def _cell(self, part: StudyPart, cell: Cell, step: Step) -> None:
+        document = read_scores(step.reference(self.store))
+        for score in document.scores:
+            tags = {**cell.columns(), "seed": score.seed}
+            params = {
+                **tags,
+                "metric": part.task.metric,
+                "slots": part.task.slots,
+                "precision": part.encoder.precision,
+                "constant_heads": len(document.constant_heads),
+                **{f"probe.{name}": of for name, of in part.task.probe.model_dump().items()},
+            }
+            run = self._below("cell", tags, params)
+            if run.info.status == "FINISHED":
+                continue
+            values = {
+                "score": score.score,
+                part.task.metric: score.score,
+                "fraction": cell.fraction,
+                "share_of_heads": 1 - len(document.constant_heads) / document.heads,
+                "unseen_share": document.unseen_share,
+                "seconds": score.seconds,
+            }
+            points = [(name, of, round(cell.fraction * 10_000), 0) for name, of in values.items()]
+            for epoch, of_seeds, at in self._losses.get(step.name, ()):
+                points.append(("train_loss", of_seeds.get(score.seed), epoch, at))
+            self._log(run.info.run_id, points)
+            self.client.set_terminated(run.info.run_id)
+
+    def _curves(self, artifact: ArtifactReference) -> None:
+        """Mean scores over the fraction with their intervals; and in the study's own run those at
+        both ends, and what they are worth.
+        """
+        from papa.scores.summary import LINE, read_table
+
+        ends = []
+        for line, rows in read_table(artifact.folder / "summary.csv").groupby(LINE, sort=False):
+            tags, points = dict(zip(LINE, line, strict=True)), []
+            run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
+            for row in rows.to_dict("records"):
+                values = {f"score{end}": row[of] for end, of in _INTERVAL.items()}
+                values |= {name: row[name] for name in ("fraction", "relative_drop")}
+                share = round(row["fraction"] * 10_000)
+                points += [(name, of, share, 0) for name, of in values.items()]
+                if row["fraction"] in (0, 1):
+                    constant = f"all_heads_constant/{tags['constants']}"
+                    name = f"{where}/{row['metric']}/{'original' if row['fraction'] else constant}"
+                    ends += [(f"{name}{end}", row[of], 0, 0) for end, of in _INTERVAL.items()]
+            for name in ("always_one_answer", "word_embeddings"):
+                ends.append((f"{where}/baseline/{name}", rows[name].iloc[0], 0, 0))
+            self._log(run.info.run_id, points)
+            self.client.set_terminated(run.info.run_id)
+        self._log(self.run_id, ends)
+
+    def _log(self, run_id: str, points: Iterable[tuple[str, float | None, int, int]]) -> None:
+        """Metrics as (name, value, step, milliseconds since 1970 or 0 for now), where there is a
+        value.
+        """
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [
+            Metric(name.replace(":", "."), float(of), at or now, step)
+            for name, of, step, at in points
+            if of is not None and not math.isnan(of)
+        ]
+        self.client.log_batch(run_id, metrics)
+
+    def _copy(self, artifact: ArtifactReference, folder: str) -> None:
+        verify(artifact.folder)
+        for name in read_metadata(artifact.folder)["files"]:
+            inner = str(Path(folder) / Path(name).parent)
+            self.client.log_artifact(self.run_id, str(artifact.folder / name), inner)

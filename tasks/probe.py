@@ -14,6 +14,4 @@ def probe(step: Step, run: StudyRun) -> bool:
     the encoder. Out: a score a seed, and what every validation row adds to it. Where: a worker,
     which computes the frozen features once for all seeds.
     """
-    made = run.compute(step)
-    run.tracking.cells(step)
-    return made
+    return run.compute(step)

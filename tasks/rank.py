@@ -11,9 +11,6 @@ def rank(step: Step, run: StudyRun) -> bool:
     """Score every head of an encoder on a task: λ, or another method; one seed.
 
     In: the tokenised text, the average, and for some methods a probe that is trained first. Out: a
-    score a head, [L, H]. Where: a worker; others that are idle share λ's minibatches.
+    score a head, [L, H]. Where: a worker.
     """
-    made = run.compute(step)
-    run.tracking.losses(step)
-    run.tracking.files(step)
-    return made
+    return run.compute(step)

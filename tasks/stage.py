@@ -12,22 +12,20 @@ from typing import Any, Protocol
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
-from prefect.context import TaskRunContext
+from prefect.runtime import task_run
 from prefect.states import Completed, State
 
 from papa.errors import PapaError, TransientError
 from papa.study.here import make
 from papa.study.step import Reporter, Session, Step
-from tasks.tracking import Tracking
+from tasks.mlflow import Tracking
 
-CACHED = "Cached"
-"""The name of a finished step's state where there was nothing to do."""
 _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""
 
 
-class StepsReporter(Reporter, Protocol):
-    """Is told of each step how it ended."""
+class Progress(Reporter, Protocol):
+    """Shows of each step how it ended."""
 
     def finished(self, name: str, *, cached: bool) -> None: ...
 
@@ -36,13 +34,13 @@ class StepsReporter(Reporter, Protocol):
 
 @dataclass(eq=False)
 class StudyRun:
-    """What the tasks of a run share: what steps may use, MLflow's runs, who is told, and the first
-    failure of each step.
+    """What the tasks of a run share: what steps may use, MLflow's runs, who shows them, and the
+    failures by step.
     """
 
     session: Session
     tracking: Tracking
-    reporter: StepsReporter
+    progress: Progress
     alive: Callable[[], None]
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -60,16 +58,21 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
     def once(step: Step, run: StudyRun) -> State[Any]:
         try:
             made = function(step, run)
+            run.tracking.step(step)
         except Exception as error:
-            if worth_retrying(error) and _attempt() <= len(_RETRY_SECONDS):
-                run.reporter.told(step.name, f"will be tried again: {reason(error)}")
+            why = str(error)
+            if not isinstance(error, PapaError):
+                last = why.strip().splitlines()[-1:] or ["no message"]
+                why = f"{type(error).__name__}: {last[0]} (papa run --verbose tells more)"
+            if worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS):
+                run.progress.told(step.name, f"will be tried again: {why}")
             else:
-                run.failures[step.name] = reason(error)
-                run.reporter.failed(step.name, reason(error))
+                run.failures[step.name] = why
+                run.progress.failed(step.name, why)
             raise
-        run.reporter.finished(step.name, cached=not made)
+        run.progress.finished(step.name, cached=not made)
         run.alive()
-        return Completed() if made else Completed(name=CACHED)
+        return Completed() if made else Completed(name="Cached")
 
     return task(
         name=function.__name__,
@@ -83,20 +86,6 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
     )(once)
 
 
-def _attempt() -> int:
-    context = TaskRunContext.get()
-    return context.task_run.run_count if context else 1
-
-
 def worth_retrying(error: Any) -> bool:
     """Whether a failed step may succeed as it is, and no user has to mend anything."""
     return isinstance(error, TransientError) or not isinstance(error, PapaError)
-
-
-def reason(error: BaseException) -> str:
-    """Why a step failed, in one sentence."""
-    if isinstance(error, PapaError):
-        return str(error)
-    text = str(error).strip().splitlines()
-    what = f"{type(error).__name__}: {text[-1] if text else 'no message'}"
-    return f"{what} (papa run --verbose, or the run's log in Prefect, tells more)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from papa.storage.artifacts import read_metadata
 from papa.study.step import Step
 from tasks.stage import StudyRun, stage
 
@@ -15,8 +14,4 @@ def tokenise(step: Step, run: StudyRun) -> bool:
     training and the validation split. Where: a worker; of a cluster the driver, as the source may
     lie on its machine alone.
     """
-    made = run.compute(step)
-    notes = read_metadata(step.reference(run.session.store).path)["notes"]
-    for sentence in notes.get("warnings", ()):
-        run.reporter.told(step.name, sentence)
-    return made
+    return run.compute(step)

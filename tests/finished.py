@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas
 
-from flows.studies import save_study
+from flows.cli.studies import save_study
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import ArtifactReference
 from papa.study.aggregate import place_results

@@ -17,7 +17,6 @@ from papa.spec.file import load_study
 from papa.storage.cache import cache_folder
 from papa.study.provenance import command_line
 from papa.study.store import Store
-from tasks.mlflow import without_password
 
 SECRET = "pa55w/rd+of=mine"
 WITH = [
@@ -126,9 +125,3 @@ def test_the_library_repeats_no_secret_either() -> None:
     with pytest.raises(PapaError, match="there is no file at") as raised:
         read_file(Path(WITH[0]), None, header=True)
     assert "pa55w" not in repr(raised.value)
-
-
-def test_mlflows_address_is_shown_without_a_token() -> None:
-    assert without_password("https://pa55w@host:5000") == "https://***@host:5000"
-    assert without_password("http://me:pa55w@host:5000") == "http://me:***@host:5000"
-    assert without_password("http://host:5000") == "http://host:5000"

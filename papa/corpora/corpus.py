@@ -163,27 +163,6 @@ def tokenise_corpus(
     return folder
 
 
-@dataclass(frozen=True)
-class RowTokens:
-    """Tokens of a row on average once it is laid out, special ones included; and those that have a
-    label of their own, None where nobody counted them.
-    """
-
-    all: float
-    labelled: float | None = None
-
-
-def tokens_per_row(
-    task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase, rows: pa.Table
-) -> RowTokens:
-    """Count the tokens of some rows."""
-    writer = _Writer(task, layout, tokenizer)
-    arranged, labels = writer._arranged(rows, "train", 0)
-    return RowTokens(
-        len(arranged.input_ids) / rows.num_rows, writer.count_labelled(labels) / rows.num_rows
-    )
-
-
 class _Writer:
     """Writes shards and keeps count of what the layout had to cut."""
 

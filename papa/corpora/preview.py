@@ -7,9 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
-from papa.corpora.corpus import RowTokens
 from papa.corpora.hub import HubSplit, split_of
 from papa.corpora.rows import labelled, rows_of
 from papa.corpora.sources import SPLITS, Split, read_source
@@ -19,7 +16,6 @@ from papa.spec import HubSource, TaskSpec
 
 SMALL_BYTES = 8_000_000
 """What a look at a task downloads at most."""
-SAMPLE_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -32,16 +28,12 @@ class Preview:
         label_names: the classes; None for regression, masked language models, and where only the
             rows have them.
         unchecked: what was not read; None where all was.
-        sample: some training rows, as ``TaskRows`` has them; None where none were read.
-        tokens: of a training row; None before the text is tokenised.
         warnings: what a reader of scores must know of the rows (``TaskRows.notes``).
     """
 
     rows: tuple[int, int] | None
     label_names: tuple[str, ...] | None
     unchecked: str | None = None
-    sample: pa.Table | None = field(default=None, compare=False, repr=False)
-    tokens: RowTokens | None = field(default=None, compare=False)
     warnings: Sequence[str] = field(default=(), compare=False)
 
 
@@ -97,9 +89,8 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
     except DataError as error:
         return None, [error]
     train, validation = found_rows.train, found_rows.validation
-    sample = train.slice(0, SAMPLE_ROWS)
     counted, said = (train.num_rows, validation.num_rows), found_rows.notes.get("warnings", ())
-    return Preview(counted, found_rows.label_names, sample=sample, warnings=said), []
+    return Preview(counted, found_rows.label_names, warnings=said), []
 
 
 def _far(task: TaskSpec, problems: list[DataError]) -> dict[Split, HubSplit]:

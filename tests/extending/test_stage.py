@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flows.plan import planned_steps
 from flows.progress import StudyProgress
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
@@ -51,14 +50,15 @@ def test_a_step_runs_once_and_again_for_another_version(
     store, lines = Store(tmp_path / "store"), []
     store.make()
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    session = Session(store, ThisProcess(), ExecutionSpec(), StudyProgress(lines.append))
+    progress = StudyProgress(1)
+    progress.log = lines.append
+    session = Session(store, ThisProcess(), ExecutionSpec(), progress)
 
     def vocabulary() -> Vocabulary:
         return Vocabulary("vocabulary · minilm", encoder)
 
     def cached() -> bool:
-        (planned,) = planned_steps([vocabulary()], store)
-        return planned.cached
+        return vocabulary().is_complete(store)
 
     assert not cached()
     assert make(vocabulary(), session)

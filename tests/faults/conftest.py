@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas
 import pytest
 
-from tests.faults.life import MISSED, Life
+from tests.faults.life import Life
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, write_study
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
@@ -56,18 +55,6 @@ def live(study: str) -> Iterator[Callable[..., Life]]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    struck = [one for life in _lives for one in life.struck]
-    if not struck:
-        return
-    terminalreporter.section(f"{sum(one.outcome != MISSED for one in struck)} faults")
-    for one in struck:
+    """What became of the command that each fault hurt."""
+    for one in (one for life in _lives for one in life.struck):
         terminalreporter.line(f"{one.fault}: {one.outcome}")
-    terminalreporter.line("")
-    outcomes = sorted({one.outcome for one in struck})
-    counts = Counter((one.victim, one.outcome) for one in struck)
-    rows = [("killed", *outcomes)] + [
-        (victim, *(str(counts[victim, outcome]) for outcome in outcomes))
-        for victim in sorted({one.victim for one in struck})
-    ]
-    for row in rows:
-        terminalreporter.line("| " + " | ".join(row) + " |")

@@ -21,7 +21,7 @@ import pandas
 from filelock import FileLock
 from rich.console import Console
 
-from flows.prune import prune
+from flows.cli.prune import prune
 from papa.storage.atomic import MARK
 from papa.study.store import Store
 from papa.study.unused import survey
@@ -81,10 +81,6 @@ class Life:
                 self.struck += [Struck(str(one), one.victim, MISSED) for one in left]
                 return
         raise AssertionError(f"not complete after {runs} runs: {self.log[-30:]}")
-
-    def forget_times(self) -> None:
-        """The times of what was finished were changed on purpose."""
-        self._made = artifacts(self.store.root, *KEPT)
 
     def once(self, meanwhile: Callable[[Seen, subprocess.Popen[str]], None]) -> int:
         """Run the study; what happens ``meanwhile`` is called again and again. Returns its exit

@@ -1,98 +1,52 @@
-"""A disk that is full or read-only in the middle of a study, and files whose times are wrong."""
+"""A disk that is full in the middle of a study."""
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pandas
 import pytest
 
-from tests.faults.disks import allow_writing, fill, forbid_writing, small_disk
-from tests.faults.life import KEPT, Live
-from tests.faults.points import NAMED, Fault, Seen
+from tests.faults.life import Live
+from tests.faults.points import NAMED, Seen
 
 pytestmark = pytest.mark.faults
 
 
-class Trouble:
-    """What is done to a running study: ``begin`` at a point, and ``end`` once a line says that it
-    was noticed.
-    """
-
-    def __init__(
-        self, point: str, begin: Callable[[], object], noticed: str, end: Callable[[], object]
-    ) -> None:
-        self.point, self.begin, self.noticed, self.end = NAMED[point], begin, noticed, end
-        self.begun = self.ended = False
-
-    def __call__(self, seen: Seen, process: subprocess.Popen[str]) -> None:
-        if not self.begun and self.point.reached(seen):
-            self.begun = True
-            self.begin()
-        elif self.begun and not self.ended and any(self.noticed in line for line in seen.lines):
-            self.ended = True
-            self.end()
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 32 MB where a store has its artifacts."""
+    place = tmp_path / "store" / "artifacts"
+    place.mkdir(parents=True)
+    options = ["-t", "tmpfs", "-o", "size=32m"]
+    try:
+        subprocess.run(["mount", *options, "none", str(place)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting a file system needs root")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def test_the_stores_disk_is_full_until_there_is_room(
-    undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
+    undisturbed: pandas.DataFrame, live: Live, disk: Path
 ) -> None:
-    with small_disk(tmp_path / "store" / "artifacts", 32) as disk:
-        life = live(tmp_path / "store")
-        trouble = Trouble(
-            "average started",
-            lambda: fill(disk),
-            "is full: free some space",
-            lambda: (disk / "fill").unlink(),
-        )
-        code = life.once(trouble)
-        assert trouble.ended
-        if code:
-            life.live([])
-        life.check(undisturbed)
+    life, states = live(disk.parent), ["room", "full", "room again"]
 
+    def fill(seen: Seen, process: subprocess.Popen[str]) -> None:
+        if states[0] == "room" and NAMED["average started"].reached(seen):
+            del states[0]
+            with (disk / "fill").open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+        elif states[0] == "full" and any("is full: free some" in line for line in seen.lines):
+            del states[0]
+            (disk / "fill").unlink()
 
-def test_the_store_is_read_only_for_a_while(
-    undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
-) -> None:
-    folder = tmp_path / "store" / "artifacts"
-    life = live(tmp_path / "store")
-    trouble = Trouble(
-        "rank started",
-        lambda: forbid_writing(folder),
-        "is read-only",
-        lambda: allow_writing(folder),
-    )
-    try:
-        code = life.once(trouble)
-    finally:
-        if trouble.begun and not trouble.ended:
-            allow_writing(folder)
-    assert trouble.ended
+    code = life.once(fill)
+    assert states == ["room again"]
     if code:
         life.live([])
-    life.check(undisturbed)
-
-
-@pytest.mark.parametrize("years", [-30, 30])
-def test_files_are_older_or_younger_than_the_clock_says(
-    years: int, undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
-) -> None:
-    """As after a clock was set: a study goes on, and knows what it has."""
-    life = live(tmp_path / "store")
-    moment = time.time() + years * 365 * 86400
-    assert life.run(deque([Fault("driver", "rank started")])) == -signal.SIGKILL
-    for _ in range(2):
-        for path in life.store.root.rglob("*"):
-            os.utime(path, (moment, moment))
-        life.forget_times()
-        begun = len(life.log)
-        assert life.run(deque()) == 0
-    assert not [line for line in life.log[begun:] if ": started" in line and line.startswith(KEPT)]
     life.check(undisturbed)

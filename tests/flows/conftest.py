@@ -7,9 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -195,23 +193,6 @@ def task_on(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
         "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
         **others,
     }
-
-
-@contextmanager
-def readable_once(folder: Path, study: object) -> Iterator[str]:
-    """The path of a study that is gone once it was read: a named pipe, removed before its reader is
-    at its end.
-    """
-    path = folder / "once.yaml"
-    os.mkfifo(path)
-
-    def write() -> None:
-        with path.open("w") as pipe:
-            pipe.write(write_yaml(study))
-            path.unlink()
-
-    threading.Thread(target=write, daemon=True).start()
-    yield str(path)
 
 
 def stages(study: str, store: Path) -> list[str]:

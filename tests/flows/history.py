@@ -55,7 +55,7 @@ Server = Mapping[str, str]
 """The environment of a server's clients."""
 _SERVE = """
 import json, os, sys
-from flows.environment import settle_environment, start_server
+from flows.server import settle_environment, start_server
 settle_environment()
 start_server()()
 names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
@@ -108,25 +108,6 @@ def _events(address: Server, run: str) -> Counter[str]:
     resource = {"id": [f"prefect.flow-run.{run}"]}
     counts = _ask(address, "events/count-by/event", {"filter": {"resource": resource}})
     return Counter({one["value"].removeprefix("prefect.flow-run."): one["count"] for one in counts})
-
-
-def logged(store: Path, address: Server) -> list[tuple[str | None, int, str]]:
-    """What a server keeps of the log of a store's studies: task run's id (None for the flow's own),
-    level, message.
-    """
-    runs = [
-        run
-        for run in _ask(address, "flow_runs/filter", {})
-        if run["parameters"]["store"] == str(store)
-    ]
-    wanted = {
-        "logs": {"flow_run_id": {"any_": [run["id"] for run in runs]}},
-        "sort": "TIMESTAMP_ASC",
-    }
-    return [
-        (one["task_run_id"], one["level"], one["message"])
-        for one in _ask(address, "logs/filter", wanted)
-    ]
 
 
 def _ask(address: Server, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:

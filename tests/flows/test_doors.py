@@ -17,7 +17,14 @@ import pytest
 
 from tests.flows.conftest import TINY, environment, known, papa, refusal, start, until, write_study
 from tests.flows.history import own_server
-from tests.flows.processes import descendants, is_loopback, listening, status, wait_until
+from tests.flows.processes import (
+    command_of,
+    descendants,
+    is_loopback,
+    listening,
+    status,
+    wait_until,
+)
 
 pytestmark = pytest.mark.server
 
@@ -92,7 +99,8 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     with start("run", study, "--store", str(store), more=more) as process:
         until(process.stderr, "probe")
         below = descendants(process.pid)
-        (server,) = [pid for pid, command in below.items() if "create_app" in command]
+        servers = [pid for pid, command in below.items() if "create_app" in command]
+        (server,) = [pid for pid in servers if command_of(pid).startswith(sys.executable)]
         found = listening({process.pid, *below})
         assert all(map(is_loopback, found)), found
         (port,) = listening({server})["127.0.0.1"]

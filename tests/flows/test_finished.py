@@ -13,7 +13,7 @@ import pandas
 import pytest
 
 import papa
-from flows.heads import parse_share
+from flows.cli.heads import parse_share
 from papa.errors import SpecError
 from papa.study.manifest import FinishedStudy, open_study
 from papa.study.score_heads import read_head_scores

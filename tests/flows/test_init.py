@@ -8,12 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from pydantic import BaseModel
 
-from flows.init import OWN_TASK, example_study, write_example
-from papa.errors import SpecError
+from flows.cli.init import OWN_TASK, example_study
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 
@@ -40,7 +38,7 @@ def keys(model: type[BaseModel]) -> dict[str, Any]:
 
 def test_what_it_writes_is_a_study(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
-    write_example(path)
+    path.write_text(example_study())
     found = load_study(path)
     assert (found.name, [task.name for task in found.tasks]) == ("my-study", ["reviews"])
     assert all(len(line) <= 120 for line in path.read_text().splitlines())
@@ -48,7 +46,7 @@ def test_what_it_writes_is_a_study(tmp_path: Path) -> None:
 
 def test_its_comments_name_every_key_and_what_holds_without_it(tmp_path: Path) -> None:
     short, full = tmp_path / "short.yaml", tmp_path / "full.yaml"
-    write_example(short)
+    short.write_text(example_study())
     full.write_text(with_its_defaults(short.read_text()))
     document = yaml.safe_load(full.read_text())
     named = {
@@ -62,28 +60,9 @@ def test_its_comments_name_every_key_and_what_holds_without_it(tmp_path: Path) -
     assert load_study(changed) != load_study(short), "the keys are not comments any more"
 
 
-def test_every_key_has_its_meaning() -> None:
-    lines = example_study().splitlines()
-    for number, line in enumerate(lines):
-        if re.match(r"(# )?[a-z_]+:", line) and not line.startswith("#   "):
-            assert lines[number - 1].startswith("# "), line
-
-
 def test_the_task_of_ones_own_is_one(tmp_path: Path) -> None:
     lines = example_study().partition("in full:")[2].partition("\n\n")[0].splitlines()
     assert yaml.safe_load("\n".join(line.removeprefix("# ") for line in lines)) == [OWN_TASK]
     study = {"name": "own", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [OWN_TASK]}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(study))
     assert load_study(tmp_path / "own.yaml").tasks[0].name == "tickets"
-
-
-def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text("mine")
-    with pytest.raises(
-        SpecError, match=r"study.yaml is there already: give the path of a new file"
-    ):
-        write_example(path)
-    assert path.read_text() == "mine"
-    with pytest.raises(SpecError, match="cannot be written"):
-        write_example(tmp_path / "no" / "folder.yaml")

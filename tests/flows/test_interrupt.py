@@ -160,7 +160,7 @@ import sys, time
 from flows.interrupt import Interruption
 
 with Interruption() as interruption:
-    interruption.endings.append(lambda: time.sleep(3600))
+    interruption.calls.append(lambda: time.sleep(3600))
     print("ready", flush=True)
     {what}
 """
@@ -172,7 +172,6 @@ FAILING = "sys.stdin.readline(); raise SystemExit('failed meanwhile')"
 @pytest.mark.parametrize(
     ("what", "numbers", "code"),
     [
-        (SLEEPING, [signal.SIGINT], 130),
         (SLEEPING, [signal.SIGTERM], 143),
         (SLEEPING, [signal.SIGINT, signal.SIGINT], 130),
         (COMPUTING, [signal.SIGINT], 130),

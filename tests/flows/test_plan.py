@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from papa.errors import CheckError
-from papa.spec.file import load_study
-from papa.study.inputs import check_inputs
 from tests.flows.conftest import said
 
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
@@ -29,17 +26,3 @@ def test_a_plan_says_how_long_such_steps_took_here(tiny: tuple[str, Path]) -> No
     study, store = tiny
     changed = said("plan", study, "--store", str(store), "--set", "tasks.0.probe.epochs=2")
     assert re.search(r"would run, of which \d took [\d.]+ s of a worker here\.", changed.out)
-
-
-def test_an_encoder_that_nobody_knows_is_not_planned() -> None:
-    study = load_study(WHOLE, ["encoders=[nobody/nothing-at-all]"])
-    with pytest.raises(CheckError, match="nobody/nothing-at-all"):
-        check_inputs(study, shapes_suffice=True)
-
-
-def test_a_run_does_not_take_a_shape_for_an_encoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(CheckError, match="bert-base-uncased"):
-        check_inputs(load_study(WHOLE, ()))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +12,6 @@ import pandas
 import pytest
 import yaml
 
-from papa.scores.summary import read_table
 from tasks.mlflow import connect
 from tests.finished import finish_study
 from tests.flows.conftest import (
@@ -24,7 +21,6 @@ from tests.flows.conftest import (
     environment,
     known,
     papa,
-    readable_once,
     said,
     stages,
     write_study,
@@ -37,7 +33,7 @@ pytestmark = pytest.mark.server
 COMPUTED = ("tokenise", "average", "rank", "probe", "baseline")
 AS_DEPLOYED = """
 import sys, yaml
-from flows.environment import settle_environment, start_server
+from flows.server import settle_environment, start_server
 
 study, store = sys.argv[1:]
 settle_environment()
@@ -76,8 +72,12 @@ def study(small: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> st
 
 @pytest.fixture(scope="module")
 def first(store: Path, study: str, prefect: dict[str, str]) -> Finished:
-    """The study's first run."""
-    finished = papa("run", study, "--store", str(store), more=prefect)
+    """The study's first run, behind a proxy that is none: what goes to this machine goes through
+    no proxy.
+    """
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+    proxies = dict.fromkeys(names, "http://127.0.0.1:9")
+    finished = papa("run", study, "--store", str(store), more=prefect | proxies)
     assert finished.code == 0, finished.err
     return finished
 
@@ -101,34 +101,21 @@ class Again:
 
 
 @pytest.fixture(scope="module")
-def second(
-    first: Finished, store: Path, small: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> Again:
-    """The same study again, readable once each time."""
+def second(first: Finished, store: Path, study: str) -> Again:
+    """The same study again."""
     before = artifacts(store, *COMPUTED, "aggregate")
-    folder = tmp_path_factory.mktemp("again")
-    with readable_once(folder, small) as study:
-        finished = papa("run", study, "--store", str(store))
+    finished = papa("run", study, "--store", str(store))
     assert finished.code == 0, finished.err
-    with readable_once(folder, small) as study:
-        deployed = subprocess.run(
-            [sys.executable, "-c", AS_DEPLOYED, study, str(store)],
-            cwd=Path(__file__).parents[2],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    deployed = subprocess.run(
+        [sys.executable, "-c", AS_DEPLOYED, study, str(store)],
+        cwd=Path(__file__).parents[2],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert deployed.returncode == 0, deployed.stderr
     return Again(finished, before, deployed, *own_flow_runs(store)[-2:])
-
-
-@pytest.fixture
-def own_store(first: Finished, store: Path, tmp_path: Path) -> Path:
-    """A copy of the store for a test that changes it: the others, in whatever order, find it as it
-    was.
-    """
-    return shutil.copytree(store, tmp_path / "store")
 
 
 def test_results_hold_every_cell(first: Finished, store: Path) -> None:
@@ -145,32 +132,6 @@ def test_results_hold_every_cell(first: Finished, store: Path) -> None:
     assert results["score"].between(0, 1).all()
     shared = results[results["fraction"] != 0.5].groupby(["fraction", "seed"])["score"].nunique()
     assert (shared == 1).all(), "orders share the cells at 1 and 0"
-
-
-def test_results_say_what_scores_are_worth(first: Finished, store: Path) -> None:
-    folder = store / "studies" / "small"
-    results = pandas.read_parquet(folder / "results.parquet")
-    assert set(results["heads"]) == {24}
-    assert results["always_one_answer"].nunique() == 1
-    assert results["always_one_answer"].between(0.5, 1).all()
-    assert results["one_answer"].isin(["negative", "positive"]).all()
-    assert (results.groupby("seed")["word_embeddings"].nunique() == 1).all()
-    summary = read_table(folder / "summary.csv")
-    assert (summary["low"] < summary["high"]).all()
-    assert summary["mean"].between(summary["low"], summary["high"]).all()
-    whole = summary["fraction"] == 1
-    assert (summary.loc[whole, ["difference", "difference_low", "difference_high"]] == 0).all(
-        axis=None
-    )
-    assert (summary.loc[~whole, "difference_low"] < summary.loc[~whole, "difference_high"]).all()
-    assert summary["beats_baseline"].nunique() == 1
-    answer = results["one_answer"].iloc[0]
-    page = html.unescape((folder / "report.html").read_text())
-    for text in (first.out, page):
-        assert "Word embeddings" in text
-        assert f"('{answer}')" in text
-        assert ("†" in text) == (not summary["beats_baseline"].iloc[0])
-    assert f"always '{answer}' scores" in page
 
 
 def test_a_run_leaves_what_was_asked_and_tells_where_things_lie(
@@ -242,16 +203,6 @@ def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study
     assert after.items() >= before.items()
     assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"probe", "baseline"}
     assert len(after) == len(before) + 5
-
-
-def test_a_deleted_artifact_is_made_again_and_nothing_else(own_store: Path, study: str) -> None:
-    before = artifacts(own_store, *COMPUTED)
-    gone = next(name for name in before if name.startswith("average/"))
-    shutil.rmtree(own_store / "artifacts" / gone)
-    finish_study(study, own_store)
-    after = artifacts(own_store, *COMPUTED)
-    assert after.keys() == before.keys()
-    assert [name for name in after if after[name] != before[name]] == [gone]
 
 
 def test_prefect_knows_the_study(second: Again) -> None:

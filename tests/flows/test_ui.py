@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ from websockets.sync.client import connect as connect_socket
 from papa.processes import start_of
 from papa.study.store import Store
 from tasks.mlflow import connect
-from tests.flows.conftest import environment, papa, refusal, start, until
+from tests.flows.conftest import start, until
 from tests.flows.processes import descendants, is_loopback, listening, status, wait_until
 from tests.tasks.tracked import address_in, log_study
 
@@ -84,20 +81,3 @@ def test_they_listen_on_loopback_and_mlflow_has_no_assistant(pages: tuple, store
     run = connect(address_in(store)).search_runs(["1"], "tags.`papa.role` = 'study'")[0].info.run_id
     file = f"{address}/get-artifact?run_uuid={run}&path=results/summary.csv"
     assert (status(file), status(file, password)) == (401, 200)
-
-
-def test_files_outside_of_the_store_are_not_served(store: Path, tmp_path: Path) -> None:
-    own = tmp_path / "store"
-    Store(own).make()
-    shutil.copy(store / "mlflow.db", own)
-    with closing(sqlite3.connect(own / "mlflow.db")) as database:
-        database.execute("UPDATE runs SET artifact_uri = 'file:///etc'")
-        database.commit()
-    line = refusal(papa("ui", "--store", str(own)))
-    assert "has files outside of the store (file:///etc)" in line
-
-
-def test_without_what_asks_for_a_password_it_says_how(store: Path) -> None:
-    program = "import sys; sys.modules['flask_wtf'] = None\nfrom flows.cli import app; app()"
-    line = papa("ui", "--store", str(store), program=program, more=environment()).err
-    assert "pip install 'mlflow[auth]'" in line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.audit import AuditError, is_permissive, tools, unnamed, vulnerabilities
+from infra.audit import AuditError, is_permissive, unnamed, vulnerabilities
 
 PACKAGE = {"name": "torch", "version": "2.13.0", "vulns": []}
 SKIPPED = {"name": "ray", "skip_reason": "Dependency not found on PyPI"}
@@ -15,16 +15,11 @@ SKIPPED = {"name": "ray", "skip_reason": "Dependency not found on PyPI"}
     [
         ("MIT License", True),
         ("Apache-2.0 AND MIT", True),
-        ("BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0", True),
         ("Apache-2.0 WITH LLVM-exception", True),
-        ("Python Software Foundation License", True),
-        ("ISC License (ISCL)", True),
         ("MPL-2.0 OR MIT", True),
         ("MPL-2.0 AND (Apache-2.0 OR MIT)", False),
         ("Mozilla Public License 2.0 (MPL 2.0)", False),
         ("GNU Library or Lesser General Public License (LGPL)", False),
-        ("Artistic License; GNU General Public License (GPL)", False),
-        ("AGPL-3.0", False),
         ("UNKNOWN", False),
         ("", False),
     ],
@@ -52,12 +47,3 @@ def test_a_vulnerability_ends_the_audit_and_nothing_looked_up_is_said() -> None:
         {"dependencies": [PACKAGE, SKIPPED]}
     )
     assert "not looked up" in vulnerabilities({"dependencies": [SKIPPED]})
-
-
-def test_the_tools_are_pinned() -> None:
-    assert {one.partition("==")[0] for one in tools()} == {
-        "pip-audit",
-        "pip-licenses",
-        "cyclonedx-bom",
-    }
-    assert all("==" in one for one in tools())

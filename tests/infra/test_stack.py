@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -119,17 +118,6 @@ def test_every_command_is_a_script_of_the_image(stack: dict[str, Any]) -> None:
                 assert os.access(ROOT / command, os.X_OK), command
 
 
-@pytest.mark.server
-def test_data_outlives_its_container(stack: dict[str, Any]) -> None:
-    mounted = {
-        (name, volume["source"])
-        for name, one in stack["services"].items()
-        for volume in one.get("volumes", [])
-    }
-    assert {("postgres", "postgres"), ("s3", "s3")} <= mounted
-    assert set(stack["volumes"]) == {"postgres", "s3", "cache"}
-
-
 def test_the_image_does_not_run_as_root() -> None:
     users = re.findall(r"^USER (\S+)$", (ROOT / "infra" / "Dockerfile").read_text(), re.MULTILINE)
     assert users
@@ -148,32 +136,3 @@ def test_no_container_may_write_to_its_image_or_gain_rights(stack: dict[str, Any
         assert not service.get("secrets"), name
         assert ("build" in service) or service["user"] == "postgres", name
     assert 'VOLUME ["/tmp", "/home/papa"]' in (ROOT / "infra" / "Dockerfile").read_text()
-
-
-SHOWS_ITS_IDENTITIES = """#!/bin/sh
-for one; do
-  case $one in -s3.config=*) stat -c %a "${one#*=}"; cat "${one#*=}" ;; esac
-done
-"""
-
-
-@pytest.mark.server
-def test_the_s3_script_makes_its_identities_of_the_keys(tmp_path: Path) -> None:
-    """Whatever is in them; in a file for its owner alone."""
-    weed = tmp_path / "weed"
-    weed.write_text(SHOWS_ITS_IDENTITIES)
-    weed.chmod(0o755)
-    keys = {"S3_ACCESS_KEY": 'a"b', "S3_SECRET_KEY": "c\\d $x"}
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    environment = {"PATH": path, "TMPDIR": str(tmp_path), "S3_FOLDER": str(tmp_path / "s3")}
-    command = ["bash", str(ROOT / "infra" / "services" / "s3.sh")]
-    done = subprocess.run(
-        command, env=environment | keys, capture_output=True, text=True, check=True
-    )
-    rights, _, document = done.stdout.partition("\n")
-    assert rights == "600"
-    (identity,) = json.loads(document)["identities"]
-    assert identity["credentials"] == [{"accessKey": 'a"b', "secretKey": "c\\d $x"}]
-    missing = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert missing.returncode != 0
-    assert "S3_ACCESS_KEY" in missing.stderr

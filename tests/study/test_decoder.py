@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import papa
 from flows.cli import app
-from flows.without_file import own_study
+from flows.cli.without_file import own_study
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EMBEDDED, decoder_shape, describe_encoder
 from papa.errors import PapaError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from flows.export import export_cell
+from flows.cli.export import export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.scores.drops import heads_at

@@ -26,7 +26,7 @@ from transformers import (
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.export import export_cell
+from flows.cli.export import export_cell
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder

@@ -12,11 +12,10 @@ from papa.spec.cells import Cell
 from papa.storage.artifacts import published
 from papa.study.inputs import StudyInputs
 from papa.study.probe import ProbeScores, ScoredSeed
-from papa.study.sizes import size_of
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
-from tasks.tracking import Tracking
+from tasks.mlflow import Tracking
 from tests.reporting.studies import results, study
 
 MODELS = ("first-encoder", "second-encoder")
@@ -32,10 +31,9 @@ def steps_of(name: str, frame: pandas.DataFrame = RESULTS) -> tuple[StudyInputs,
         )
         for model in frame["encoder"].unique()
     }
-    sizes = {task: size_of(task) for task in spec.tasks}
     sources = {task.source: "content" for task in spec.tasks}
     labels = {encoder: label for label, encoder in encoders.items()}
-    inputs = StudyInputs(spec, tuple(encoders.values()), sources, sizes, labels)
+    inputs = StudyInputs(spec, tuple(encoders.values()), sources, labels)
     return inputs, study_steps(inputs)
 
 
@@ -81,12 +79,10 @@ def log_study(
             if step.stage == "probe":
                 for seed in inputs.study.seeds:
                     tracking.epoch(step.name, 1, {seed: 0.5 + seed}, 1.0)
-                tracking.cells(step)
             elif step.stage in ("rank", "baseline"):
                 tracking.epoch(step.name, 1, {0: 0.25}, 1.0)
-                tracking.losses(step)
-            if step.stage in ("average", "rank"):
-                tracking.files(step)
+            if step.stage in ("average", "rank", "probe", "baseline"):
+                tracking.step(step)
         if until is None:
             tracking.results(steps.steps[-1].reference(store))
     return told

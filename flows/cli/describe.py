@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.options import (
+from flows.cli.options import (
     DEFAULT_STORE,
     Overrides,
     StoreAddress,
@@ -19,7 +19,7 @@ from flows.options import (
     open_store,
     option,
 )
-from flows.terminal import say
+from flows.cli.terminal import say
 from papa.errors import SpecError
 from papa.storage.atomic import write_atomically
 

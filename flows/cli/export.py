@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows.terminal import say
+from flows.cli.terminal import say
 from papa.errors import ArtifactError, SpecError, joined, nearest_first
 from papa.spec import EncoderSpec
 from papa.spec.task import UNLABELLED_METRICS

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.options import (
+from flows.cli.options import (
     DEFAULT_STORE,
     Finished,
     StoreAddress,
@@ -44,8 +44,8 @@ def export(
     Give --fraction, or --max-drop for the most constant heads whose drop surely stays within it.
     """
     with one_sentence(verbose):
-        from flows.export import export_cell
-        from flows.heads import parse_share
+        from flows.cli.export import export_cell
+        from flows.cli.heads import parse_share
         from papa.study.manifest import open_study
 
         if (fraction is None) == (max_drop is None):
@@ -64,7 +64,7 @@ def export(
 def report(study: Finished, store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     """Build a finished study's report again, from what it stored."""
     with one_sentence(verbose):
-        from flows.studies import rebuild_report
+        from flows.cli.studies import rebuild_report
 
         rebuild_report(open_store(store), study, Console())
 
@@ -72,7 +72,7 @@ def report(study: Finished, store: StoreAddress = DEFAULT_STORE, verbose: Verbos
 def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     """List the studies of a store, how far they are, and where their reports are."""
     with one_sentence(verbose):
-        from flows.studies import show_studies
+        from flows.cli.studies import show_studies
 
         show_studies(open_store(store), Console())
 
@@ -86,6 +86,6 @@ def prune(
 ) -> None:
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""
     with one_sentence(verbose):
-        from flows import prune as pruning
+        from flows.cli.prune import prune as show_unused
 
-        pruning.prune(open_store(store), Console(), really=delete)
+        show_unused(open_store(store), Console(), really=delete)

@@ -6,29 +6,22 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 import yaml
 from pydantic import BaseModel
 
+from flows.cli.options import one_sentence
 from papa.errors import SpecError
-from papa.spec import StudySpec
-from papa.spec.file import registry
 
 _WIDTH = 100
 _HEAD = (
     "A study of PAPA, to be edited. Lines that begin with '#' and a key say what holds without "
-    "them: take the '#' away to change a value. 'papa check' says what is wrong, 'papa plan' what "
-    "it costs, 'papa run' runs it."
+    "them: take the '#' away to change a value."
 )
-_STARTS: dict[str, Any] = {
-    "name": "my-study",
-    "encoders": ["embedded/all-MiniLM-L6-v2"],
-    "tasks": ["reviews"],
-}
+_STARTS = {"name": "my-study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
 """What a study must say; it runs without a hub."""
-
-
 OWN_TASK: dict[str, Any] = {
     "name": "tickets",
     "kind": "text",
@@ -40,23 +33,31 @@ OWN_TASK: dict[str, Any] = {
 }
 
 
-def write_example(path: Path) -> None:
-    """Write the study to a new file."""
-    try:
-        with path.open("x") as file:
-            file.write(example_study())
-    except FileExistsError:
-        raise SpecError(f"{path} is there already: give the path of a new file") from None
-    except OSError as error:
-        raise SpecError(f"{path} cannot be written ({error.strerror}): give another path") from None
+def init(
+    to: Annotated[Path, typer.Argument(metavar="[FILE]", help="A new file.")] = Path("study.yaml"),
+) -> None:
+    """Write a study that explains itself, to start from."""
+    with one_sentence():
+        try:
+            with to.open("x") as file:
+                file.write(example_study())
+        except OSError as error:
+            raise SpecError(f"{to} cannot be written ({error.strerror}): name another") from None
+        typer.echo(f"Written to {to}; edit it, then: papa check {to}")
 
 
 def example_study() -> str:
     """The study as YAML with comments: every key, its meaning and its default."""
-    return "\n".join([*_comment(_HEAD, ""), *_fields(StudySpec, "")]) + "\n"
+    from papa.spec import StudySpec
+    from papa.spec.file import registry
+
+    text = yaml.safe_dump([OWN_TASK], default_flow_style=None, sort_keys=False, width=_WIDTH)
+    known = f"Known by name: {', '.join(sorted(registry()))}. A task of your own, in full:"
+    tasks = [*_comment(known, ""), *(f"#   {line}" for line in text.splitlines())]
+    return "\n".join([*_comment(_HEAD, ""), *_fields(StudySpec, "", tasks)]) + "\n"
 
 
-def _fields(model: type[BaseModel], indent: str) -> Iterator[str]:
+def _fields(model: type[BaseModel], indent: str, tasks: list[str]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = field.annotation if isinstance(field.annotation, type) else None
         nested = inner is not None and issubclass(inner, BaseModel)
@@ -66,22 +67,12 @@ def _fields(model: type[BaseModel], indent: str) -> Iterator[str]:
         yield from _comment(meaning, indent)
         if name in _STARTS:
             yield _line(name, _STARTS[name])
-            yield from _registered(name)
+            yield from tasks if name == "tasks" else ()
         elif nested and inner is not None:
             yield f"# {indent}{name}:"
-            yield from _fields(inner, f"{indent}  ")
+            yield from _fields(inner, f"{indent}  ", tasks)
         else:
             yield f"# {indent}{_line(name, _plain(field.get_default()))}"
-
-
-def _registered(name: str) -> Iterator[str]:
-    """What else may stand under a key that every study has."""
-    if name == "tasks":
-        yield from _comment(
-            f"Known by name: {', '.join(sorted(registry()))}. A task of your own, in full:", ""
-        )
-        text = yaml.safe_dump([OWN_TASK], default_flow_style=None, sort_keys=False, width=_WIDTH)
-        yield from (f"#   {line}" for line in text.splitlines())
 
 
 def _line(name: str, value: Any) -> str:

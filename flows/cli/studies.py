@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Column
 
-from flows.terminal import print_rows, print_table, say
+from flows.cli.terminal import print_rows, print_table, say
 from papa.errors import (
     ArtifactError,
     DamagedError,

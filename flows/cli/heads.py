@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.options import DEFAULT_STORE, Finished, StoreAddress, Verbose, one_sentence, open_store
+from flows.cli.options import (
+    DEFAULT_STORE,
+    Finished,
+    StoreAddress,
+    Verbose,
+    one_sentence,
+    open_store,
+)
 from papa.errors import SpecError, joined
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Column
 
+from flows.cli.terminal import print_table, say
 from flows.progress import duration
-from flows.terminal import print_table, say
 from papa.errors import ArtifactError
 from papa.storage.artifacts import remove
 from papa.study.store import Store, check_marked, running

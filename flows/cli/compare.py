@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rich.console import Console
 
-from flows.options import (
+from flows.cli.options import (
     DEFAULT_STORE,
     StoreAddress,
     Verbose,
@@ -16,7 +16,7 @@ from flows.options import (
     open_store,
     option,
 )
-from flows.terminal import say
+from flows.cli.terminal import say
 
 
 def compare(

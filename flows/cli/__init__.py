@@ -1,0 +1,50 @@
+"""The command line ``papa``: a file a command. Engines are imported only where one needs them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.check import check
+from flows.cli.compare import compare
+from flows.cli.describe import describe
+from flows.cli.heads import heads
+from flows.cli.init import init
+from flows.cli.lists import models, tasks
+from flows.cli.plan import plan
+from flows.cli.run import run
+from flows.cli.stored_commands import export, list_studies, prune, report
+from flows.cli.ui import ui
+from flows.server import settle_environment
+
+app = typer.Typer(
+    name="papa",
+    help="How much does a pretrained encoder use the input dependence of its attention?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    ] = False,
+) -> None:
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        # What a terminal's encoding lacks is printed as "?".
+        stream.reconfigure(errors="replace")
+    settle_environment()
+    if show_version:
+        from importlib.metadata import version
+
+        typer.echo(f"papa {version('papa-attention')}")
+        raise typer.Exit
+
+
+commands: list[Any] = [run, check, plan, init, ui, models, tasks]
+commands += [heads, export, report, list_studies, compare, prune, describe]
+for command in commands:
+    app.command(command.__name__.removesuffix("_studies"))(command)

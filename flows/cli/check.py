@@ -1,0 +1,80 @@
+"""``papa check``: what is wrong with a study, and what is missing for it; nothing is computed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from flows.cli.options import (
+    DEFAULT_STORE,
+    Code,
+    Overrides,
+    RayAddress,
+    StoreAddress,
+    Study,
+    Workers,
+    one_sentence,
+    open_store,
+)
+from flows.cli.terminal import print_table, say
+from papa.errors import shortened
+
+if TYPE_CHECKING:
+    from flows.check import Checked
+
+
+def check(
+    study: Study,
+    overrides: Overrides = None,
+    code: Code = None,
+    store: StoreAddress = DEFAULT_STORE,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+) -> None:
+    """Look at everything that a study names, and tell all that is wrong with it;
+    compute nothing.
+    """
+    with one_sentence():
+        from flows.check import check_study
+        from flows.server import missing_engines
+        from papa.spec.file import load_study
+
+        checked = check_study(
+            load_study(study, overrides or ()),
+            open_store(store),
+            workers=workers,
+            ray_address=ray_address,
+            fetch_weights=False,
+            code=code or (),
+        )
+        console = Console()
+        _show_inputs(checked, console)
+        for sentence in checked.unchecked:
+            say(console, f"not checked: {sentence}")
+        for note in checked.notes:
+            say(console, note)
+        if missing := missing_engines():
+            say(console, f"warning: {missing}")
+        say(console, "ready" if checked.to_run else "ready: every step is cached")
+
+
+def _show_inputs(checked: Checked, console: Console) -> None:
+    from papa.study.inputs import named_texts
+
+    encoders = []
+    for encoder, label in checked.inputs.labels.items():
+        shape = f"{encoder.layers} × {encoder.heads}"
+        commit = (encoder.revision or "local")[:12]
+        encoders.append((label, encoder.model_type, shape, str(encoder.positions), commit))
+    of_encoders = "Encoder", "Architecture", "Layers × heads", "Positions", "Commit"
+    print_table(console, of_encoders, encoders)
+    tasks = []
+    for text in named_texts(checked.inputs.study):
+        seen = checked.previews.get(text)
+        rows = [f"{count:,}" for count in seen.rows] if seen and seen.rows else ["?", "?"]
+        labels = ", ".join((seen and seen.label_names) or ())
+        commit = (getattr(text.source, "revision", None) or "local")[:12]
+        tasks.append((text.name, text.metric, *rows, shortened(labels, 40), commit))
+    of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
+    print_table(console, of_tasks, tasks)

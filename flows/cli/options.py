@@ -1,0 +1,86 @@
+"""Options that several commands share, and how a command ends: in one sentence on an error."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from papa.errors import PapaError
+
+if TYPE_CHECKING:
+    from flows.interrupt import Interruption
+    from papa.spec import StudySpec
+    from papa.study.store import Store
+
+DEFAULT_STORE = "papa-store"
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+option: Any = partial(typer.Option, show_default=False)
+argument: Any = partial(typer.Argument, show_default=False)
+Study = Annotated[Path, argument(metavar="STUDY.yaml", help="The study.")]
+Finished = Annotated[
+    str, argument(metavar="STUDY", help="Its name in the store, its file, or its results' folder.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated."),
+]
+Code = Annotated[
+    list[Path] | None,
+    option("--code", metavar="FILE.py", help="Your own code that the study names; is run."),
+]
+StoreAddress = Annotated[
+    str,
+    typer.Option(metavar="DIR|URI", envvar="PAPA_STORE", help="A folder, or s3://bucket/prefix."),
+]
+Workers = Annotated[int | None, option(min=1, help="Without it as many as CPU cores or GPUs.")]
+RayAddress = Annotated[
+    str | None,
+    option(metavar="ADDRESS", help="A Ray cluster: host:port of a node, or ray://host:10001."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show logs of engines, and tracebacks.")]
+
+
+def open_store(address: str) -> Store:
+    """The store at an address, which answers."""
+    from papa.study.store import Store
+
+    store = Store(address)
+    store.check()
+    return store
+
+
+def load_stored(study: str, overrides: list[str] | None, store: Store) -> StudySpec:
+    """The study in a file, or the one that ran last in a store under a name."""
+    from flows.cli.studies import study_file
+    from papa.spec.file import load_study
+
+    return load_study(study_file(store, study), overrides or ())
+
+
+@contextmanager
+def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
+    """Errors that a user can mend become one sentence and exit code 1; Ctrl-C ends the command."""
+    from flows.interrupt import Interruption
+
+    try:
+        with Interruption() as interruption:
+            yield interruption
+    except (PapaError, OSError) as error:
+        of_the_disk = isinstance(error, OSError) and error.errno in _OF_THE_DISK
+        if verbose or not (isinstance(error, PapaError) or of_the_disk):
+            raise
+        said: object = error
+        if isinstance(error, OSError):
+            what = error.filename or "a file"
+            said = f"{what} cannot be written ({error.strerror}): free the disk"
+        typer.echo(f"error: {said}", err=True)
+        sys.exit(1)

@@ -1,0 +1,141 @@
+"""``papa run``: check a study, run its flow, print its table and where its files are."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+
+from flows.cli.options import (
+    DEFAULT_STORE,
+    Code,
+    Overrides,
+    RayAddress,
+    StoreAddress,
+    Verbose,
+    Workers,
+    argument,
+    one_sentence,
+    option,
+)
+from flows.cli.terminal import say
+from papa.errors import PapaError
+
+if TYPE_CHECKING:
+    from papa.study.store import Store
+
+
+def run(
+    study: Annotated[Path | None, argument(metavar="[STUDY.yaml]", help="The study.")] = None,
+    encoders: Annotated[
+        list[str] | None,
+        option(
+            "--encoder", "--model", metavar="NAME", help="No file: an encoder; may be repeated."
+        ),
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, option("--task", metavar="NAME", help="Its tasks; may be repeated.")
+    ] = None,
+    limit: Annotated[
+        int | None, option(min=1, metavar="ROWS", help="No file: rows of each split at most.")
+    ] = None,
+    own: Annotated[
+        Path | None, option(metavar="TEXTS", help="No file: what the model's own head keeps here.")
+    ] = None,
+    overrides: Overrides = None,
+    code: Code = None,
+    store: StoreAddress = DEFAULT_STORE,
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run a study; what is cached is not computed again.
+
+    A study is a file, or some encoders on some tasks: papa run --encoder
+    google-bert/bert-base-uncased --task cola
+
+    Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --own
+    texts.txt
+    """
+    with one_sentence(verbose) as interruption:
+        interruption.kept = lambda: f"finished steps are kept in {store}"
+        from flows.server import prepare_engines, start_server
+        from papa.imports import uncollected
+        from papa.study.store import Store, no_longer_announced
+
+        opened, errors = Store(store), Console(stderr=True)
+        models, settings = encoders or [], overrides or []
+        if own is not None:
+            from flows.cli.without_file import own_study
+
+            others = study is not None or bool(tasks)
+            spec = own_study(models, own, others, limit, settings, opened)
+        elif study is not None and not (encoders or tasks or limit):
+            from papa.spec.file import load_study
+
+            spec = load_study(study, settings)
+        else:
+            from flows.cli.without_file import study_without_file
+
+            spec = study_without_file(study, models, tasks or [], limit, settings)
+        prepare_engines(opened.root, verbose=verbose)
+        opened.make()
+        with uncollected(), errors.status("checking …") as status:
+            from flows.check import check_study
+            from flows.cli.studies import save_study
+            from flows.progress import StudyProgress
+
+            checked = check_study(
+                spec, opened, workers=workers, ray_address=ray_address, code=code or ()
+            )
+            status.update("starting Prefect …")
+            wait_for_server = start_server(interruption.fail)
+            of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
+            saved = save_study(opened, spec.model_copy(update=of_user))
+            interruption.calls.append(partial(no_longer_announced, opened))
+            import mlflow  # noqa: F401
+
+            from flows.study import Ready, ready, run_study
+
+            wait_for_server()
+        # After the status, which holds the error stream.
+        progress = StudyProgress(len(checked.steps.steps), shown=True)
+        interruption.kept = lambda: f"{progress.kept} in {opened.address}"
+        for note in checked.notes:
+            progress.told(spec.name, note)
+        given = Ready(checked, opened, progress, interruption.calls)
+        ready.set(given)
+        said = "it answers that the study is over"
+        try:
+            # The state alone: Prefect would load what a server says that the result is.
+            run_study(
+                study=str((study or saved).absolute()),
+                overrides=settings if study else [],
+                store=opened.address,
+                workers=workers,
+                ray_address=ray_address,
+                return_state=True,
+            )
+        except Exception as error:
+            said = str(error).partition("\n")[0] or type(error).__name__
+        if not given.link.done():
+            raise PapaError(
+                f"Prefect's server does not record the study ({said}): see that it runs and takes "
+                "PREFECT_API_AUTH_STRING, and run again: finished steps are kept"
+            )
+        _show_results(opened, spec.name, given.link.result())
+
+
+def _show_results(store: Store, study: str, link: str) -> None:
+    from papa.reporting.tables import summary_table
+    from papa.scores.summary import read_table
+
+    console, folder = Console(), store.study(study)
+    console.print(summary_table(read_table(folder / "summary.csv")))
+    say(console, f"report   {folder}/report.html")
+    say(console, f"figures  {folder}/scores.png, scores.svg, scores.pdf")
+    ui = shlex.join(["papa", "ui", "--store", store.address])
+    say(console, f"MLflow   {link or f'experiment {study!r}: {ui}'}")
