@@ -10,12 +10,14 @@ import typer
 from flows.cli.check import check
 from flows.cli.compare import compare
 from flows.cli.describe import describe
+from flows.cli.export import export
 from flows.cli.heads import heads
 from flows.cli.init import init
 from flows.cli.lists import models, tasks
 from flows.cli.plan import plan
+from flows.cli.prune import prune
+from flows.cli.report import list_studies, report
 from flows.cli.run import run
-from flows.cli.stored_commands import export, list_studies, prune, report
 from flows.cli.ui import ui
 from flows.server import settle_environment
 

@@ -1,26 +1,70 @@
-"""What ``papa export`` does: ``papa.export`` with a cell of a finished study."""
+"""``papa export``: a cell of a finished study as an ordinary model of transformers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 
+from flows.cli.heads import parse_share
+from flows.cli.options import (
+    DEFAULT_STORE,
+    Finished,
+    StoreAddress,
+    Verbose,
+    one_sentence,
+    open_store,
+    option,
+)
 from flows.cli.terminal import say
 from papa.errors import ArtifactError, SpecError, joined, nearest_first
-from papa.spec import EncoderSpec
-from papa.spec.task import UNLABELLED_METRICS
-from papa.study.manifest import CellEntry, FinishedStudy
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from papa.study.manifest import CellEntry, FinishedStudy
 
 _LINE = ["encoder", "task", "constants", "order"]
 """What cells have in common that differ in their fraction alone."""
 _MATRICES = ("average/", "controls/", "derived/", "given/", "mean_qk/")
 """Where steps put constant matrices."""
+_OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
+
+
+def export(
+    study: Finished,
+    to: Annotated[Path, option("--to", metavar="FOLDER", help="A new or empty folder.")],
+    fraction: Annotated[
+        float | None, option(help="Share of heads that stay input-dependent.")
+    ] = None,
+    max_drop: Annotated[
+        str | None, option("--max-drop", metavar="SHARE", help="Instead of it: a drop, such as 1%.")
+    ] = None,
+    encoder: _OnlyOne = None,
+    task: _OnlyOne = None,
+    constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
+    order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
+    store: StoreAddress = DEFAULT_STORE,
+    verbose: Verbose = False,
+) -> None:
+    """Write an encoder with constant heads, from a finished study, as a folder that transformers
+    loads.
+
+    Give --fraction, or --max-drop for the most constant heads whose drop surely stays within it.
+    """
+    with one_sentence(verbose):
+        from papa.study.manifest import open_study
+
+        if (fraction is None) == (max_drop is None):
+            raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
+        names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
+        wanted = {what: name for what, name in names.items() if name is not None}
+        share = None if max_drop is None else parse_share(max_drop)
+        finished = open_study(open_store(store), study)
+        export_cell(finished, wanted, to, Console(), fraction=fraction, max_drop=share)
 
 
 def export_cell(
@@ -41,6 +85,7 @@ def export_cell(
     from papa.encoders.weights import load_reference
     from papa.export import family_to_export
     from papa.probes.own_model import own_class
+    from papa.spec import EncoderSpec
 
     line = _line(finished.summary, wanted)
     at = fraction if max_drop is None else _within(line, max_drop)
@@ -124,6 +169,7 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
 def _found(finished: FinishedStudy, cell: CellEntry) -> str:
     """What the study found with these heads, on its task and of the model's own use."""
     from papa.reporting.tables import summary_markdown
+    from papa.spec.task import UNLABELLED_METRICS
 
     rows, heads = finished.summary, (cell.encoder, cell.constants, cell.constant_heads)
     same = [

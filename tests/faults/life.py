@@ -14,12 +14,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from io import StringIO
 from pathlib import Path
 
 import pandas
 from filelock import FileLock
-from rich.console import Console
 
 from flows.cli.prune import prune
 from papa.storage.atomic import MARK
@@ -184,7 +182,7 @@ class Life:
             with FileLock(lock, timeout=0):
                 pass
         # Leftovers of the killed have names that are known as such.
-        prune(self.store, Console(file=StringIO()), really=True)
+        prune(self.store.address, delete=True)
         assert survey(self.store) == []
         left = [
             path for path in self.store.root.rglob("*") if re.search(rf"\.{MARK}(\.|$)", path.name)
