@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from flows.capacity import check_capacity
 from flows.environment import check_file_size, missing_engines
-from papa.corpora.corpus import RowTokens, tokens_per_row
+from papa.corpora.corpus import RowTokens
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_mask, check_vocabulary, special_tokens_for
 from papa.credentials import holds_credentials
 from papa.encoders.files import CONFIGURATION, remembered
+from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, check_trace, load_tokenizer, resolve_encoder
 from papa.errors import (
     CheckError,
@@ -34,21 +32,20 @@ from papa.errors import (
 )
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
-from papa.spec import EncoderSpec, LayoutSpec, StudySpec, TaskSpec
+from papa.spec import EncoderSpec, StudySpec, TaskSpec
 from papa.spec.orders import is_label_free, scored_by
 from papa.storage.artifacts import read_metadata, sha256_of_file
-from papa.storage.metadata import sha256_of_json
 from papa.study.inputs import (
     ResolvedInputs,
     StudyInputs,
+    device_of,
     laid_out_like,
     named_texts,
     resolve_inputs,
     run_concurrently,
 )
-from papa.study.steps import StudySteps, study_steps
+from papa.study.steps import StudySteps, study_steps, text_step
 from papa.study.store import Store
-from papa.study.tokenise import Tokenise, corpus_part
 
 
 @dataclass(frozen=True)
@@ -115,23 +112,22 @@ def check_study(
     ]
     if any(task.head == "own" for task in study.tasks):
         problems += _own_heads(resolved, previews, notes)
-    resolved.rows = {text: seen.rows for text, seen in previews.items() if seen.rows}
-    if not problems:
-        resolved.tokens = _tokens(resolved, previews)
     here, workers = not for_plan and cluster is None, workers or study.execution.workers
-    at_once = workers or os.cpu_count() or 1
+    if here and study.execution.device == "cuda":
+        problems += problems_of("execution", partial(check_device, "cuda"))
+    if here and study.precision != "auto":
+        asked = study.precision, device_of(study)
+        problems += problems_of("precision", partial(check_precision, *asked))
     if problems:
-        raise CheckError([*problems, *(check_capacity(resolved, store, at_once) if here else [])])
+        raise CheckError(problems)
     inputs = resolved.inputs()
     steps = study_steps(inputs)
     to_run = not all(step.is_complete(store) for step in steps.steps)
     for step in steps.steps if inputs.code and not for_plan else ():
-        own = getattr(step, "code", None)
+        own = step.arguments.get("code")
         if own and not step.is_complete(store):
             for named in (own.metric, own.probe):
                 loaded(named)  # Refused where its file was not given.
-    if here and to_run:
-        problems = check_capacity(resolved, store, at_once)
     if to_run and fetch_weights and not problems:
         problems = _changed_weights(inputs)
     if problems:
@@ -203,7 +199,7 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
         return None
     content = resolved.sources[text.source][1]
     corpora = [
-        Tokenise("", encoder, resolved.at_commit(laid_out), study.layout, content)
+        text_step("", encoder, resolved.at_commit(laid_out), study.layout, content)
         for encoder in resolved.encoders.values()
         for laid_out in _laid_out(study, text)
     ]
@@ -226,38 +222,6 @@ def _tokenised(resolved: ResolvedInputs, store: Store, text: TaskSpec) -> Previe
 def _laid_out(study: StudySpec, text: TaskSpec) -> list[TaskSpec]:
     """A task in its own slots, or a corpus in those of each task that it serves."""
     return [text] if text in study.tasks else [laid_out_like(task, text) for task in study.tasks]
-
-
-def _tokens(
-    resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview]
-) -> dict[TaskSpec, RowTokens]:
-    """The tokens of a training row of each text, by the first encoder's tokenizer where it is not
-    tokenised yet.
-    """
-    study, at_hand = resolved.study, [one for _, one in _encoders(resolved) if one.folder]
-    tokens = {text: seen.tokens for text, seen in previews.items() if seen.tokens}
-    for text, seen in previews.items():
-        if seen.sample is not None and at_hand:
-            (laid_out, *_) = _laid_out(study, text)
-            tokens[text] = _counted(at_hand[0], laid_out, study.layout, seen.sample)
-    return tokens
-
-
-def _counted(
-    encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, rows: pa.Table
-) -> RowTokens:
-    content = {
-        "tokenizer": encoder.tokenizer_digest,
-        "model type": encoder.model_type,
-        "task": corpus_part(task),
-        "layout": layout.model_dump(mode="json"),
-        "rows": sha256_of_json(rows.to_pydict()),
-    }
-
-    def count() -> dict[str, Any]:
-        return asdict(tokens_per_row(task, layout, load_tokenizer(encoder), rows))
-
-    return RowTokens(**remembered("tokens of each row", content, count))
 
 
 def _tokenizers(resolved: ResolvedInputs) -> Iterator[Problem]:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rich.console import Console
 
 from flows.terminal import say
-from papa.errors import ArtifactError, SpecError, joined, nearest_first
-from papa.spec import EncoderSpec
+from papa.errors import SpecError, joined, nearest_first
+from papa.spec.orders import Head
 from papa.spec.task import UNLABELLED_METRICS
-from papa.study.constants import Outputs
+from papa.spec.values import REUSED
 from papa.study.manifest import CellEntry, FinishedStudy
-
-if TYPE_CHECKING:
-    from papa.encoders.reference import EncoderReference
 
 _LINE = ("encoder", "task", "constants", "order")
 """What cells have in common that differ in their fraction alone."""
-_MATRICES = ("average", "controls", "derived", "given", "mean_qk")
-"""Stages that make constant matrices."""
 
 
 def export_cell(
@@ -39,8 +34,6 @@ def export_cell(
     from transformers import AutoConfig
 
     import papa
-    from papa.attention.constants import ConstantMatrices
-    from papa.attention.outputs import read_outputs
     from papa.encoders.reference import load_tokenizer
     from papa.encoders.weights import load_reference
     from papa.exported import check_family
@@ -53,19 +46,13 @@ def export_cell(
     if cell is None:
         fractions = joined(f"{cell.fraction:g}" for cell in line)
         raise SpecError(f"the study has no fraction {fraction:g}: give one of {fractions}")
-    heads, stage = _constant_heads(finished, cell)
-    encoder = _encoder(finished, cell)
+    heads = _constant_heads(finished, cell)
+    encoder = finished.encoder_here(cell.encoder)
     check_family(AutoConfig.from_pretrained(encoder.folder))
-    task = next(task for task in finished.study.tasks if task.name == cell.task)
+    task = finished.task(cell.task)
     layout, own = finished.study.layout, task.head == "own"
     if task.kind == "pair" and layout.segment_ids == "stay":
         raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
-    made = finished.artifact(str(cell.probes[0].constants))
-    if stage == Outputs.stage:
-        sizes = encoder.layers, encoder.heads, task.slots
-        constants: Any = read_outputs(made, cast(Any, cell.constants), *sizes)
-    else:
-        constants = ConstantMatrices.load(made.folder, encoder=encoder, slots=task.slots)
     head, tokenizer = own_class(task, encoder) if own else "AutoModel", load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":
         tokenizer.model_max_length = task.slots // 2 + 1
@@ -74,7 +61,7 @@ def export_cell(
             cast(Any, load_reference(encoder, head=head, attention="sdpa")[0]).eval(),
             tokenizer,
             heads,
-            constants,
+            finished.read_constants(cell),
             folder,
             pairs=task.kind == "pair",
             positions="tokens" if own else "slots",
@@ -90,7 +77,7 @@ def export_cell(
 
 def _line(finished: FinishedStudy, wanted: Mapping[str, str]) -> list[CellEntry]:
     """The cells with these names, in full or as in tables; they differ in their fraction alone."""
-    full = {entry.label: entry.name for entry in finished.manifest.encoders}
+    full = {label: of.name for label, of in finished.manifest.encoders.items()}
     cells = list(finished.manifest.cells)
     for what in _LINE:
         names = {getattr(cell, what) for cell in cells}
@@ -137,40 +124,24 @@ def _within(rows: Sequence[Mapping[str, Any]], max_drop: float) -> float:
     )
 
 
-def _constant_heads(
-    finished: FinishedStudy, cell: CellEntry
-) -> tuple[tuple[tuple[int, int], ...], str]:
-    """The heads of a cell that is one encoder, and the stage that made its constants."""
-    made, heads = {probe.constants for probe in cell.probes}, cell.constant_heads
-    stages, fault = {(one or "").partition("/")[0] for one in made}, ""
-    if None in made:
+def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[Head, ...]:
+    """The heads of a cell that is one encoder."""
+    kind, heads, fault = finished.constants(cell), cell.constant_heads, ""
+    if heads == ():
         fault = "no head is constant in it: give a fraction below 1"
     elif finished.encoder(cell.encoder).key_heads is not None:
         fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
-    elif any(probe.trained for probe in cell.probes):
+    elif kind.is_trained:
         fault = f"'{cell.constants}' are trained with the probe and are not kept"
-    elif not stages <= {*_MATRICES, Outputs.stage}:
+    elif kind.kind == REUSED:
         fault = f"'{cell.constants}' heads still depend on the text"
-    elif len(made) > 1:
+    elif len({probe.constants for probe in cell.probes}) > 1:
         fault = f"'{cell.constants}' draws other inputs for each seed"
     elif heads is None:
         fault = f"order '{cell.order}' makes other heads constant for each seed"
     if fault or not heads:
         raise SpecError(f"this cell cannot be exported: {fault}")
-    return heads, stages.pop()
-
-
-def _encoder(finished: FinishedStudy, cell: CellEntry) -> EncoderReference:
-    """The encoder that was measured: where it was, or found anew by its name."""
-    from papa.encoders.reference import resolve_encoder
-
-    entry = finished.encoder(cell.encoder)
-    if Path(entry.folder).is_dir():
-        return entry.reference()
-    found = resolve_encoder(EncoderSpec(name=entry.name, revision=entry.revision))
-    if found.digest != entry.digest:
-        raise ArtifactError(f"'{entry.name}' has other weights here than those that were measured")
-    return found
+    return heads
 
 
 def _findings(finished: FinishedStudy, cell: CellEntry) -> dict[str, str]:

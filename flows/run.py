@@ -50,7 +50,7 @@ def run_study(
         wait_for_server = start_server(interruption.fail)
         from flows.check import check_study
         from flows.studies import save_study
-        from papa.study.aggregate import earlier_results
+        from papa.study.manifest import earlier_results
 
         checked = check_study(spec, store, workers=workers, ray_address=ray_address, code=code)
         found = checked.inputs.study

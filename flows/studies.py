@@ -20,8 +20,13 @@ from papa.spec.file import load_study
 from papa.storage.artifacts import is_complete, published, read_metadata, remove
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
-from papa.study.aggregate import Aggregate, place_results, specification
-from papa.study.manifest import SPECIFICATION, open_study
+from papa.study.manifest import (
+    SPECIFICATION,
+    VERSION,
+    open_study,
+    place_results,
+    specification,
+)
 from papa.study.store import Store, check_marked, running
 
 NOT_FINISHED = "not finished"
@@ -130,7 +135,7 @@ def _end(store: Store, name: str) -> tuple[float, str, StudySpec | None]:
         return date, "damaged results", saved
     except PapaError:
         finished = None
-    if finished is None or metadata.get("stage_version") != Aggregate.version:
+    if finished is None or metadata.get("stage_version") != VERSION:
         return date, "finished by another version of PAPA", finished
     if saved is None or _results_of(saved) == _results_of(finished):
         return date, "finished", finished

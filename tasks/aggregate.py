@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from papa.study.aggregate import place_results
+from papa.study.manifest import place_results
 from papa.study.step import Step
 from tasks.stage import StudyRun, stage
 

@@ -16,8 +16,8 @@ from prefect.context import TaskRunContext
 from prefect.states import Completed, State
 
 from papa.errors import PapaError, TransientError
-from papa.study.here import make
-from papa.study.step import Reporter, Session, Step
+from papa.study.run import Reporter, Session, make
+from papa.study.step import Step
 from tasks.tracking import Tracking
 
 CACHED = "Cached"

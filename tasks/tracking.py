@@ -24,8 +24,8 @@ from papa.errors import PapaError
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json, verify
-from papa.study.probe import read_scores
 from papa.study.results import StudyPart
+from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
 from papa.study.store import Store, claimed
@@ -68,10 +68,10 @@ class Tracking:
             self.client = connect(self.address)
             self.experiment = self._experiment()
             spec = self.study.model_dump(mode="json", exclude={"execution", "name"})
-            texts = {part.task.name: part.corpus for part in self._steps.parts}
+            texts = {part.task.name: part.text for part in self._steps.parts}
             data = {
-                f"papa.data.{name}": f"{text.task.source.model_dump_json()} {text.fingerprint}"
-                for name, text in texts.items()
+                f"papa.data.{name}": f"{of['task'].source.model_dump_json()} {of['fingerprint']}"
+                for name, of in texts.items()
             }
             params = {name: json.dumps(value) for name, value in spec.items()}
             run = self._found(self._key, self.study.name, {ROLE: "study", **data}, params)
@@ -130,7 +130,7 @@ class Tracking:
     def files(self, step: Step) -> None:
         """The matrices, or the scores of heads, that a step made."""
         for part in self._steps.parts:
-            made = {f"constants/{name}": of for name, of in part.constants.items()}
+            made = {f"constants/{name}": of.artifact for name, of in part.constants.items()}
             for method, by_seed in part.rankings.items():
                 made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
             for name in (name for name, of in made.items() if of == step):

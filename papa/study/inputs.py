@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from papa.corpora.corpus import RowTokens
 from papa.encoders.files import has_weights, weight_patterns
 from papa.encoders.precision import chosen_precision
 from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
@@ -32,7 +31,6 @@ from papa.spec.kinds import OF_DECODERS
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import scored_by
 from papa.study.code import code_of, read_code, with_code, with_orders
-from papa.study.sizes import Size, size_of
 
 _AT_ONCE = 16
 """Requests over the network at the same time."""
@@ -46,7 +44,6 @@ class StudyInputs:
 
     Attributes:
         study: the study with every branch of the hub replaced by its commit.
-        sizes: about how much text each task has, by source and rows asked for.
         code: of the user's own, of the tasks that have any.
         matrices: ``ConstantMatrices`` of ``papa.measure`` by the kind that ``study`` calls them.
     """
@@ -54,7 +51,6 @@ class StudyInputs:
     study: StudySpec
     encoders: tuple[EncoderReference, ...]
     fingerprints: Mapping[Source, str]
-    sizes: Mapping[TaskSpec, Size]
     labels: Mapping[EncoderReference, str]
     code: Mapping[TaskSpec, OwnCode] = field(default_factory=dict)
     matrices: Mapping[str, Any] = field(default_factory=dict)
@@ -90,8 +86,6 @@ class ResolvedInputs:
     Attributes:
         study: as it was asked for, but for ``precision: auto``, which is resolved.
         sources: each at its commit, and its fingerprint.
-        rows: of each task or corpus, where they were counted: training and validation.
-        tokens: of a training row of each, where they were counted.
         unreachable: the hub's failures that published shapes and sizes make up for.
         assumed: the sources that published sizes replace.
         texts: of the files of code that are given, by what the study calls them.
@@ -100,8 +94,6 @@ class ResolvedInputs:
     study: StudySpec
     encoders: dict[EncoderSpec, EncoderReference] = field(default_factory=dict)
     sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
-    rows: dict[TaskSpec, tuple[int, int]] = field(default_factory=dict)
-    tokens: dict[TaskSpec, RowTokens] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unreachable: list[HubUnreachableError] = field(default_factory=list)
     assumed: set[Source] = field(default_factory=set)
@@ -110,19 +102,11 @@ class ResolvedInputs:
     def inputs(self) -> StudyInputs:
         """The study's inputs; only where there is no problem."""
         study, encoders = self.pinned(), tuple(self.encoders[spec] for spec in self.study.encoders)
-        sizes: dict[TaskSpec, Size] = {}
-        for task in self.study.tasks:
-            averaged = (averaged_text(task, spec) for spec in self.study.constants)
-            for text in (task, *averaged):
-                seen = next((seen for seen in self.rows if laid_out_like(text, seen) == text), None)
-                counted = (self.rows[seen], self.tokens.get(seen)) if seen else ()
-                sizes[self.at_commit(text)] = size_of(text, *counted)
         code = {task: code_of(study, task, self.texts) for task in study.tasks}
         return StudyInputs(
             study=study,
             encoders=encoders,
             fingerprints=dict(self.sources.values()),
-            sizes=sizes,
             labels=labels_of(encoders),
             code={task: found for task, found in code.items() if found},
         )

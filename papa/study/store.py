@@ -20,10 +20,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -37,15 +36,12 @@ from papa.storage.artifacts import (
     metadata_below,
     read_metadata,
     remove,
-    sha256_of_json,
 )
 from papa.storage.atomic import MARK
 from papa.storage.cache import cache_folder, local_name
 from papa.storage.files import Files, refuse_links
 from papa.storage.metadata import Metadata
 
-KEY_FORMAT = 2
-"""Of what a key is made; format 1 held digests of content where now keys of steps are."""
 MARKER = "papa-store.json"
 FORMAT = 1
 _BEFORE = re.compile(
@@ -58,14 +54,6 @@ _PLACES = ("artifacts", "runs", "studies", "scratch", "locks", "mlflow.db", "mla
 SILENT_SECONDS = 24 * 3600.0
 """After so long without a word a study of another machine is taken for killed."""
 _POLL_SECONDS = 0.5
-
-
-def cache_key(stage: str, version: int, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """What identifies a step's result: stage, the stage's version, its part of the spec without
-    what only changes speed, and, by name, keys of steps and digests of what no step makes.
-    """
-    parts = {"stage": stage, "version": version, "spec": dict(spec), "inputs": dict(inputs)}
-    return sha256_of_json({"format": KEY_FORMAT, **parts})
 
 
 class Store:

@@ -16,7 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from flows import check
 from flows.check import check_study
 from papa.corpora import rows
 from papa.encoders.reference import embedded_folder
@@ -237,13 +236,13 @@ def test_what_is_tokenised_is_not_read_again(
     from papa.progress import ignore_progress
     from papa.spec import ExecutionSpec
     from papa.study.inputs import check_inputs
-    from papa.study.step import compute_step
-    from papa.study.tokenise import Tokenise
+    from papa.study.run import compute
+    from papa.study.steps import text_step
 
     spec, store = study(tmp_path), Store(tmp_path / "store")
     inputs = check_inputs(spec)
     (encoder,), (text,) = inputs.encoders, spec.tasks
-    step = Tokenise("", encoder, text, spec.layout, inputs.fingerprints[text.source])
+    step = text_step("", encoder, text, spec.layout, inputs.fingerprints[text.source])
     read: list[str] = []
     real: Callable[..., Any] = rows.read_source
     monkeypatch.setattr(
@@ -251,34 +250,10 @@ def test_what_is_tokenised_is_not_read_again(
     )
     before = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
-    compute_step(step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress)
+    compute(step=step, store=store, execution=ExecutionSpec(), progress=ignore_progress)
     after = check_study(spec, store, workers=1)
     assert read == ["train", "validation"]
     assert after.previews == before.previews
-
-
-def test_tokens_are_counted_once_for_the_same_text_and_layout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-    loaded: list[str] = []
-    real = check.load_tokenizer
-    monkeypatch.setattr(
-        check, "load_tokenizer", lambda encoder: loaded.append(encoder.name) or real(encoder)
-    )
-
-    def counted(**changes: Any) -> float:
-        checked = check_study(study(tmp_path, **changes), Store(tmp_path / "store"), workers=1)
-        (size,) = checked.inputs.sizes.values()
-        return size.tokens
-
-    first, (own,) = counted(), SMALL["tasks"]
-    by_then = len(loaded)
-    assert by_then > 0
-    assert counted() == first
-    assert len(loaded) == by_then
-    assert counted(tasks=[{**own, "slots": 8}]) < first
-    assert len(loaded) > by_then
 
 
 def test_a_tokenizer_of_another_model_is_told(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import papa
 from flows.heads import parse_share
 from papa.errors import SpecError
 from papa.study.manifest import FinishedStudy, open_study
-from papa.study.score_heads import read_head_scores
+from papa.study.stages.rank import read_head_scores
 from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import Finished, refusal, rows_in, said, task_on, write_study
@@ -67,7 +67,7 @@ def reading(store: Path, command: str, *options: str) -> Finished:
 
 def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) -> None:
     manifest = found.manifest
-    (encoder,) = manifest.encoders
+    (encoder,) = manifest.encoders.values()
     assert (encoder.layers, encoder.heads, encoder.model_type) == (2, 12, "bert")
     assert not Path(encoder.folder).exists()
     assert len(manifest.cells) == 2 * 3 == len(found.summary)

@@ -26,9 +26,8 @@ from papa.attention.constants import ConstantMatrices
 from papa.encoders.reference import EMBEDDED, decoder_shape, describe_encoder
 from papa.errors import PapaError
 from papa.spec import EncoderSpec
-from papa.study.average import Average
-from papa.study.constants import Distances, read_distances
-from papa.study.rank import Rank, read_lambda
+from papa.study.stages.constants import read_distances
+from papa.study.stages.rank import read_head_scores
 from papa.study.store import Store
 from tests.ablation.copying import HALF, HEADS, TOKENS, repeated, trained_copier
 from tests.finished import Scored, score_study
@@ -162,13 +161,11 @@ def test_constants_are_those_of_the_library(study: Scored) -> None:
     stock = trained_copier().eval()
     stock.set_attn_implementation("eager")
     own = torch.stack(stock(input_ids=data, output_attentions=True).attentions)
-    (average,) = (step for step in steps.steps if isinstance(step, Average))
-    (distances,) = (step for step in steps.steps if isinstance(step, Distances))
-    constants = ConstantMatrices.load(
-        Path(average.folder(store)), encoder=average.encoder, slots=2 * HALF
-    )
+    (average,) = (step for step in steps.steps if step.stage == "average")
+    (distances,) = (step for step in steps.steps if step.stage == "relative")
+    constants = ConstantMatrices.load(average.folder(store), slots=2 * HALF)
     torch.testing.assert_close(constants.matrices, own.mean(1), atol=1e-6, rtol=0)
-    found = read_distances(distances.reference(store), distances.encoder)
+    found = read_distances(distances.reference(store), distances["encoder"])
     torch.testing.assert_close(found.ends[..., 0], own[..., 0].mean((1, 3)), atol=1e-6, rtol=0)
     at = torch.arange(2 * HALF)
     apart = (at[:, None] - at == 23) & (at > 0)
@@ -200,8 +197,8 @@ def test_lambda_tells_a_head_that_looks_at_random_tokens(folder: Path, tmp_path:
             fractions=[1, 0.5],
             ranking={"seeds": [0], "learning_rate": 0.05, "epochs": 5},
         )
-        (rank,) = (step for step in steps.steps if isinstance(step, Rank))  # Of both metrics.
-        found[model.name] = read_lambda({0: rank.reference(store)}, rank.encoder).mean[1]
+        (rank,) = (step for step in steps.steps if step.stage == "rank")  # Of both metrics.
+        found[model.name] = read_head_scores("lambda", {0: rank.reference(store)}).mean[1]
         scores = table[table["fraction"] == 0.5].groupby(["task", "order"])["score"].mean()
         loss = scores["negative_log_perplexity"]
         assert loss["lambda"] > loss["lambda_reversed"] + 0.02, model.name

@@ -33,8 +33,9 @@ from papa.encoders.reference import embedded_folder
 from papa.errors import PapaError, SpecError
 from papa.reporting.answers import answers
 from papa.scores.summary import summarise
-from papa.study.own import Own, read_answers
-from papa.study.tokenise import open_corpus
+from papa.study.stages.own import read_answers
+from papa.study.stages.tokenise import open_corpus
+from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
 from tests.finished import Scored, opened, score_study
 from tests.flows.conftest import hurried  # noqa: F401
@@ -132,18 +133,17 @@ def finished(
     return score_study(document, data, folder / "store")
 
 
-def own_step(study: Scored, metric: str, fraction: float) -> Own:
+def own_step(study: Scored, metric: str, fraction: float) -> Step:
     (step,) = next(
         probes
         for cell, probes in study[0].cells.items()
         if (cell.task, cell.fraction) == (metric, fraction)
     )
-    assert isinstance(step, Own)
     return step
 
 
 def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarray]:
-    return read_answers(own_step(study, metric, fraction).answers.reference(study[1]))[0]
+    return read_answers(own_step(study, metric, fraction)["answers"].reference(study[1]))[0]
 
 
 def scores(study: Scored, metric: str) -> dict[float, float]:
@@ -196,11 +196,9 @@ def test_constant_heads_are_those_of_a_plain_implementation(
 ) -> None:
     """Constants are read at the slots of the layout: [SEP], wherever it stands, in the last."""
     step = own_step(classified, "accuracy", 0.5)
-    assert step.constants is not None
-    constants = ConstantMatrices.load(
-        Path(step.constants.folder(classified[1])), encoder=step.encoder, slots=16
-    )
-    heads = step.answers.heads({})
+    source = step["heads"].constants.source
+    constants = ConstantMatrices.load(source.folder(classified[1]), slots=16)
+    heads = step["heads"].chosen({})
     assert heads == ((0, 0), (0, 1), (0, 2), (0, 3))
     model = plain_model(BertForSequenceClassification.from_pretrained(classifier).eval())
     modules = [layer.attention.self for layer in model.bert.encoder.layer]
@@ -262,7 +260,7 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
         "answers": 2,
         "own": 8,
     }
-    corpus = open_corpus(own_step(study, "cosine", 1).corpus.reference(study[1]))
+    corpus = open_corpus(own_step(study, "cosine", 1)["corpus"].reference(study[1]))
     split = corpus.split("validation")
     tokens = split.tokens()
     ids = [
@@ -301,7 +299,7 @@ def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path
     study = finished(
         tmp_path, str(folder), data, [task, {**task, "metric": "agreement"}], fractions=[1, 0]
     )
-    split = open_corpus(own_step(study, "agreement", 1).corpus.reference(study[1])).split(
+    split = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1])).split(
         "validation"
     )
     tokens = split.tokens()

@@ -23,10 +23,18 @@ from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
 from papa.storage.artifacts import fetched, published, reference
 from papa.storage.metadata import METADATA, describe, metadata_bytes
-from papa.study.baseline import BASELINE, read_baseline
-from papa.study.probe import EXAMPLES, SCORES, ProbeScores, ScoredSeed, read_examples, read_scores
-from papa.study.rank import LAMBDA, read_lambda
 from papa.study.results import measured_of
+from papa.study.stages.probe import (
+    BASELINE,
+    EXAMPLES,
+    SCORES,
+    ProbeScores,
+    ScoredSeed,
+    read_baseline,
+    read_examples,
+    read_scores,
+)
+from papa.study.stages.rank import LAMBDA, read_head_scores
 from tests.corpora.conftest import bert, make_task  # noqa: F401
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
@@ -162,7 +170,7 @@ def written(folder: Path, files: dict[str, Any]) -> Path:
 
 
 def read_lambdas(folder: Path) -> np.ndarray:
-    return read_lambda({0: reference(folder)}, ENCODER).mean
+    return read_head_scores("lambda", {0: reference(folder)}, ENCODER).mean
 
 
 READERS: list[tuple[Callable[[Path], Any], str, dict[str, Any], list[dict[str, Any]]]] = [

@@ -65,7 +65,7 @@ def table(
     (part, _) = steps_of("s")[1].parts
     assert part.baseline is not None
     artifacts = dict.fromkeys(artifact for *_, scores in cells for artifact in scores)
-    probes = dict.fromkeys(part.probes)
+    probes = dict.fromkeys(step for steps in part.cells.values() for step in steps)
     assert len(probes) >= len(artifacts)
     steps = dict(zip(artifacts, probes, strict=False))
     of_cells = {

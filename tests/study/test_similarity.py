@@ -15,7 +15,6 @@ from transformers import AutoModel, AutoTokenizer
 import papa
 from papa.attention.constants import ConstantMatrices
 from papa.errors import PapaError
-from papa.study.average import Average
 from tests.finished import Scored, score_study
 
 pytestmark = pytest.mark.unchecked
@@ -119,8 +118,10 @@ def test_measure_gives_the_rows_of_the_study(
 
 def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, pairs: Path) -> None:
     """Not of the pair in one layout: the same texts, a row each, have the same average."""
-    (step,) = (one for one in scored.steps.steps if isinstance(one, Average))
-    ours = ConstantMatrices.load(Path(step.folder(scored.store)), encoder=step.encoder, slots=SLOTS)
+    (step,) = (one for one in scored.steps.steps if one.stage == "average")
+    ours = ConstantMatrices.load(
+        Path(step.folder(scored.store)), encoder=step["encoder"], slots=SLOTS
+    )
     encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
     rows = frame(pairs, "train")
     texts = [

@@ -168,7 +168,7 @@ class Unreachable:
 def test_nothing_damaged_is_logged(store: Store, what: str) -> None:
     inputs, steps = steps_of("damage")
     make(steps, store)
-    step = steps.steps[-1] if what == "results" else steps.parts[0].constants["average"]
+    step = steps.steps[-1] if what == "results" else steps.parts[0].average
     folder = step.reference(store).folder
     file = folder / ("results.parquet" if what == "results" else "average.safetensors")
     content = file.read_bytes()
