@@ -92,8 +92,7 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
     from papa.scores.metrics import influence
 
     metric, steps = part.task.metric, dict.fromkeys(chain(*part.cells.values()))
-    read = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
-    held = dict(zip(steps, read, strict=True))
+    held = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
     score, said, of_answer, words = math.nan, "", np.zeros(0, np.float32), None
     if part.cells and part.baseline:
         worth = read_baseline(found[part.baseline])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -71,16 +71,17 @@ def _make(step: Step, session: Session, damage: DamagedError | None) -> None:
     store, told = session.store, partial(session.reporter.told, step.name)
     waits = partial(told, "waits for another run that works on it")
     with claimed(store, f"{step.stage}-{step.key}", waits, lambda: session.pool.closed):
-        # Asked again, as another run may have finished the step while this one waited.
-        known = damage if damage and step.key not in session.made_again else None
-        if known is None and store.is_there(step.stage, step.key):
-            if (known := store.damage(step.stage, step.key)) is None:
-                return
-        elif known:
+        if damage and step.key not in session.made_again:
             session.made_again.add(step.key)
-        if known:
+        elif step.is_complete(store):
+            # Another run, or thread, finished the step while this one waited.
+            return
+        else:
+            there = store.is_there(step.stage, step.key)
+            damage = store.damage(step.stage, step.key) if there else None
+        if damage:
             remove(step.folder(store))
-            told(f"made again: {known.what}")
+            told(f"made again: {damage.what}")
         with session.reporter.running(step.name) as progress:
             run_step(step, session, progress)
 
@@ -117,8 +118,8 @@ def compute(
 
 
 class ThisProcess:
-    """What stands in for the pool of workers: this process, with one thread, as each of them. Of
-    encoders that are not ``loaded`` the last one that was asked for is kept.
+    """What stands in for the pool of workers: this process, with one thread as each of them, so
+    that results are any run's, to the bit. Of encoders that are not ``loaded`` the last is kept.
     """
 
     size, closed = 1, False
@@ -140,15 +141,21 @@ class ThisProcess:
         at_driver: bool = False,
     ) -> Any:
         """Call a function; see ``WorkerPool.run``."""
+        import torch
+
         given: dict[str, Any] = {}
         if on_epoch is not None:
             given["on_epoch"] = lambda epoch, losses: on_epoch(epoch, losses, time.time())
-        with _one_thread():
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
             if encoder is not None:
                 given["encoder"] = self._load(encoder)
             result = function(**given, **arguments, progress=progress)
-            if encoder is not None:
-                given["encoder"].check_unchanged()
+        finally:
+            torch.set_num_threads(threads)
+        if encoder is not None:
+            given["encoder"].check_unchanged()
         return result
 
     def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
@@ -170,19 +177,6 @@ class ThisProcess:
             device = "cuda" if cuda or self._device == "cuda" else "cpu"
             self._last[reference] = load_encoder(reference, device)
         return self._last[reference]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute with one thread inside the block, so that results are any run's, to the bit."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def run_here(

@@ -22,7 +22,6 @@ from papa.encoders.reference import EncoderReference
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published, sha256_of_json
-from papa.storage.cache import scratch_folder
 from papa.study.store import Store
 
 KEY_FORMAT = 3
@@ -31,29 +30,18 @@ _ASKED_AT_ONCE = 16
 _OF_ENCODER = ("digest", "tokenizer_digest", "model_type", "layers", "heads", "width", "precision")
 """What of an encoder enters a key: content, not where it lies or what it is called."""
 
+Where = Literal["worker", "driver", "pool"]
 _Of = TypeVar("_Of")
 _Found = TypeVar("_Found")
 
 
 class Stage:
-    """A function that makes one artifact. Called with a step's name and the function's arguments,
-    but for its ``Context``, it gives the step.
-
-    Attributes:
-        version: raised by hand where the code gives other results for the same arguments.
-        where: on the next free "worker", which has the argument ``encoder`` loaded; on a worker of
-            the "driver", where what it reads lies on the driver's machine alone; or in a thread of
-            the driver that has the "pool" of workers.
-        unkeyed: arguments that change no number.
+    """A function that makes one artifact, as ``stage`` registers it. Called with a step's name and
+    the function's arguments, but for its ``Context``, it gives the step.
     """
 
     def __init__(
-        self,
-        function: Callable[..., None],
-        name: str,
-        version: int,
-        where: Literal["worker", "driver", "pool"],
-        unkeyed: tuple[str, ...],
+        self, function: Callable[..., None], name: str, version: int, where: Where, *unkeyed: str
     ) -> None:
         functools.update_wrapper(self, function)
         self.function, self.name, self.version = function, name, version
@@ -70,14 +58,18 @@ class Stage:
 
 
 def stage(
-    name: str,
-    *,
-    version: int,
-    where: Literal["worker", "driver", "pool"] = "worker",
-    unkeyed: tuple[str, ...] = (),
+    name: str, *unkeyed: str, version: int, where: Where = "worker"
 ) -> Callable[[Callable[..., None]], Stage]:
-    """Make a function a ``Stage``."""
-    return lambda function: Stage(function, name, version, where, unkeyed)
+    """Make a function a ``Stage``.
+
+    Args:
+        unkeyed: arguments that change no number.
+        version: raised by hand where the code gives other results for the same arguments.
+        where: on the next free "worker", which has the argument ``encoder`` loaded; on a worker of
+            the "driver", where what it reads lies on the driver's machine alone; or in a thread of
+            the driver that has the "pool" of workers.
+    """
+    return lambda function: Stage(function, name, version, where, *unkeyed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +133,7 @@ class Step:
 
     def found(self, store: Store) -> dict[Step, ArtifactReference]:
         """The artifacts that it reads; an ArtifactError where one is not complete."""
-        found = in_threads(lambda step: step.reference(store), self.needs)
-        return dict(zip(self.needs, found, strict=True))
+        return in_threads(lambda step: step.reference(store), self.needs)
 
     def is_complete(self, store: Store) -> bool:
         """Whether its artifact is there; metadata and sizes tell."""
@@ -210,13 +201,11 @@ def with_needs(steps: Iterable[Step]) -> list[Step]:
     return list(found)
 
 
-def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of]) -> Iterator[_Found]:
-    """``function`` of each value, in their order; after an error no further one is begun."""
-    executor = ThreadPoolExecutor(_ASKED_AT_ONCE)
-    try:
-        yield from executor.map(function, values)
-    finally:
-        executor.shutdown(cancel_futures=True)
+def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of]) -> dict[_Of, _Found]:
+    """``function`` of each value; after an error no further one is begun."""
+    values = list(values)
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as executor:
+        return dict(zip(values, executor.map(function, values), strict=True))
 
 
 @dataclass(frozen=True)
@@ -258,9 +247,8 @@ class Context:
     @property
     def worker_seconds(self) -> float:
         """On a CPU those of this process, which count nothing while others have the processor."""
-        if self.device != "cpu":
-            return time.monotonic() - self._started[0]
-        return time.process_time() - self._started[1]
+        wall, own = self._started
+        return time.process_time() - own if self.device == "cpu" else time.monotonic() - wall
 
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
@@ -281,11 +269,7 @@ class Context:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for features during the block: in the store, or the cache if that is remote."""
-        if self.store.is_remote:
-            with scratch_folder() as folder:
-                yield folder
-            return
+        """A folder for features during the block, on this machine."""
         folder = self.store.scratch / f"features-{self.step.key[:16]}"
         # A killed call may have left its features there.
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from papa.corpora import fingerprint, rows
 from papa.encoders.encoder import load_encoder
@@ -145,14 +144,6 @@ def test_a_tokenizer_that_is_not_what_the_key_says(step: Step, folder: Path, sto
     assert not step.is_complete(store)
 
 
-def test_weights_that_no_longer_load_are_said_to_have_changed(
-    encoder: EncoderReference, folder: Path
-) -> None:
-    (folder / WEIGHTS).write_bytes(b"half of them")
-    with pytest.raises(EncoderError, match="changed meanwhile"):
-        load_encoder(encoder)
-
-
 @EXCHANGES
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
 def test_weights_that_are_not_what_the_key_says(
@@ -239,29 +230,3 @@ def test_a_pickle_exchanged_before_it_was_converted(store: Store, tmp_path: Path
     assert not [
         path for path in (Path(os.environ["PAPA_CACHE"]) / "encoders").iterdir() if path.is_dir()
     ]
-
-
-def test_what_a_check_found_of_other_weights_is_not_remembered(
-    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of the digest lack a tensor; while they are looked at, others lie there."""
-    import papa.encoders.weights as module
-
-    whole = (folder / WEIGHTS).read_bytes()
-    tensors = load_file(folder / WEIGHTS)
-    del tensors[max(name for name in tensors if "query" in name)]
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    lacking, load = (folder / WEIGHTS).read_bytes(), module.load_model
-
-    def meanwhile(*arguments: object, **options: object) -> object:
-        (folder / WEIGHTS).write_bytes(whole)
-        return load(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "load_model", meanwhile)
-    with pytest.raises(EncoderError, match="changed while"):
-        resolve_encoder(EncoderSpec(name=str(folder)))
-    monkeypatch.undo()
-    monkeypatch.setenv("PAPA_CACHE", str(store.root.parent / "cache"))
-    (folder / WEIGHTS).write_bytes(lacking)
-    with pytest.raises(EncoderError, match="lacks"):
-        resolve_encoder(EncoderSpec(name=str(folder)))

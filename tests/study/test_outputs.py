@@ -13,7 +13,6 @@ from flows.export import export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.scores.drops import heads_at
-from papa.spec.file import resolve_study
 from tests.finished import opened, score_study
 from tests.flows.conftest import SMALL, hurried  # noqa: F401
 
@@ -97,20 +96,3 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
                     Console(),
                     fraction=0.5,
                 )
-
-
-def test_what_is_trained_with_a_probe_and_what_decoders_lack_is_said() -> None:
-    with pytest.raises(SpecError, match="optimal_output ones are trained with a probe"):
-        resolve_study(document(OWN, KINDS), folder=Path(), origin="test")
-    causal = {
-        "name": "c",
-        "kind": "causal",
-        "head": "own",
-        "metric": "agreement",
-        "slots": 32,
-        "source": {"kind": "embedded", "name": "movie-reviews"},
-        "columns": {"text": "text"},
-    }
-    parts = {**document(causal, KINDS[:1]), "encoders": [EMBEDDED]}
-    with pytest.raises(SpecError, match="mean_output is an encoder's, and task c is a decoder's"):
-        resolve_study(parts, folder=Path(), origin="test")

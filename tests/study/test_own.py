@@ -30,7 +30,6 @@ from flows.export import export_cell
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder
-from papa.errors import PapaError, SpecError
 from papa.reporting.answers import answers
 from papa.scores.summary import summarise
 from papa.study.stages.own import read_answers
@@ -318,42 +317,6 @@ def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path
     assert scores(study, str(task["metric"]))[1] == pytest.approx(float(expected), abs=1e-5)
     assert scores(study, "agreement")[1] == 1
     assert scores(study, "agreement")[0] < 0.95
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        (
-            {"metric": "cosine", "head": "probe", "probe": PROBE},
-            "cosine compares a model with itself: set head: own",
-        ),
-        ({"metric": "accuracy"}, "a task of kind 'text' needs columns.label"),
-        (
-            {"metric": "nearest_10", "kind": "mlm"},
-            "a task of kind 'mlm' is scored by negative_log_perplexity, agreement",
-        ),
-        ({"metric": "agreement", "head": "mine"}, "Input should be 'probe' or 'own'"),
-    ],
-)
-def test_what_no_head_can_be_asked_is_one_sentence(
-    task: dict[str, Any], said: str, data: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(PapaError) as error:
-        finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, **task}])
-    assert said in str(error.value)
-
-
-def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        SpecError, match="trained ones are trained with a probe, and task cosine has head: own"
-    ):
-        finished(
-            tmp_path,
-            "embedded/all-MiniLM-L6-v2",
-            data,
-            [{**TEXT, "metric": "cosine"}],
-            constants=["trained"],
-        )
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from transformers import (
     BertModel,
 )
 
-import papa
 from papa.attention.constants import ConstantMatrices
 from papa.probes.own_model import opened_own
 from papa.ranking.own import train_lambda_of_own
@@ -176,16 +175,3 @@ def test_the_rate_that_nobody_names_moves_the_one_head_that_says_something(
     slow = {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}
     still = lambdas(ranked(data, tmp_path / "slow", encoder, **task, probe=slow))
     assert abs(still[planted] - 0.5) < 0.001, "negative control: at a probe's rate"
-
-
-def test_a_known_task_has_the_rate_of_its_head(data: Path) -> None:
-    def rate(task: dict[str, Any]) -> float:
-        document = {"name": "s", "encoders": ["e"], "tasks": [{"name": "cola", **task}]}
-        (found,) = resolve_study(document, folder=data, origin="test").tasks
-        return found.probe.learning_rate
-
-    assert rate({}) == 2e-5
-    assert rate({"head": "own"}) == 0.02 == papa.Task(head="own").rate
-    assert rate({"head": "own", "probe": {"learning_rate": 1e-3}}) == 1e-3
-    assert papa.Task(head="own", learning_rate=1e-3).rate == 1e-3
-    assert papa.Task().rate == 1e-4

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from papa.errors import CheckError, SpecError
 from papa.spec import ExecutionSpec
 from papa.spec.document import write_yaml
 from papa.spec.file import load_study
@@ -130,16 +129,3 @@ def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal([scores["low"], scores["high"]], ends)
         assert (ends[1] > ends[0]).all(), "one seed, and an error over inputs"
     assert len(json.loads(told.output)["scores"]) == 4
-
-
-def test_what_a_method_cannot_serve_is_one_sentence() -> None:
-    columns = {"text": "text", "label": "label"}
-    own = {**SMALL["tasks"][0], "head": "own", "columns": columns}
-    with pytest.raises(SpecError, match="orders: L0 gates are trained with a probe, and task rev"):
-        steps_of(orders=["gates"], tasks=[own])
-    with pytest.raises(SpecError, match="task reviews compares the model with itself, where every"):
-        steps_of(orders=["gradient"], tasks=[{**own, "metric": "agreement"}])
-    with pytest.raises(CheckError, match="evaluations is 10, and Shapley values of 72 heads take"):
-        steps_of(orders=["shapley"], ranking={"evaluations": 10})
-    with pytest.raises(SpecError, match=r"'lambda', .*'distance'"):
-        steps_of(orders=["distances"])

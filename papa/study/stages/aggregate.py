@@ -37,7 +37,7 @@ _OF_TEXT = ("rows", "tokens", "texts_cut", "words_cut", "notes")
 """What the report tells of a text."""
 
 
-@stage("aggregate", version=VERSION, where="driver", unkeyed=("invocation",))
+@stage("aggregate", "invocation", version=VERSION, where="driver")
 def aggregate(
     run: Context,
     study: StudySpec,
