@@ -19,11 +19,6 @@ from papa.imports import uncollected
 from papa.spec import StudySpec
 from papa.study.store import Store, no_longer_announced
 
-_FINISHED_EARLIER = (
-    "an earlier version of PAPA finished it here; that is kept, and made anew under this "
-    "version's keys"
-)
-
 
 def run_study(
     spec: StudySpec,
@@ -50,7 +45,6 @@ def run_study(
         wait_for_server = start_server(interruption.fail)
         from flows.check import check_study
         from flows.studies import save_study
-        from papa.study.manifest import earlier_results
 
         checked = check_study(spec, store, workers=workers, ray_address=ray_address, code=code)
         found = checked.inputs.study
@@ -59,8 +53,6 @@ def run_study(
         progress = StudyProgress(errors)
         for warning in checked.warnings:
             progress.told(spec.name, warning)
-        if checked.to_run and earlier_results(store, spec.name):
-            progress.told(spec.name, _FINISHED_EARLIER)
         interruption.kept = lambda: f"{progress.kept} in {store.address}"
         interruption.endings = progress.endings
         progress.endings.append(partial(no_longer_announced, store))

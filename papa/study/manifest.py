@@ -27,7 +27,6 @@ from papa.storage.artifacts import (
     check_files,
     folder_written,
     is_complete,
-    is_sound,
     read_metadata,
     remove,
     verify,
@@ -107,16 +106,6 @@ class AverageEntry(_Frozen):
     special: tuple[int, ...]
 
 
-class RankingEntry(_Frozen):
-    """What one seed's scores of heads are in."""
-
-    encoder: str
-    task: str
-    method: str
-    seed: int
-    artifact: str
-
-
 class Manifest(_Frozen):
     """The file.
 
@@ -134,7 +123,6 @@ class Manifest(_Frozen):
     encoders: Mapping[str, EncoderReference]
     cells: tuple[CellEntry, ...]
     averages: tuple[AverageEntry, ...] = ()
-    rankings: tuple[RankingEntry, ...] = ()
     agreement: tuple[dict[str, Any], ...] = ()
     texts: Mapping[str, dict[str, Any]] = {}
     provenance: Mapping[str, str] = {}
@@ -322,14 +310,6 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
                 f"the results cannot be copied to {folder} ({error.strerror or error}): make room "
                 "for them and run again"
             ) from error
-
-
-def earlier_results(store: Store, study: str) -> bool:
-    """Whether an earlier version of PAPA left results of a study: it had other keys, so of what it
-    made this one finds nothing else.
-    """
-    folder = store.study(study)
-    return is_sound(folder) and read_metadata(folder).get("stage_version") != VERSION
 
 
 def specification(study: StudySpec) -> str:

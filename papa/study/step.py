@@ -268,13 +268,20 @@ class Context:
                 self.encoder.check_unchanged()
 
     @contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """A folder for features during the block, on this machine."""
+    def asked(self, **more: Any) -> Iterator[dict[str, Any]]:
+        """What training is asked beside ``more``: a folder for features, which is there during the
+        block on this machine, settings, and who is told.
+        """
         folder = self.store.scratch / f"features-{self.step.key[:16]}"
         # A killed call may have left its features there.
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            yield folder
+            yield {
+                "scratch": folder,
+                "execution": self.execution,
+                "progress": self.progress,
+                **more,
+            }
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

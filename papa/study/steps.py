@@ -23,7 +23,7 @@ from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.storage.artifacts import sha256_of_file
-from papa.study.inputs import StudyInputs, averaged_text
+from papa.study.inputs import StudyInputs, laid_out_like
 from papa.study.provenance import invocation
 from papa.study.results import StudyPart
 from papa.study.stages.aggregate import aggregate
@@ -198,7 +198,11 @@ class _Builder:
             name = f"given · {self.label} · {kind}"
             made = given(name, self.encoder, GivenMatrices(matrices))
         else:
-            made = self.average(averaged_text(self.task, spec))
+            source = laid_out_like(self.task, spec.corpus) if spec.corpus else self.task
+            if spec.rows:
+                sample = {"name": f"{source.name}-{spec.rows}-rows", "train_rows": spec.rows}
+                source = source.model_copy(update=sample)
+            made = self.average(source)
         return Constants(kind, spec.parameters, self.once(made))
 
     def rankings(self, order: Order | None) -> Mapping[int, Step]:

@@ -228,15 +228,3 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
             papa.measure(decoder, data, wrong, progress=False)
     with pytest.raises(PapaError, match="lambda, first_to_last or random"):
         papa.measure(decoder, data, task, orders=["distance"], progress=False)
-
-
-def test_lambda_of_a_decoder_is_that_of_its_study(folder: Path) -> None:
-    decoder = papa.load_encoder(folder / "model", slots=2 * HALF)
-    rows = pandas.read_json(folder / "train.jsonl", lines=True).head(8)
-    data, metric = {"train": rows, "validation": rows}, "negative_log_perplexity"
-    task = papa.Task(label=None, metric=metric, head="own", epochs=1)
-    options = {"fractions": [1, 0.5], "ranking_seeds": [0], "progress": False}
-    found = papa.measure(decoder, data, task, **options).head_scores
-    scores = papa.head_scores(decoder, data, task, seeds=[0], progress=False)
-    pandas.testing.assert_frame_equal(found, scores)
-    assert scores["score"].std() > 1e-4, "negative control: it is trained"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.corpora import fingerprint, rows
+from papa.corpora import fingerprint
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.encoders.weights import as_safetensors
@@ -115,23 +115,6 @@ def test_rows_of_other_content_than_the_key_says(
     write_rows(path, "before")
     compute(step, store)
     assert step.is_complete(store)
-
-
-def test_rows_exchanged_while_they_are_read_and_put_back(
-    step: Step, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, read = tmp_path / "train.jsonl", rows.read_source
-
-    def meanwhile(task: TaskSpec, split: str) -> object:
-        write_rows(path, "after")
-        found = read(task, split)  # type: ignore[arg-type]
-        write_rows(path, "before")
-        return found
-
-    monkeypatch.setattr(rows, "read_source", meanwhile)
-    with pytest.raises(DataError, match=r"train\.jsonl changed while it was read"):
-        compute(step, store)
-    assert not step.is_complete(store)
 
 
 def test_a_tokenizer_that_is_not_what_the_key_says(step: Step, folder: Path, store: Store) -> None:

@@ -79,19 +79,6 @@ def lambdas(found: tuple[Step, Store]) -> np.ndarray:
     return read_head_scores("lambda", {0: rank.reference(store)}).by_seed[0]
 
 
-def test_it_is_another_than_a_probes_and_the_same_again(data: Path, tmp_path: Path) -> None:
-    model = small({"metric": "cosine"}, tmp_path / "model")
-    own = ranked(data, tmp_path / "own", model, head="own", metric="cosine")
-    again = ranked(data, tmp_path / "again", model, head="own", metric="cosine")
-    probe = ranked(data, tmp_path / "probe", model, head="probe", metric="accuracy")
-    assert np.array_equal(lambdas(own), lambdas(again))
-    assert lambdas(own).shape == lambdas(probe).shape == (2, 4)
-    assert np.abs(lambdas(own) - lambdas(probe)).max() > 0.05
-    assert own[0].key != probe[0].key
-    assert probe[0]["task"].lambda_objective == "the loss of a probe"
-    assert "one less the cosine of embeddings" in own[0]["task"].lambda_objective
-
-
 def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.ndarray]:
     """The loss of every epoch, and λ, on the text and constants of a ranking."""
     rank, store = found

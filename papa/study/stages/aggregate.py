@@ -24,7 +24,6 @@ from papa.study.manifest import (
     FinishedStudy,
     Manifest,
     ProbeEntry,
-    RankingEntry,
     specification,
 )
 from papa.study.provenance import provenance
@@ -100,7 +99,7 @@ def manifest(
     study: StudySpec, parts: tuple[StudyPart, ...], found: Mapping[Step, ArtifactReference]
 ) -> Manifest:
     """Where the numbers of a study come from."""
-    cells, averages, rankings = [], [], []
+    cells, averages = [], []
     for part in parts:
         of = {"encoder": part.encoder_label, "task": part.task.name}
         for cell, steps in part.cells.items():
@@ -125,18 +124,12 @@ def manifest(
                     special=special_of(part.encoder, part.task),
                 )
             )
-        rankings += [
-            RankingEntry(**of, method=method, seed=seed, artifact=_address(step))
-            for method, by_seed in part.rankings.items()
-            for seed, step in by_seed.items()
-        ]
     return Manifest(
         study=study.name,
         digest=sha256_of_json(study.model_dump(mode="json", exclude={"execution"})),
         encoders={part.encoder_label: part.encoder for part in parts},
         cells=tuple(cells),
         averages=tuple(averages),
-        rankings=tuple(rankings),
     )
 
 

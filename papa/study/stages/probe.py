@@ -88,25 +88,12 @@ def probe(
     from papa.probes.cell import score_cell
     from papa.scores.metrics import positive_name
 
-    text, chosen = run.corpus(corpus), heads.chosen(run.found)
-    with run.scratch() as scratch:
-        scores, unseen_share = score_cell(
-            run.encoder,
-            heads.read(run, encoder, task),
-            chosen,
-            text,
-            task,
-            seeds,
-            trained=trained,
-            features=features,
-            execution=run.execution,
-            scratch=scratch,
-            code=code,
-            progress=run.progress,
-            on_epoch=run.on_epoch,
-        )
+    text, chosen, read = run.corpus(corpus), heads.chosen(run.found), heads.read(run, encoder, task)
+    with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
+        cell = run.encoder, read, chosen, text, task, seeds
+        scores, unseen_share = score_cell(*cell, trained=trained, **asked)
     found = ProbeScores(
-        scores=ScoredSeed.of(scores),
+        scores=_without_examples(scores),
         positive=positive_name(task, text.label_names),
         unseen_share=unseen_share,
         constant_heads=chosen,
@@ -138,22 +125,11 @@ def baseline(
 
     text = run.corpus(corpus)
     constant = best_constant_answer(text, task, len(run.encoder.word_embeddings), code)
-    with run.scratch() as scratch:
-        scores = evaluate_cell(
-            WordEmbeddings(run.encoder),
-            text,
-            task,
-            seeds,
-            features=features,
-            execution=run.execution,
-            scratch=scratch,
-            code=code,
-            progress=run.progress,
-            on_epoch=run.on_epoch,
-        )
+    with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
+        scores = evaluate_cell(WordEmbeddings(run.encoder), text, task, seeds, **asked)
     document = {
         "always_one_answer": {"score": constant.score, "answer": constant.answer},
-        "word_embeddings": [asdict(scored) for scored in ScoredSeed.of(scores)],
+        "word_embeddings": [asdict(scored) for scored in _without_examples(scores)],
         "seconds": run.seconds,
     }
     examples = {
@@ -173,10 +149,9 @@ class ScoredSeed:
     score: float
     seconds: float
 
-    @classmethod
-    def of(cls, scores: Sequence[SeedScore]) -> tuple[ScoredSeed, ...]:
-        """Of every seed, without its examples."""
-        return tuple(cls(score.seed, score.score, score.seconds) for score in scores)
+
+def _without_examples(scores: Sequence[SeedScore]) -> tuple[ScoredSeed, ...]:
+    return tuple(ScoredSeed(one.seed, one.score, one.seconds) for one in scores)
 
 
 @dataclass(frozen=True)
@@ -247,7 +222,8 @@ def read_baseline(made: ArtifactReference | Address) -> BaselineScores:
         seeds = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
         of_answer = examples["always_one_answer"]
         check_form(examples=((words.dtype, words.shape), (float, (len(seeds), *of_answer.shape))))
-        score = TypeAdapter(float).validate_python(answer["score"])
-        said = TypeAdapter(str | None).validate_python(answer["answer"])
+        score, said = TypeAdapter(tuple[float, str | None]).validate_python(
+            (answer["score"], answer["answer"])
+        )
         constant = ConstantAnswer(score=score, examples=of_answer, answer=said)
         return BaselineScores(constant, seeds, words)

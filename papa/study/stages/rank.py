@@ -73,16 +73,8 @@ def frozen_probe(
 
     from papa.ranking.scores.asked import trained_probe
 
-    with run.scratch() as scratch:
-        probe = trained_probe(
-            run.encoder,
-            run.corpus(corpus),
-            task,
-            seed,
-            scratch=scratch,
-            execution=run.execution,
-            progress=run.progress,
-        )
+    with run.asked() as asked:
+        probe = trained_probe(run.encoder, run.corpus(corpus), task, seed, **asked)
     with run.published() as folder:
         save_file(probe.state_dict(), folder / PROBE)
 
@@ -115,19 +107,9 @@ def score_heads(
         with opened(run.found[probe], PROBE) as folder:
             frozen.load_state_dict(load_file(folder / PROBE))
         frozen.requires_grad_(False).to(run.encoder.device)
-    with run.scratch() as scratch:
-        asked = Asked(
-            encoder=run.encoder,
-            constants=run.matrices(constants, encoder, task.slots),
-            corpus=text,
-            task=task,
-            ranking=ranking,
-            seed=seed or 0,
-            scratch=scratch,
-            execution=run.execution,
-            progress=run.progress,
-            probe=frozen,
-        )
+    matrices = run.matrices(constants, encoder, task.slots)
+    with run.asked(probe=frozen) as more:
+        asked = Asked(run.encoder, matrices, text, task, ranking, seed or 0, **more)
         found = scores_by(methods, asked)
     tensors = {name: scores.values for name, scores in found.items()} | {
         ERROR.format(name): scores.standard_error
