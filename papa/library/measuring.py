@@ -32,7 +32,6 @@ from papa.study.inputs import StudyInputs
 from papa.study.results import StudyPart, results_table
 from papa.study.run import run_here
 from papa.study.stages.constants import Constants as Kind
-from papa.study.stages.constants import read_constants
 from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import study_steps
@@ -244,8 +243,7 @@ def _measurement(
     ranked = [step for by_seed in part.rankings.values() for step in by_seed.values()]
     kinds = {"average": Kind("average", source=ranked[0]["constants"])} if ranked else {}
     for label, kind in {**kinds, **part.constants}.items():
-        made = found[kind.source] if kind.source else None
-        held = read_constants(kind.kind, kind.parameters, made, part.encoder, part.task)
+        held = kind.read(found, part.encoder, part.task)
         if isinstance(held, ConstantMatrices):
             averaged = kind.source is not None and kind.source.stage != "given"
             digest = part.encoder.digest if averaged else None

@@ -10,7 +10,6 @@ import numpy as np
 from papa.spec import ExecutionSpec
 from papa.spec.kinds import Averages, low_rank, relative
 from papa.study.run import run_here
-from papa.study.stages.constants import read_constants
 from papa.study.step import with_needs
 from papa.study.store import Store
 from tests.flows.conftest import SMALL
@@ -46,15 +45,9 @@ def test_matrices_are_made_of_the_average_by_the_steps_of_a_study(tmp_path: Path
     store = Store(tmp_path / "store")
     store.make()
     run_here(with_needs(made), store, ExecutionSpec(), Told())
+    held = {step: step.reference(store) for step in made}
     matrices = {
-        label: read_constants(
-            own.kind,
-            own.parameters,
-            own.source.reference(store) if own.source else None,
-            part.encoder,
-            part.task,
-        )
-        for label, own in part.constants.items()
+        label: own.read(held, part.encoder, part.task) for label, own in part.constants.items()
     }
     average = matrices["average"]
     assert average.counts is not None

@@ -144,7 +144,7 @@ WORTH = {
     "word_embeddings": [{"seed": 0, "score": 0.6, "seconds": 1.0}],
 }
 ONE, LAMBDAS = {"examples": torch.rand(1, 3, 2).double()}, torch.rand(4, 2, 3)
-BOTH = {"always_one_answer": ONE["examples"][0], "word_embeddings": ONE["examples"]}
+BOTH = {"always_one_answer": ONE["examples"][0].clone(), "word_embeddings": ONE["examples"]}
 
 
 def read_lambdas(folder: Path) -> np.ndarray:

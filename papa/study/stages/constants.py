@@ -34,12 +34,15 @@ class Constants:
     @property
     def artifact(self) -> Step | None:
         """The step whose artifact they are, as they are."""
-        return None if self.kind in DERIVED and self.source and self.is_average else self.source
+        derived = self.source and self.source.stage == "average" and self.kind != "average"
+        return None if derived else self.source
 
-    @property
-    def is_average(self) -> bool:
-        """Whether their source is an average."""
-        return self.source is not None and self.source.stage == "average"
+    def read(
+        self, found: Mapping[Step, ArtifactReference], encoder: EncoderReference, task: TaskSpec
+    ) -> Any:
+        """``read_constants`` of the artifacts found."""
+        made = found[self.source] if self.source else None
+        return read_constants(self.kind, self.parameters, made, encoder, task)
 
 
 def read_constants(

@@ -16,7 +16,7 @@ from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, check_form, opened
-from papa.study.stages.constants import Constants, read_constants
+from papa.study.stages.constants import Constants
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Context, Step, stage
 
@@ -59,14 +59,6 @@ class ConstantHeads:
         """The constant ones: the first of them, sorted."""
         return tuple(sorted(self.ranked(found)[: self.count]))
 
-    def read(self, run: Context, encoder: EncoderReference, task: TaskSpec) -> Any:
-        """What they put out; None where none is constant."""
-        own = self.constants
-        if own is None:
-            return None
-        made = run.found[own.source] if own.source else None
-        return read_constants(own.kind, own.parameters, made, encoder, task)
-
 
 @stage("probe", version=5)
 def probe(
@@ -88,7 +80,8 @@ def probe(
     from papa.probes.cell import score_cell
     from papa.scores.metrics import positive_name
 
-    text, chosen, read = run.corpus(corpus), heads.chosen(run.found), heads.read(run, encoder, task)
+    text, chosen = run.corpus(corpus), heads.chosen(run.found)
+    read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
     with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
         cell = run.encoder, read, chosen, text, task, seeds
         scores, unseen_share = score_cell(*cell, trained=trained, **asked)
