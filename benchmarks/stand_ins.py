@@ -24,9 +24,8 @@ from safetensors.numpy import save_file
 
 from papa.progress import ignore_progress
 from papa.storage.artifacts import ArtifactReference, published
-from papa.study.baseline import BASELINE, Baseline
-from papa.study.probe import EXAMPLES, Probe, ProbeScores, ScoredSeed
-from papa.study.rank import LAMBDA, Rank
+from papa.study.stages.probe import BASELINE, EXAMPLES, ProbeScores, ScoredSeed
+from papa.study.stages.rank import LAMBDA
 from papa.study.step import Step
 from papa.workers import WorkerPool
 
@@ -50,9 +49,8 @@ class StandIn:
         self, function: Any, encoder: Any, arguments: dict[str, Any], epochs: bool
     ) -> tuple[Any, list[Any]]:
         """As ``Worker.run``."""
-        store = arguments["store"]
-        if "step" in arguments:
-            step = arguments["step"]
+        step, store = arguments["step"], arguments["store"]
+        if "shards" not in arguments:
             time.sleep(self._seconds[step.stage])
             found = step.found(store)
             with published(
@@ -61,8 +59,8 @@ class StandIn:
                 _WRITERS[step.stage](step, folder, found)
         else:
             time.sleep(self._seconds["shard"] * len(arguments["shards"]))
-            step = function.__self__
-            shape = (step.encoder.layers, step.encoder.heads, step.slots, step.slots)
+            encoder, slots = step["encoder"], step["slots"]
+            shape = (encoder.layers, encoder.heads, slots, slots)
             return (np.ones(shape), np.ones(shape[2:]), self._seconds["shard"], "cpu"), []
         return None, []
 
@@ -80,9 +78,7 @@ class StandInPool(WorkerPool):
     def run(self, function: Callable[..., Any], **given: Any) -> Any:
         """As of ``WorkerPool``."""
         arguments = given["arguments"]
-        waits = (
-            arguments["step"].stage in _WRITERS if "step" in arguments else "shards" in arguments
-        )
+        waits = "step" in arguments and arguments["step"].stage in (*_WRITERS, "average")
         return (
             super().run(function, **given)
             if waits
@@ -103,14 +99,14 @@ def computed(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     return function(**arguments, progress=ignore_progress)
 
 
-def _write_probe(step: Probe, folder: Path, found: Found) -> None:
-    encoder, seeds = step.encoder, _scores(step)
-    heads = tuple(sorted(step.heads(found)))
+def _write_probe(step: Step, folder: Path, found: Found) -> None:
+    encoder, seeds = step["encoder"], _scores(step)
+    heads = step["heads"].chosen(found)
     ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads, 1.0, "cpu").save(folder)
     save_file({"examples": _correct([seed.score for seed in seeds])}, folder / EXAMPLES)
 
 
-def _write_baseline(step: Baseline, folder: Path, found: Found) -> None:
+def _write_baseline(step: Step, folder: Path, found: Found) -> None:
     document = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
     seeds = _scores(step)
     (folder / BASELINE).write_text(
@@ -122,8 +118,8 @@ def _write_baseline(step: Baseline, folder: Path, found: Found) -> None:
     )
 
 
-def _write_ranking(step: Rank, folder: Path, found: Found) -> None:
-    encoder = step.encoder
+def _write_ranking(step: Step, folder: Path, found: Found) -> None:
+    encoder = step["encoder"]
     lambdas = np.random.default_rng(0).random((2, encoder.layers, encoder.heads), np.float32)
     save_file({"lambda": lambdas[-1].copy(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
 
@@ -134,11 +130,11 @@ def _correct(scores: Sequence[float]) -> np.ndarray:
     return np.stack([correct, np.ones_like(correct)], -1).astype(np.float64)
 
 
-def _scores(step: Probe | Baseline) -> tuple[ScoredSeed, ...]:
+def _scores(step: Step) -> tuple[ScoredSeed, ...]:
     """A score of each seed that follows from the step's key."""
     numbers = random.Random(step.key)
     return tuple(
-        ScoredSeed(seed, numbers.randrange(ROWS // 2, ROWS) / ROWS, 1.0) for seed in step.seeds
+        ScoredSeed(seed, numbers.randrange(ROWS // 2, ROWS) / ROWS, 1.0) for seed in step["seeds"]
     )
 
 

@@ -105,7 +105,7 @@ def check_study(
     if problems:
         raise CheckError(problems)
     for step in missing if inputs.code and not for_plan else ():
-        if own := getattr(step, "code", None):
+        if own := step.arguments.get("code"):
             for named in (own.metric, own.probe):
                 loaded(named)  # Refused where its file was not given.
     if here and missing:

@@ -33,7 +33,8 @@ from flows.progress import StudyProgress
 from flows.server import settle_environment
 from papa.errors import PapaError
 from papa.spec.file import load_study
-from papa.study.step import Session, Step
+from papa.study.run import Session
+from papa.study.step import Step
 from papa.study.store import Store, announced
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
@@ -50,15 +51,13 @@ from tasks.tokenise import tokenise
 STAGES = {
     tokenise: ("tokenise",),
     average: ("average",),
-    constants: (
-        "derived", "controls", "given", "mean_qk", "outputs", "relative", "streaming", "reused",
-    ),
+    constants: ("given", "mean_qk", "outputs", "relative"),
     rank: ("rank", "frozen_probe", "scores"),
     baseline: ("baseline",),
     probe: ("probe",),
     answer: ("answers", "own"),
     aggregate: ("aggregate",),
-}  # fmt: skip
+}
 """The tasks in the order in which they are submitted, and the stages of the steps of each."""
 
 

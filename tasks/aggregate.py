@@ -11,7 +11,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from papa.reporting.tables import summary_markdown
 from papa.scores.summary import read_table
-from papa.study.aggregate import place_results
+from papa.study.manifest import place_results
 from papa.study.step import Step
 from tasks.stage import StudyRun, stage
 

@@ -27,8 +27,8 @@ from papa.errors import PapaError, TransientError
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json, verify
-from papa.study.probe import read_scores
 from papa.study.results import StudyPart
+from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
 from papa.study.store import Store, claimed
@@ -132,8 +132,8 @@ class Tracking:
             self.experiment = self._experiment()
             spec = self.study.model_dump(mode="json", exclude={"execution", "name"})
             data = {
-                f"papa.data.{part.task.name}": f"{part.corpus.task.source.model_dump_json()} "
-                f"{part.corpus.fingerprint}"
+                f"papa.data.{part.task.name}": f"{part.text['task'].source.model_dump_json()} "
+                f"{part.text['fingerprint']}"
                 for part in self._steps.parts
             }
             params = {name: json.dumps(value) for name, value in spec.items()}
@@ -181,7 +181,7 @@ class Tracking:
         for part, cell in scored:
             self._soon(partial(self._cell, part, cell, step))
         for part in self._steps.parts:
-            made = {f"constants/{name}": of for name, of in part.constants.items()}
+            made = {f"constants/{name}": of.artifact for name, of in part.constants.items()}
             for method, by_seed in part.rankings.items():
                 made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
             for name in (name for name, of in made.items() if of == step):

@@ -16,8 +16,8 @@ from prefect.runtime import task_run
 from prefect.states import Completed, State
 
 from papa.errors import PapaError, TransientError
-from papa.study.here import make
-from papa.study.step import Reporter, Session, Step
+from papa.study.run import Reporter, Session, make
+from papa.study.step import Step
 from tasks.mlflow import Tracking
 
 _RETRY_SECONDS = [5.0, 30.0]

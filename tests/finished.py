@@ -11,11 +11,10 @@ import pandas
 from flows.cli.studies import save_study
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import ArtifactReference
-from papa.study.aggregate import place_results
-from papa.study.here import run_here
 from papa.study.inputs import check_inputs
-from papa.study.manifest import FinishedStudy, open_study
+from papa.study.manifest import FinishedStudy, open_study, place_results
 from papa.study.results import results_table
+from papa.study.run import run_here
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
@@ -62,6 +61,7 @@ def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
 def opened(scored: Scored) -> FinishedStudy:
     """Such a study with its report, opened."""
     aggregate: Any = scored.steps.steps[-1]
-    run_here([aggregate], scored.store, aggregate.study.execution, Told())
-    place_results(scored.store, aggregate.study.name, aggregate.reference(scored.store))
-    return open_study(scored.store, aggregate.study.name)
+    study = aggregate["study"]
+    run_here([aggregate], scored.store, study.execution, Told())
+    place_results(scored.store, study.name, aggregate.reference(scored.store))
+    return open_study(scored.store, study.name)

@@ -10,11 +10,9 @@ from rich.console import Console
 
 from flows.cli.options import (
     DEFAULT_STORE,
-    Overrides,
     StoreAddress,
     Verbose,
     argument,
-    load_stored,
     one_sentence,
     open_store,
     option,
@@ -48,7 +46,6 @@ def describe(
     out: Annotated[
         Path | None, option("--out", metavar="FILE", help="Write all numbers to a Parquet file.")
     ] = None,
-    overrides: Overrides = None,
     store: StoreAddress = DEFAULT_STORE,
     verbose: Verbose = False,
 ) -> None:
@@ -59,14 +56,13 @@ def describe(
         from papa.corpora.treebank import read_trees
         from papa.reporting.described import described_tables
         from papa.study.describe import describe_study
-        from papa.study.stored import StoredStudy
+        from papa.study.manifest import open_study
 
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
             raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")
         if study is not None and encoder is None and text is None:
-            opened = open_store(store)
-            stored = StoredStudy(load_stored(study, overrides, opened), opened)
-            frame = describe_study(stored, only, limit, trees, fraction or 0.0)
+            finished = open_study(open_store(store), study)
+            frame = describe_study(finished, only, limit, trees, fraction or 0.0)
         elif fraction is not None:
             raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")
         elif study is None and encoder is not None and (text is None) != (trees is None):

@@ -20,7 +20,7 @@ from flows.cli.options import (
     option,
 )
 from flows.cli.terminal import say
-from papa.errors import ArtifactError, SpecError, joined, nearest_first
+from papa.errors import SpecError, joined, nearest_first
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _LINE = ["encoder", "task", "constants", "order"]
 """What cells have in common that differ in their fraction alone."""
-_MATRICES = ("average/", "controls/", "derived/", "given/", "mean_qk/")
-"""Where steps put constant matrices."""
 _OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
 
 
@@ -80,12 +78,10 @@ def export_cell(
     constant heads whose drop is surely within ``max_drop``, a share.
     """
     import papa
-    from papa.attention.constants import ConstantMatrices
-    from papa.encoders.reference import load_tokenizer, resolve_encoder
+    from papa.encoders.reference import load_tokenizer
     from papa.encoders.weights import load_reference
     from papa.export import family_to_export
     from papa.probes.own_model import own_class
-    from papa.spec import EncoderSpec
 
     line = _line(finished.summary, wanted)
     at = fraction if max_drop is None else _within(line, max_drop)
@@ -95,19 +91,12 @@ def export_cell(
     if cell is None:
         known = joined(f"{share:g}" for share in cells)
         raise SpecError(f"the study has no fraction {at:g}: give one of {known}")
-    heads, entry = _constant_heads(finished, cell), finished.encoder(cell.encoder)
-    family_to_export(entry.model_type)
-    task = next(task for task in finished.study.tasks if task.name == cell.task)
+    heads, task = _constant_heads(finished, cell), finished.task(cell.task)
+    family_to_export(finished.encoder(cell.encoder).model_type)
     layout, pairs = finished.study.layout, task.kind == "pair"
     if pairs and layout.segment_ids == "stay":
         raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
-    encoder = entry.reference()
-    if not Path(entry.folder).is_dir():
-        encoder = resolve_encoder(EncoderSpec(name=entry.name, revision=entry.revision))
-        if encoder.digest != entry.digest:
-            raise ArtifactError(f"'{entry.name}' has other weights here than were measured")
-    made = finished.artifact(str(cell.probes[0].constants))
-    constants = ConstantMatrices.load(made.folder, encoder=encoder, slots=task.slots)
+    encoder, constants = finished.encoder_here(cell.encoder), finished.read_constants(cell)
     head = own_class(task, encoder) if task.head == "own" else "AutoModel"
     model: Any = load_reference(encoder, head=head, attention="sdpa")[0].eval()
     tokenizer = load_tokenizer(encoder)
@@ -152,14 +141,17 @@ def _within(line: DataFrame, max_drop: float) -> float:
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
     """The heads of a cell that is one encoder with constant matrices."""
-    made, heads, fault = {probe.constants for probe in cell.probes}, cell.constant_heads, ""
-    if None in made:
+    from papa.spec.kinds import OF_DECODERS
+    from papa.spec.values import OUTPUTS, REUSED
+
+    kind, heads, fault = finished.constants(cell), cell.constant_heads, ""
+    if heads == ():
         fault = "no head is constant in it: give a fraction below 1"
     elif finished.encoder(cell.encoder).key_heads is not None:
         fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
     elif heads is None:
         fault = f"order '{cell.order}' makes other heads constant for each seed"
-    elif len(made) > 1 or cell.probes[0].trained or not str(*made).startswith(_MATRICES):
+    elif kind.is_trained or kind.kind in (*OUTPUTS, REUSED, *OF_DECODERS):
         fault = f"'{cell.constants}' are not constant matrices that all seeds share"
     if fault:
         raise SpecError(f"this cell cannot be exported: {fault}")

@@ -26,8 +26,7 @@ from papa.spec.file import load_study
 from papa.storage.artifacts import published, read_metadata, remove
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
-from papa.study.aggregate import place_results, specification
-from papa.study.manifest import SPECIFICATION, open_study
+from papa.study.manifest import SPECIFICATION, open_study, place_results, specification
 from papa.study.store import Store, check_marked
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")

@@ -16,7 +16,9 @@ from papa.errors import ArtifactError, SpecError, meant
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.spec import ConstantsSpec
 from papa.spec.kinds import CONTROLS, DERIVED, most_of, parameters_of
-from papa.study.constants import Given
+from papa.study.stages.constants import GivenMatrices
+from papa.study.stages.constants import given as keep_given
+from papa.study.step import Step
 
 Constants: TypeAlias = Any
 """What ``average`` or ``constants`` gave, the name of a control, or floating-point matrices of
@@ -113,10 +115,10 @@ def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
     return held or ConstantMatrices(matrices.float(), seen, "average")
 
 
-def given_step(encoder: TextEncoder, given: Constants) -> Given:
+def given_step(encoder: TextEncoder, given: Constants) -> Step:
     """What was given, as a step of a study."""
     found = _as_kept(constants_for(encoder, given))
-    return Given("given constants", encoder.reference, found.matrices, found.seen)
+    return keep_given("given constants", encoder.reference, GivenMatrices(found))
 
 
 def own_constants(

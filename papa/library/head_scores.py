@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,8 +26,8 @@ from papa.spec.cells import constant_heads as first_heads
 from papa.spec.head_scores import read_scores
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import Head, head_order
-from papa.study.score_heads import read_head_scores
-from papa.study.step import Step
+from papa.study.stages.rank import read_head_scores
+from papa.study.step import with_needs
 from papa.study.steps import study_steps
 from papa.study.store import Store
 
@@ -139,21 +138,13 @@ def _of_study(
     ):
         (part,) = study_steps(inputs).parts
         rankings = {
-            seed: replace(step, constants=given) if given else step
+            seed: step.changed(constants=given) if given else step
             for seed, step in part.rankings[by].items()
         }
-        steps = _needed(rankings.values())
+        steps = with_needs(rankings.values())
         found = run_steps(steps, Store(folder), encoder, inputs, progress)
         by_seed = {seed: found[step] for seed, step in rankings.items()}
         return read_head_scores(by, by_seed, encoder.reference).frame(by)
-
-
-def _needed(steps: Iterable[Step]) -> list[Step]:
-    """The steps after all that they read."""
-    found: dict[Step, None] = {}
-    for step in steps:
-        found |= dict.fromkeys((*_needed(step.needs), step))
-    return list(found)
 
 
 def constant_heads(

@@ -27,12 +27,11 @@ from papa.scores.summary import INFLUENCE, summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
-from papa.study.constants import Controls, Given, Matrices
-from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
-from papa.study.probe import read_scores
 from papa.study.results import StudyPart, results_table
-from papa.study.score_heads import read_head_scores
+from papa.study.run import run_here
+from papa.study.stages.constants import Constants as Kind
+from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import study_steps
 from papa.study.store import Store
@@ -218,14 +217,7 @@ def _measurement(
     part: StudyPart, found: Mapping[Step, ArtifactReference], inputs: StudyInputs
 ) -> Measurement:
     """What the finished steps of a study on one task say."""
-    scores = {
-        method: read_head_scores(
-            method,
-            {seed: found[step] for seed, step in by_seed.items()},
-            controls={seed: found[step] for seed, step in part.controls.items()},
-        )
-        for method, by_seed in part.rankings.items()
-    }
+    scores = part.head_scores(found)
     frames = [one.frame(method) for method, one in scores.items()]
     trained = scores.get("lambda")
     sure = ""
@@ -236,11 +228,16 @@ def _measurement(
         own = {read_scores(found[step]).constant_heads for step in steps}
         heads[cell.constants, cell.order, cell.fraction] = own.pop() if len(own) == 1 else None
     constants = {}
-    for label, step in part.constants.items():
-        if isinstance(step, Matrices):
-            matrices = ConstantMatrices.load(found[step].folder, encoder=part.encoder)
-            digest = None if isinstance(step, Controls | Given) else part.encoder.digest
-            constants[label] = replace(matrices, encoder_digest=digest)
+    ranked = [step for by_seed in part.rankings.values() for step in by_seed.values()]
+    kinds = {"average": Kind("average", source=ranked[0]["constants"])} if ranked else {}
+    for label, kind in {**kinds, **part.constants}.items():
+        held = kind.read(found, part.encoder, part.task)
+        if isinstance(held, ConstantMatrices):
+            averaged = kind.source is not None and kind.source.stage != "given"
+            digest = part.encoder.digest if averaged else None
+            # Trained ones are not kept, but what they were trained from.
+            name = label if label.partition(":")[0] == kind.kind else kind.kind
+            constants[name] = replace(held, encoder_digest=digest)
     return Measurement(
         results_table([part], found),
         pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),

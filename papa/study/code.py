@@ -10,7 +10,6 @@ import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from papa.errors import SpecError, in_one_line
 from papa.scores.own import Named, OwnCode, not_given
@@ -38,9 +37,9 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
 
 def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     """The study with the digests of the files that it names; what it names of them is looked at."""
-    orders = _orders(study)
+    orders = [name for name in map(scores_in, study.orders) if module_of(name)]
     others = [name for task in study.tasks for name in (task.metric, task.own_probe)]
-    modules = list(map(module_of, (*orders, *others)))
+    modules = [module for name in (*orders, *others) if (module := module_of(name))]
     for module in texts:
         if module not in modules:
             raise SpecError(
@@ -48,39 +47,34 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
                 f"{module}:… as an order, a metric or an own_probe"
             )
     kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
-    held = [scores.name for scores in kept]
     digests = {one.name: one.sha256 for one in study.code} | {
         module: hashlib.sha256(text.encode()).hexdigest() for module, text in texts.items()
     }
-    missing = [name for name in orders if module_of(name) not in texts and name not in held]
-    missing += [name for name in others if name and module_of(name) not in (None, *digests)]
+    known = {scores.name for scores in kept}
+    missing = [name for name in orders if module_of(name) not in texts and name not in known]
+    missing += [name for name in others if module_of(name) not in (None, *digests)]
     if missing:
-        raise SpecError(not_given(missing[0]))
-    code = tuple(
-        CodeSpec(name=name, sha256=digest) for name, digest in digests.items() if name in modules
-    )
-    study = study.model_copy(update={"code": code, "scores": kept})
+        raise SpecError(not_given(str(missing[0])))
+    code = [CodeSpec(name=name, sha256=digests[name]) for name in digests if name in modules]
+    study = study.model_copy(update={"code": tuple(code), "scores": kept})
     for task in study.tasks:
-        metric, probe = (_named(study, name, texts) for name in (task.metric, task.own_probe))
-        if metric and metric.text is not None:
-            _check_called(metric.name, metric.load(), "the true and the predicted classes")
-        if probe and probe.text is not None:
-            _check_probe(probe)
+        for name in (task.metric, task.own_probe):
+            named = _named(study, name, texts)
+            if named and named.text is not None:
+                _check(named, is_probe=name == task.own_probe)
     return study
 
 
 def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: int) -> StudySpec:
     """The study with the scores of the head orders that files given define."""
     found = list(study.scores)
-    for name in _orders(study):
+    for name in dict.fromkeys(map(scores_in, study.orders)):
         order = _named(study, name, texts)
         if order is None or order.text is None:
             continue
         # It imports torch, which looking at a finished study does without.
         from papa.ranking.given import scores_of
 
-        if callable(order.load()):
-            _check_called(name, order.load(), "(layer, head)")
         try:
             values = scores_of(order.load(), layers, heads)
         except Exception as error:
@@ -96,12 +90,6 @@ def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> OwnCo
     return OwnCode(metric, probe) if metric or probe else None
 
 
-def _orders(study: StudySpec) -> list[str]:
-    """The names of code among a study's orders."""
-    named = dict.fromkeys(map(scores_in, study.orders))
-    return [name for name in named if name and module_of(name)]
-
-
 def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> Named | None:
     """What is known of code by its name; None where the name is none of code's."""
     module = module_of(name)
@@ -109,26 +97,24 @@ def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> Name
     return Named(name, next(digests, ""), texts.get(module)) if name and module else None
 
 
-def _check_probe(named: Named) -> None:
-    from papa.probes.own_probe import check_probe, is_estimator
-
-    probe = named.load()
+def _check(named: Named, *, is_probe: bool) -> None:
+    """Refuse what is no probe, and what is no function of two arguments."""
+    code, given = named.load(), "the true and the predicted classes"
     try:
-        check_probe(probe)
+        if is_probe:
+            from papa.probes.own_probe import check_probe, is_estimator
+
+            check_probe(code)
+            given = "(inputs, classes)"
+            if is_estimator(code):
+                return
+        inspect.signature(code).bind(None, None)
     except SpecError as error:
         raise SpecError(f"{named.name}: {error}") from None
-    if not is_estimator(probe):
-        _check_called(named.name, probe, "(inputs, classes)")
-
-
-def _check_called(name: str, code: Any, given: str) -> None:
-    """Refuse what is no function of two arguments."""
-    try:
-        inspect.signature(code).bind(None, None)
     except TypeError as error:
         raise SpecError(
-            f"{name} cannot be called with {given} ({in_one_line(error)}): make it a function of "
-            "two arguments"
+            f"{named.name} cannot be called with {given} ({in_one_line(error)}): make it a "
+            "function of two arguments"
         ) from None
     except ValueError:  # Some functions of other languages do not say what they take.
         return

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING
 
 from papa.encoders.reference import load_tokenizer
 from papa.errors import SpecError
-from papa.study.probe import read_scores
-from papa.study.results import StudyPart
-from papa.study.tokenise import open_corpus
+from papa.study.manifest import AverageEntry, FinishedStudy
+from papa.study.stages.tokenise import open_corpus
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from papa.corpora.treebank import Tree
     from papa.spec.orders import Head
-    from papa.study.stored import StoredStudy
 
 
 def describe_study(
-    stored: StoredStudy,
+    finished: FinishedStudy,
     names: Sequence[str] | None,
     limit: int,
     trees: Path | None = None,
@@ -34,96 +31,76 @@ def describe_study(
     In the replaced model ``fraction`` of the heads stay input-dependent: those of the study's cell
     with its average and its first head order; 0 needs no such cell.
     """
-    from papa.corpora.treebank import read_trees
-    from papa.descriptions.table import OF_TREES, chosen, joined
+    from papa.attention.constants import ConstantMatrices
+    from papa.corpora.batches import micro_batches
+    from papa.corpora.tokens import special_tokens_of
+    from papa.corpora.treebank import lay_out, read_trees
+    from papa.descriptions.table import OF_TREES, chosen, described, joined
+    from papa.encoders.encoder import load_encoder
 
-    study = stored.inputs.study
     wanted, of_trees = chosen(names, trees is not None), trees.name if trees else ""
-    parts = [
-        part
-        for part in stored.steps.parts
-        if part.average and part.average in stored.found and not part.encoder.causal
+    entries = [
+        entry for entry in finished.manifest.averages if not finished.encoder(entry.encoder).causal
     ]
-    if not parts:
+    if not entries:
         raise SpecError(
-            f"study '{study.name}' has no finished average of an encoder to describe its heads "
-            "with: run 'papa run' on it first, with average among its constants"
+            f"study '{finished.manifest.study}' has no average of an encoder to describe its heads "
+            "with: run it with average among its constants"
         )
     sources: dict[str, list[str]] = {"validation rows": [], of_trees: []}
     for name in wanted:
         sources[of_trees if name in OF_TREES else "validation rows"].append(name)
     sentences = read_trees(trees)[:limit] if trees and sources[of_trees] else []
     # All that can be wrong is found before the first is described.
-    constant = [_constant_heads(stored, part, fraction) for part in parts]
+    constant = [_constant_heads(finished, entry, fraction) for entry in entries]
     frames, records = {}, []
-    for part, heads in zip(parts, constant, strict=True):
-        of = {"encoder": part.encoder_label, "task": part.task.name}
+    for entry, heads in zip(entries, constant, strict=True):
+        of = {"encoder": entry.encoder, "task": entry.task}
         if heads is not None:
-            of |= {"order": study.orders[0], "fraction": f"{fraction:g}"}
+            of |= {"order": finished.study.orders[0], "fraction": f"{fraction:g}"}
+        encoder = finished.encoder_here(entry.encoder)
+        tokenizer, folder = load_tokenizer(encoder), finished.artifact(entry.artifact).folder
+        special_tokens = special_tokens_of(tokenizer)
         for source, asked in sources.items():
-            if asked:
-                own = sentences if source == of_trees else None
-                frame = _described(stored, part, asked, own, limit, heads)
-                records.append({**of, "source": source, **frame.attrs["texts"][0]})
-                frames[*part.pair, source] = frame
+            if not asked:
+                continue
+            laid = None
+            if source == of_trees:
+                laid = lay_out(sentences, tokenizer, special_tokens, entry.slots)
+            split = open_corpus(finished.artifact(entry.text)).split("validation")
+            frame = described(
+                load_encoder(encoder),
+                ConstantMatrices.load(folder, encoder=encoder, slots=entry.slots),
+                laid.batches(1) if laid else micro_batches(split, split.rows[:limit], 1),
+                special_tokens.sep,
+                asked,
+                laid=laid,
+                heads=heads,
+            )
+            records.append({**of, "source": source, **frame.attrs["texts"][0]})
+            frames[entry.encoder, entry.task, source] = frame
     return joined(frames, ["encoder", "task", "source"], records).drop(columns="source")
 
 
-def _constant_heads(stored: StoredStudy, part: StudyPart, fraction: float) -> Sequence[Head] | None:
+def _constant_heads(
+    finished: FinishedStudy, entry: AverageEntry, fraction: float
+) -> Sequence[Head] | None:
     """The constant heads of the cell of a fraction; None where all are."""
     if fraction == 0:
         return None
-    study, order = stored.inputs.study.name, stored.inputs.study.orders[0]
-    alike = {
-        cell.fraction: steps
-        for cell, steps in part.cells.items()
-        if (cell.constants, cell.order) == ("average", order)
-    }
-    steps = next((own for at, own in alike.items() if abs(at - fraction) < 1e-6), ())
-    if len(steps) > 1:
+    study, order = finished.manifest.study, finished.study.orders[0]
+    line = entry.encoder, entry.task, "average", order
+    alike = {cell.fraction: cell for cell in finished.manifest.cells if cell.line == line}
+    cell = next((cell for at, cell in alike.items() if abs(at - fraction) < 1e-6), None)
+    if cell is None:
         raise SpecError(
-            f"order '{order}' makes other heads constant for each seed of study '{study}': give "
-            "another with --set, such as --set 'orders=[first_to_last]', or leave --fraction out, "
-            "which makes all heads constant"
+            f"study '{study}' has no cell of {entry.encoder} on {entry.task} with average, order "
+            f"'{order}' and fraction {fraction:g}: give --fraction "
+            f"{' or '.join(f'{at:g}' for at in alike)}"
         )
-    if not steps or steps[0] not in stored.found:
-        finished = [f"{at:g}" for at, (first, *_) in alike.items() if first in stored.found]
+    if cell.constant_heads is None:
         raise SpecError(
-            f"study '{study}' has no finished cell of {part.encoder_label} on {part.task.name} "
-            f"with average, order '{order}' and fraction {fraction:g}: give --fraction "
-            f"{' or '.join(finished) or '0'}"
+            f"order '{order}' makes other heads constant for each seed of study '{study}': leave "
+            "--fraction out, which makes all heads constant"
         )
-    return read_scores(stored.found[steps[0]]).constant_heads
-
-
-def _described(
-    stored: StoredStudy,
-    part: StudyPart,
-    names: Sequence[str],
-    trees: Sequence[Tree] | None,
-    limit: int,
-    heads: Sequence[Head] | None,
-) -> pd.DataFrame:
-    """What descriptions tell of sentences with trees, or of the task's validation rows."""
-    from papa.attention.constants import ConstantMatrices
-    from papa.corpora.batches import micro_batches
-    from papa.corpora.tokens import special_tokens_of
-    from papa.corpora.treebank import lay_out
-    from papa.descriptions.table import described
-    from papa.encoders.encoder import load_encoder
-
-    assert part.average
-    folder, slots = stored.found[part.average].folder, part.task.slots
-    tokenizer = load_tokenizer(part.encoder)
-    special_tokens = special_tokens_of(tokenizer)
-    laid = lay_out(trees, tokenizer, special_tokens, slots) if trees else None
-    split = open_corpus(stored.found[part.corpus]).split("validation")
-    return described(
-        load_encoder(part.encoder),
-        ConstantMatrices.load(folder, encoder=part.encoder, slots=slots),
-        laid.batches(1) if laid else micro_batches(split, split.rows[:limit], 1),
-        special_tokens.sep,
-        names,
-        laid=laid,
-        heads=heads,
-    )
+    return cell.constant_heads

@@ -26,7 +26,7 @@ from papa.errors import (
     problems_of,
 )
 from papa.scores.own import OwnCode
-from papa.spec import ConstantsSpec, EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
+from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
 from papa.spec.kinds import OF_DECODERS
 from papa.spec.methods import HEAD_SCORES, check_evaluations
 from papa.spec.orders import scored_by
@@ -113,20 +113,17 @@ class ResolvedInputs:
 
     def pinned(self) -> StudySpec:
         """The study with every branch replaced by its commit."""
-        constants = tuple(
-            spec
-            if spec.corpus is None
-            else spec.model_copy(update={"corpus": self.at_commit(spec.corpus)})
-            for spec in self.study.constants
-        )
+        constants = []
+        for spec in self.study.constants:
+            corpus = spec.corpus and self.at_commit(spec.corpus)
+            constants.append(spec.model_copy(update={"corpus": corpus}))
         encoders = tuple(
             spec.model_copy(update={"revision": self.encoders[spec].revision})
             for spec in self.study.encoders
         )
-        tasks = tuple(self.at_commit(task) for task in self.study.tasks)
-        return self.study.model_copy(
-            update={"tasks": tasks, "constants": constants, "encoders": encoders}
-        )
+        tasks = tuple(map(self.at_commit, self.study.tasks))
+        pinned = {"tasks": tasks, "constants": tuple(constants), "encoders": encoders}
+        return self.study.model_copy(update=pinned)
 
     def at_commit(self, task: TaskSpec) -> TaskSpec:
         """The task with its source pinned."""
@@ -236,16 +233,6 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     return names
 
 
-def averaged_text(task: TaskSpec, constants: ConstantsSpec) -> TaskSpec:
-    """The text that constants of a task are averaged over: its own, or a corpus laid out like it,
-    or a sample of either.
-    """
-    text, rows = laid_out_like(task, constants.corpus) if constants.corpus else task, constants.rows
-    if rows is None:
-        return text
-    return text.model_copy(update={"name": f"{text.name}-{rows}-rows", "train_rows": rows})
-
-
 def laid_out_like(task: TaskSpec, corpus: TaskSpec) -> TaskSpec:
     """Another task's text in the slots of ``task``, so that its average fits."""
     return corpus.model_copy(update={"slots": task.slots})
@@ -259,57 +246,49 @@ def _source(source: Source) -> tuple[Source, str]:
 
 def _misfits(resolved: ResolvedInputs) -> Iterator[Problem]:
     """What of the study does not fit one of its encoders."""
-    study = resolved.study
-    for (index, task), encoder in product(enumerate(study.tasks), resolved.encoders.values()):
-        where = f"tasks.{index} ({task.name})"
+    study, encoders = resolved.study, resolved.encoders.values()
+    for (index, task), encoder in product(enumerate(study.tasks), encoders):
+        where, name = f"tasks.{index} ({task.name})", encoder.name
         if task.most_slots > encoder.positions:
-            yield Problem(
-                where,
-                EncoderError(
-                    f"task '{task.name}' has slots {task.most_slots}, but encoder '{encoder.name}' "
-                    f"takes {encoder.positions} at most: set the task's slots to "
-                    f"{encoder.positions} or less"
-                ),
+            what = (
+                f"task '{task.name}' has slots {task.most_slots}, but encoder '{name}' takes "
+                f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
             )
-        if encoder.causal != (task.kind == "causal"):
-            advice = (
-                "a decoder: take kind: causal with head: own, or an encoder"
-                if encoder.causal
-                else "an encoder: take kind: mlm or text, or a decoder"
-            )
-            what = f"task '{task.name}' is of kind {task.kind}, and '{encoder.name}' is {advice}"
             yield Problem(where, EncoderError(what))
-    for encoder in resolved.encoders.values():
+        if encoder.causal != (task.kind == "causal"):
+            advice = "an encoder: take kind: mlm or text, or a decoder"
+            if encoder.causal:
+                advice = "a decoder: take kind: causal with head: own, or an encoder"
+            what = f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
+            yield Problem(where, EncoderError(what))
+    for encoder, (number, kind) in product(encoders, enumerate(study.constants)):
+        where = f"constants.{number}"
+        if kind.kind in OF_DECODERS and not encoder.causal:
+            what = f"'{kind.kind}' is for decoders, and '{encoder.name}' is an encoder: take local"
+            yield Problem(where, SpecError(what))
+        if kind.kind == "mean_qk":
+            # They import PyTorch, which takes long.
+            from papa.attention.mean_qk import no_rotation
+            from papa.encoders.supported import family_of
+
+            family = family_of(encoder.model_type)
+            if family is not None and family.scores_of_means is None:
+                yield Problem(where, EncoderError(no_rotation(family.name)))
+    for encoder in encoders:
         heads = encoder.layers, encoder.heads
-        for kind in study.constants:
-            if kind.kind in OF_DECODERS and not encoder.causal:
-                what = (
-                    f"'{kind.kind}' is for decoders, and '{encoder.name}' is an encoder: take "
-                    "local, which attends to near tokens"
-                )
-                yield Problem(f"constants ({kind.label})", SpecError(what))
         for scores in study.scores:
             found = len(scores.values), len(scores.values[0])
             if found != heads:
                 what = (
                     f"they are of {found[0]} layers of {found[1]} heads, and encoder "
-                    f"'{encoder.name}' has {encoder.layers} layers of {encoder.heads}: give scores "
-                    "of this encoder's heads"
+                    f"'{encoder.name}' has {heads[0]} layers of {heads[1]}: give scores of this "
+                    "encoder's heads"
                 )
                 yield Problem(f"scores ({scores.name})", SpecError(what))
         for method in map(scored_by, study.orders):
             if method in HEAD_SCORES:
                 asked = method, study.ranking.evaluations, heads[0] * heads[1]
                 yield from problems_of("ranking", partial(check_evaluations, *asked))
-    means = [n for n, constants in enumerate(study.constants) if constants.kind == "mean_qk"]
-    for encoder in resolved.encoders.values() if means else ():
-        # They import PyTorch, which takes long.
-        from papa.attention.mean_qk import no_rotation
-        from papa.encoders.supported import family_of
-
-        family = family_of(encoder.model_type)
-        if family is not None and family.scores_of_means is None:
-            yield Problem(f"constants.{means[0]}", EncoderError(no_rotation(family.name)))
 
 
 def device_of(study: StudySpec) -> str:

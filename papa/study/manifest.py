@@ -5,6 +5,7 @@ came from, so that nothing is resolved again: no encoder, no training file.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,22 +15,33 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from papa.encoders.reference import EncoderReference
-from papa.errors import ArtifactError, DamagedError, SpecError, nearest_first
-from papa.spec import Precision, StudySpec
+from papa.encoders.reference import EncoderReference, resolve_encoder
+from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, nearest_first
+from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.cells import Cell
-from papa.spec.document import read_yaml
+from papa.spec.document import read_yaml, write_yaml
 from papa.spec.file import load_study
 from papa.spec.orders import Head
-from papa.storage.artifacts import ArtifactReference, check_files, is_complete, read_metadata
+from papa.storage.artifacts import (
+    ArtifactReference,
+    check_files,
+    folder_written,
+    is_complete,
+    read_metadata,
+    remove,
+    verify,
+)
 from papa.storage.metadata import METADATA
-from papa.study.store import Store
+from papa.study.stages.constants import read_constants
+from papa.study.store import Store, claimed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from papa.reporting.report import Findings
 
+VERSION = 13
+"""Of the stage that writes results."""
 MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
 SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
 ORDERS, ORDER_SCORES, PAPER = "orders.csv", "order_scores.csv", "paper.csv"
@@ -42,42 +54,18 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class EncoderEntry(_Frozen):
-    """An encoder as it was when it was measured (``EncoderReference``), under its label."""
-
-    label: str
-    name: str
-    revision: str | None
-    folder: str
-    digest: str
-    tokenizer_digest: str
-    model_type: str
-    layers: int
-    heads: int
-    width: int
-    positions: int
-    precision: Precision
-    key_heads: int | None
-
-    def reference(self) -> EncoderReference:
-        """Itself, as what loads it takes it; whether its files are still there is not asked."""
-        return EncoderReference(**self.model_dump(exclude={"label"}))
-
-
 class ProbeEntry(_Frozen):
     """What scored a cell with some of its seeds; artifacts are ``stage/key``.
 
     Attributes:
         constant_heads: as (layer, head), from 0, sorted.
-        constants: what made them; None where no head is constant.
-        trained: whether constants were trained with the probe, from these on.
+        constants: what theirs are made of; None where they are made of nothing that is stored.
     """
 
     artifact: str
     seeds: tuple[int, ...]
     constant_heads: tuple[Head, ...]
     constants: str | None
-    trained: bool
 
 
 class CellEntry(_Frozen):
@@ -108,23 +96,14 @@ class CellEntry(_Frozen):
 
 
 class AverageEntry(_Frozen):
-    """The average over a task's own text; ``special`` are the slots of [CLS] and [SEP]."""
+    """The average over a task's own ``text``; ``special`` are the slots of [CLS] and [SEP]."""
 
     encoder: str
     task: str
     artifact: str
+    text: str
     slots: int
     special: tuple[int, ...]
-
-
-class RankingEntry(_Frozen):
-    """What one seed's scores of heads are in."""
-
-    encoder: str
-    task: str
-    method: str
-    seed: int
-    artifact: str
 
 
 class Manifest(_Frozen):
@@ -132,6 +111,7 @@ class Manifest(_Frozen):
 
     Attributes:
         digest: of the study's specification, without what changes speed alone.
+        encoders: as they were when they were measured, by their labels.
         agreement: how alike the head orders of the seeds are, by encoder and task
             (``papa.ranking.seeds.Agreement``), where λ was trained.
         texts: rows, tokens, what was cut off and warnings, by task.
@@ -140,10 +120,9 @@ class Manifest(_Frozen):
 
     study: str
     digest: str
-    encoders: tuple[EncoderEntry, ...]
+    encoders: Mapping[str, EncoderReference]
     cells: tuple[CellEntry, ...]
     averages: tuple[AverageEntry, ...] = ()
-    rankings: tuple[RankingEntry, ...] = ()
     agreement: tuple[dict[str, Any], ...] = ()
     texts: Mapping[str, dict[str, Any]] = {}
     provenance: Mapping[str, str] = {}
@@ -186,9 +165,38 @@ class FinishedStudy:
 
         return read_parquet(self.folder / HEADS)
 
-    def encoder(self, label: str) -> EncoderEntry:
-        """The encoder of a label."""
-        return next(entry for entry in self.manifest.encoders if entry.label == label)
+    def encoder(self, label: str) -> EncoderReference:
+        """The encoder of a label, as it was measured."""
+        return self.manifest.encoders[label]
+
+    def encoder_here(self, label: str) -> EncoderReference:
+        """The encoder that was measured: where it was, or found anew by its name."""
+        measured = self.encoder(label)
+        if Path(measured.folder).is_dir():
+            return measured
+        spec = EncoderSpec(name=measured.name, revision=measured.revision)
+        found = resolve_encoder(spec, measured.precision)
+        if found.digest != measured.digest:
+            raise ArtifactError(
+                f"'{measured.name}' has other weights here than those that were measured"
+            )
+        return found
+
+    def task(self, name: str) -> TaskSpec:
+        """The task of a name."""
+        return next(task for task in self.study.tasks if task.name == name)
+
+    def constants(self, cell: CellEntry) -> ConstantsSpec:
+        """The kind of constants of a cell."""
+        return next(spec for spec in self.study.constants if spec.label == cell.constants)
+
+    def read_constants(self, cell: CellEntry) -> Any:
+        """What a cell's constant heads put out; not of what was trained with a probe."""
+        spec, made = self.constants(cell), cell.probes[0].constants
+        encoder, artifact = self.encoder_here(cell.encoder), made and self.artifact(made)
+        return read_constants(
+            spec.kind, spec.parameters, artifact or None, encoder, self.task(cell.task)
+        )
 
     @property
     def constant_heads(self) -> dict[Cell, tuple[Head, ...] | None]:
@@ -208,7 +216,7 @@ class FinishedStudy:
             with suppress(DamagedError):
                 folder = self.artifact(entry.artifact).folder
                 found = ConstantMatrices.load(
-                    folder, encoder=self.encoder(entry.encoder).reference(), slots=entry.slots
+                    folder, encoder=self.encoder(entry.encoder), slots=entry.slots
                 )
                 seen = found.seen if found.counts is None else found.counts
                 averages.append(
@@ -277,3 +285,32 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     if by_name and folder == named and manifest.study != study:
         raise DamagedError(f"{folder} holds the results of study '{manifest.study}'", str(folder))
     return FinishedStudy(store, folder, manifest)
+
+
+def place_results(store: Store, study: str, found: ArtifactReference) -> None:
+    """Put the results of a study, as its artifact holds them, where people look for them."""
+    folder = store.study(study)
+    with claimed(store, f"study-{study}"):
+        with suppress(DamagedError):
+            if verify(folder)["digest"] == found.digest:
+                return
+        try:
+            metadata = verify(found.path)
+        except DamagedError as error:
+            remove(found.path)
+            raise TransientError(f"{error.what}: it is removed, run again") from None
+        try:
+            with folder_written(folder, metadata) as fresh:
+                for name in metadata["files"]:
+                    (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(found.folder / name, fresh / name)
+        except OSError as error:
+            raise ArtifactError(
+                f"the results cannot be copied to {folder} ({error.strerror or error}): make room "
+                "for them and run again"
+            ) from error
+
+
+def specification(study: StudySpec) -> str:
+    """The resolved specification as YAML."""
+    return write_yaml(study.model_dump(mode="json"))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from papa.study.results import StudyPart
     from papa.study.step import Step
 
-_PROCESSORS = Path("/proc/cpuinfo")
 _COMPUTING = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn")
 
 
@@ -35,19 +35,15 @@ def invocation() -> tuple[str, float]:
 def provenance(
     run: tuple[str, float],
     found: Mapping[Step, ArtifactReference],
-    corpora: Mapping[str, Step],
+    texts: Mapping[str, Step],
     parts: Iterable[StudyPart],
 ) -> dict[str, str]:
-    """When, by which command, on what machine, from which code, weights and texts; how long its
-    steps computed.
+    """When, by which command, on what machine, from which code, weights and texts, which are by
+    their tasks; how long its steps computed.
     """
     command, started = run
-    # What results were read from is on this machine by now; texts may be large and elsewhere.
-    documents = {
-        step: read_metadata(artifact.path if step in corpora.values() else artifact.folder)
-        for step, artifact in found.items()
-    }
-    computing = sum(document.get("seconds", 0.0) for document in documents.values())
+    computing = sum(read_metadata(made.path).get("seconds", 0.0) for made in found.values())
+    digests = {task: step["fingerprint"] for task, step in texts.items()}
     return {
         "Date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "Command": command,
@@ -57,11 +53,8 @@ def provenance(
         "Versions": ", ".join(f"{name} {version(name)}" for name in _COMPUTING),
         "Commit": commit() or "an installed package",
         **{f"Weights of {part.encoder_label}": part.encoder.digest for part in parts},
-        **{
-            f"Text of {task}": documents[step]["corpus_fingerprint"]
-            for task, step in corpora.items()
-        },
-        **{f"Text of {task}, tokenised": found[step].digest for task, step in corpora.items()},
+        **{f"Text of {task}": digest for task, digest in digests.items()},
+        **{f"Text of {task}, tokenised": found[step].digest for task, step in texts.items()},
     }
 
 
@@ -75,20 +68,15 @@ def machine() -> str:
     """``Linux x86_64, Intel(R) Xeon(R), 16 cores, 64 GiB, NVIDIA H100``."""
     import torch
 
-    memory = round(psutil.virtual_memory().total / 2**30)
+    processor = platform.processor()
+    with suppress(OSError, IndexError):
+        processor = re.findall(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())[0]
+    memory = f"{round(psutil.virtual_memory().total / 2**30)} GiB"
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     system = f"{platform.system()} {platform.machine()}"
     return ", ".join(
-        filter(None, [system, _processor(), f"{psutil.cpu_count()} cores", f"{memory} GiB", *gpus])
+        filter(None, [system, processor, f"{psutil.cpu_count()} cores", memory, *gpus])
     )
-
-
-def _processor() -> str:
-    """The processor's name, where the system tells it."""
-    if not _PROCESSORS.is_file():
-        return platform.processor()
-    found = re.search(r"^model name\s*:\s*(.+)$", _PROCESSORS.read_text(), re.MULTILINE)
-    return found[1] if found else ""
 
 
 def commit() -> str:

@@ -5,31 +5,24 @@ head orders that its cells followed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from papa.encoders.reference import EncoderReference
 from papa.spec import Metric, TaskSpec
 from papa.spec.cells import Cell
 from papa.spec.orders import needs_lambda, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, read_metadata, reading
-from papa.study.baseline import Baseline, read_baseline
-from papa.study.own import Own
-from papa.study.probe import Probe, ProbeScores, ScoredSeed, read_examples, read_scores
-from papa.study.rank import Rank
-from papa.study.score_heads import Ranking, ScoreHeads
+from papa.study.stages.constants import Constants
+from papa.study.stages.probe import ScoredSeed, read_baseline, read_examples, read_scores
+from papa.study.stages.rank import read_head_scores
 from papa.study.step import Step, in_threads
-from papa.study.tokenise import Tokenise
 
 if TYPE_CHECKING:
-    from papa.scores.baselines import ConstantAnswer
     from papa.scores.intervals import Measured
     from papa.scores.orders import FoundOrder
-
-_FETCHED_AT_ONCE = 16
-_Document = TypeVar("_Document")
 
 
 @dataclass(frozen=True)
@@ -37,24 +30,28 @@ class StudyPart:
     """One encoder on one task, and its steps.
 
     Attributes:
+        text: the step that tokenises it.
         cells: each with the steps that score it: one for all seeds, or one per seed where each has
             its own constant heads. Cells that share a result share its steps.
-        constants: the steps that make constant matrices, by their label.
+        constants: of heads that are constant in some cell, by their label.
         rankings: what scores heads, λ or a method, which every kind of constants shares: by ranking
             seed; none where no cell needs it.
-        controls: λ trained on shuffled labels, by ranking seed.
         baseline: what its scores are worth; None for a model's own head, which no probe's baselines
             fit.
+        controls: λ trained on shuffled labels, by ranking seed.
+        frozen: the probes that rankings read.
     """
 
     encoder_label: str
     encoder: EncoderReference
     task: TaskSpec
-    cells: Mapping[Cell, tuple[Probe | Own, ...]]
-    constants: Mapping[str, Step]
-    rankings: Mapping[str, Mapping[int, Ranking]]
-    baseline: Baseline | None
-    controls: Mapping[int, Rank] = field(default_factory=dict)
+    text: Step
+    cells: Mapping[Cell, tuple[Step, ...]]
+    constants: Mapping[str, Constants]
+    rankings: Mapping[str, Mapping[int, Step]]
+    baseline: Step | None
+    controls: Mapping[int, Step] = field(default_factory=dict)
+    frozen: tuple[Step, ...] = ()
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -64,33 +61,18 @@ class StudyPart:
     @property
     def average(self) -> Step | None:
         """What averages over the task's own text, where a cell uses it."""
-        return self.constants.get("average")
+        own = self.constants.get("average")
+        return own.source if own else None
 
-    @property
-    def corpus(self) -> Tokenise:
-        """The task's text."""
-        return self.probes[0].corpus
-
-    @property
-    def probes(self) -> list[Probe | Own]:
-        """The steps that score its cells, one after the other."""
-        return [step for probes in self.cells.values() for step in probes]
-
-    def in_key(self) -> list[dict[str, Any]]:
-        """What of its cells enters a cache key beside their steps: an entry for each step."""
-        return [
-            {**cell.columns(), "metric": self.task.metric}
-            for cell, probes in self.cells.items()
-            for _ in probes
-        ]
-
-
-def probes_of(parts: Iterable[StudyPart]) -> dict[str, Step]:
-    """The steps that score the cells of parts, by number."""
-    return {
-        str(number): step
-        for number, step in enumerate(step for part in parts for step in part.probes)
-    }
+    def head_scores(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
+        """What each of its rankings found, a ``HeadScores`` or a ``TrainedLambda``."""
+        controls = {seed: found[step] for seed, step in self.controls.items()}
+        return {
+            method: read_head_scores(
+                method, {seed: found[step] for seed, step in by_seed.items()}, controls=controls
+            )
+            for method, by_seed in self.rankings.items()
+        }
 
 
 def results_table(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]) -> Any:
@@ -99,77 +81,49 @@ def results_table(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactRefer
     """
     import pandas
 
-    rows: list[dict[str, Any]] = []
-    for part in parts:
-        metric = part.task.metric
-        documents = _read(read_scores, part.probes, found)
-        examples = _read(read_examples, part.probes, found)
-        measured = {
-            probes: measured_of(
-                metric,
-                [(documents[step].scores, examples[step]) for step in probes],
-                found[probes[0]].path,
-            )
-            for probes in dict.fromkeys(part.cells.values())
-        }
-        answer = words = None
-        if part.cells and part.baseline:
-            reference = read_baseline(found[part.baseline])
-            answer = reference.always_one_answer
-            of_words = [(reference.word_embeddings, reference.word_examples)]
-            words = measured_of(metric, of_words, found[part.baseline].path)
-        for cell, probes in part.cells.items():
-            for step in probes:
-                rows += _result_rows(
-                    cell,
-                    metric,
-                    documents[step],
-                    measured=measured[probes],
-                    one_answer=answer,
-                    word_embeddings=words,
-                )
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame([row for part in parts for row in _rows(part, found)])
 
 
-def _result_rows(
-    cell: Cell,
-    metric: Metric,
-    found: ProbeScores,
-    *,
-    measured: Measured,
-    one_answer: ConstantAnswer | None,
-    word_embeddings: Measured | None,
-) -> list[dict[str, Any]]:
-    """A row for each seed of a finished probing, in one of the cells that it scores."""
+def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[dict[str, Any]]:
+    """A row for each cell of a part and each seed that scores it."""
     import numpy as np
 
     from papa.scores.intervals import Measured
     from papa.scores.metrics import influence
 
-    nothing = np.zeros(0, np.float32)
-    of_answer = influence(metric, one_answer.examples).astype(np.float32) if one_answer else nothing
-    words = word_embeddings or Measured.same(measured.scores, math.nan, nothing)
-    return [
-        {
-            **cell.columns(),
-            "constant_heads": len(found.constant_heads),
-            "seed": scored.seed,
-            "metric": metric,
-            "score": scored.score,
-            "seconds": scored.seconds,
-            "unseen_share": math.nan if found.unseen_share is None else found.unseen_share,
-            "heads": found.heads,
-            "positive": found.positive or "",
-            "classes": found.classes,
-            "always_one_answer": one_answer.score if one_answer else math.nan,
-            "one_answer": (one_answer and one_answer.answer) or "",
-            "word_embeddings": words.scores[scored.seed],
-            "influence": measured.influence[scored.seed].astype(np.float32),
-            "one_answer_influence": of_answer,
-            "word_embeddings_influence": words.influence[scored.seed].astype(np.float32),
-        }
-        for scored in found.scores
-    ]
+    metric, steps = part.task.metric, dict.fromkeys(chain(*part.cells.values()))
+    held = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
+    score, said, of_answer, words = math.nan, "", np.zeros(0, np.float32), None
+    if part.cells and part.baseline:
+        worth = read_baseline(found[part.baseline])
+        answer, of_words = worth.always_one_answer, (worth.word_embeddings, worth.word_examples)
+        score, said = answer.score, answer.answer or ""
+        of_answer = influence(metric, answer.examples).astype(np.float32)
+        words = measured_of(metric, [of_words], found[part.baseline].path)
+    for cell, probes in part.cells.items():
+        scored = [(held[step][0].scores, held[step][1]) for step in probes]
+        measured = measured_of(metric, scored, found[probes[0]].path)
+        beside = words or Measured.same(measured.scores, math.nan, np.zeros(0, np.float32))
+        for one in (held[step][0] for step in probes):
+            for seed in one.scores:
+                yield {
+                    **cell.columns(),
+                    "constant_heads": len(one.constant_heads),
+                    "seed": seed.seed,
+                    "metric": metric,
+                    "score": seed.score,
+                    "seconds": seed.seconds,
+                    "unseen_share": math.nan if one.unseen_share is None else one.unseen_share,
+                    "heads": one.heads,
+                    "positive": one.positive or "",
+                    "classes": one.classes,
+                    "always_one_answer": score,
+                    "one_answer": said,
+                    "word_embeddings": beside.scores[seed.seed],
+                    "influence": measured.influence[seed.seed].astype(np.float32),
+                    "one_answer_influence": of_answer,
+                    "word_embeddings_influence": beside.influence[seed.seed].astype(np.float32),
+                }
 
 
 def measured_of(
@@ -184,17 +138,6 @@ def measured_of(
         return Measured.of(metric, scores, [examples for _, examples in seeds])
 
 
-def _read(
-    read: Callable[[Path], _Document],
-    steps: Iterable[Step],
-    found: Mapping[Step, ArtifactReference],
-) -> dict[Step, _Document]:
-    """What steps made, each read once."""
-    distinct = list(dict.fromkeys(steps))
-    documents = in_threads(lambda step: read(found[step].folder), distinct, _FETCHED_AT_ONCE)
-    return dict(zip(distinct, documents, strict=True))
-
-
 def found_orders(
     parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]
 ) -> dict[tuple[str, str], dict[str, FoundOrder]]:
@@ -207,19 +150,17 @@ def found_orders(
     orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}
     for part in parts:
         known, before = orders.setdefault(part.pair, {}), set[Step]()
-        heads = part.encoder.layers * part.encoder.heads
         for cell, probes in part.cells.items():
-            if cell.order in known or not 0 < probes[0].count < heads:
+            heads = probes[0]["heads"]
+            if cell.order in known or not 0 < heads.count < heads.size[0] * heads.size[1]:
                 continue
             by_seed = {
                 seed: ranked
-                for probe, ranked in ((probe, probe.ranked(found)) for probe in probes)
-                for seed in probe.seeds
+                for probe, ranked in ((probe, probe["heads"].ranked(found)) for probe in probes)
+                for seed in probe["seeds"]
             }
-            rankings = set[Step](probes[0].rankings.values())
-            frozen = {
-                step.probe for step in rankings if isinstance(step, ScoreHeads) and step.probe
-            }
+            rankings = set(heads.rankings.values())
+            frozen = {probe for step in rankings if (probe := step.arguments.get("probe"))}
             took = {step: read_metadata(found[step].path) for step in (rankings | frozen) - before}
             before |= rankings | frozen
             scored = [_evaluations(took[step], cell.order) for step in took if step in rankings]

@@ -1,86 +1,92 @@
-"""A step: one stage on the results of other steps, its key, and what it may use."""
+"""A step is a stage with its arguments: its key, known before anything runs, and what it may use
+while it runs.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import shutil
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from contextlib import contextmanager
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, final, runtime_checkable
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel
 
 from papa.encoders.reference import EncoderReference
-from papa.errors import DamagedError
 from papa.progress import OnEpoch, Progress, ignore_epoch
-from papa.spec import ExecutionSpec
-from papa.storage.artifacts import ArtifactReference, published, remove
-from papa.storage.cache import scratch_folder
-from papa.study.store import Store, cache_key
+from papa.spec import ExecutionSpec, StudySpec, TaskSpec
+from papa.storage.artifacts import ArtifactReference, published, sha256_of_json
+from papa.study.store import Store
 
-if TYPE_CHECKING:
-    from papa.study.here import ThisProcess
-    from papa.workers import WorkerPool
-
+KEY_FORMAT = 3
+"""Of what a key is made."""
 _ASKED_AT_ONCE = 16
+_OF_ENCODER = ("digest", "tokenizer_digest", "model_type", "layers", "heads", "width", "precision")
+"""What of an encoder enters a key: content, not where it lies or what it is called."""
 
-
+Where = Literal["worker", "driver", "pool"]
 _Of = TypeVar("_Of")
 _Found = TypeVar("_Found")
 
 
-def in_threads(
-    function: Callable[[_Of], _Found], values: Iterable[_Of], threads: int
-) -> Iterator[_Found]:
-    """``function`` of each value, in their order; after an error no further one is begun."""
-    executor = ThreadPoolExecutor(threads)
-    try:
-        yield from executor.map(function, values)
-    finally:
-        executor.shutdown(cancel_futures=True)
+class Stage:
+    """A function that makes one artifact, as ``stage`` registers it. Called with a step's name and
+    the function's arguments, but for its ``Context``, it gives the step.
+    """
+
+    def __init__(
+        self, function: Callable[..., None], name: str, version: int, where: Where, *unkeyed: str
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.name, self.version = function, name, version
+        self.where, self.unkeyed = where, unkeyed
+
+    def __call__(self, name: str, *arguments: Any, **named: Any) -> Step:
+        bound = inspect.signature(self.function).bind(None, *arguments, **named)
+        bound.apply_defaults()
+        _, *others = bound.arguments.items()
+        return Step(self, name, dict(others))
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # type: ignore[attr-defined]
+
+
+def stage(
+    name: str, *unkeyed: str, version: int, where: Where = "worker"
+) -> Callable[[Callable[..., None]], Stage]:
+    """Make a function a ``Stage``.
+
+    Args:
+        unkeyed: arguments that change no number.
+        version: raised by hand where the code gives other results for the same arguments.
+        where: on the next free "worker", which has the argument ``encoder`` loaded; on a worker of
+            the "driver", where what it reads lies on the driver's machine alone; or in a thread of
+            the driver that has the "pool" of workers.
+    """
+    return lambda function: Stage(function, name, version, where, *unkeyed)
 
 
 @dataclass(frozen=True, eq=False)
-class Step(ABC):
-    """One stage on the results of other steps. Its key is known before anything runs; steps with
-    one key are equal.
+class Step:
+    """One stage with its arguments, some of which are other steps; ``step[name]`` is an argument.
+    Steps with one key are equal.
 
     Attributes:
         name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
     """
 
-    stage: ClassVar[str]
-    version: ClassVar[int]
-    """Raised by hand when the stage's code gives other results for the same inputs."""
-
+    of: Stage
     name: str
+    arguments: Mapping[str, Any] = field(repr=False)
 
-    @abstractmethod
-    def spec(self) -> dict[str, Any]:
-        """The part of the specification that the result depends on, as JSON."""
-
-    def outside(self) -> dict[str, str]:
-        """The digests of what it reads that no step makes, such as weights, by name."""
-        return {}
-
-    def inputs(self) -> Mapping[str, Step]:
-        """The steps whose artifacts it reads, by name."""
-        return {}
-
-    @abstractmethod
-    def run(self, session: Session, progress: Progress) -> None:
-        """Publish the artifact at ``folder(session.store)``; called under the step's lock, where it
-        is not complete.
-        """
-
-    @cached_property
-    def key(self) -> str:
-        """The cache key."""
-        inputs = {name: step.key for name, step in self.inputs().items()}
-        return cache_key(self.stage, self.version, self.spec(), {**self.outside(), **inputs})
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Step) and self.key == other.key
@@ -88,10 +94,34 @@ class Step(ABC):
     def __hash__(self) -> int:
         return hash(self.key)
 
+    @property
+    def stage(self) -> str:
+        """Its stage's name."""
+        return self.of.name
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """Its arguments as they enter its key: of steps their keys, as JSON."""
+        return {
+            name: in_key(value)
+            for name, value in self.arguments.items()
+            if name not in self.of.unkeyed
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """The cache key."""
+        parts = {"stage": self.stage, "version": self.of.version, "arguments": self.spec}
+        return sha256_of_json({"format": KEY_FORMAT, **parts})
+
     @cached_property
     def needs(self) -> tuple[Step, ...]:
-        """Its inputs, each once."""
-        return tuple(dict.fromkeys(self.inputs().values()))
+        """The steps whose artifacts it reads, each once."""
+        return tuple(dict.fromkeys(_steps_in(self.arguments)))
+
+    def changed(self, name: str | None = None, **arguments: Any) -> Step:
+        """The step with some arguments, and a name, changed."""
+        return replace(self, name=name or self.name, arguments={**self.arguments, **arguments})
 
     def folder(self, store: Store) -> str:
         """The address of its artifact."""
@@ -103,95 +133,89 @@ class Step(ABC):
 
     def found(self, store: Store) -> dict[Step, ArtifactReference]:
         """The artifacts that it reads; an ArtifactError where one is not complete."""
-        found = in_threads(lambda step: step.reference(store), self.needs, _ASKED_AT_ONCE)
-        return dict(zip(self.needs, found, strict=True))
+        return in_threads(lambda step: step.reference(store), self.needs)
 
-    @final
     def is_complete(self, store: Store) -> bool:
-        """Whether its artifact is there and undamaged."""
+        """Whether its artifact is there; metadata and sizes tell."""
         return store.holds(self.stage, self.key)
-
-    def clear(self, store: Store) -> DamagedError | None:
-        """Remove the step's artifact where it is damaged; returns what was wrong with it."""
-        damage = (
-            store.damage(self.stage, self.key) if store.is_there(self.stage, self.key) else None
-        )
-        if damage:
-            remove(self.folder(store))
-        return damage
 
     def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
         """The provenance that every artifact records."""
+        built = {f"{need.stage}/{need.key}": found[need].digest for need in self.needs}
         return {
             "stage": self.stage,
-            "stage_version": self.version,
+            "stage_version": self.of.version,
             "name": self.name,
             "key": self.key,
-            "spec": self.spec(),
-            "upstream": {
-                **self.outside(),
-                **{name: found[step].digest for name, step in self.inputs().items()},
-            },
-            "inputs": [f"{step.stage}/{step.key}" for step in self.needs],
+            "spec": self.spec,
+            "upstream": built,
+            "inputs": list(built),
         }
 
 
-class WorkerStep(Step):
-    """A step that one worker computes.
-
-    The step itself goes to the worker: it holds specifications and other steps, no data.
+def in_key(value: Any) -> Any:
+    """A value as it enters a key, as JSON: steps by their keys, what has a ``digest`` by that, and
+    of a task neither its name nor its source, of which the text's key holds the content.
     """
-
-    at_driver: ClassVar[bool] = False
-    """Whether what it reads lies on the driver's machine alone."""
-    loads_encoder: ClassVar[bool] = False
-    """Whether the worker has its encoder loaded; a decoder is loaded by the step itself."""
-    trains: ClassVar[bool] = False
-    """Whether it tells the losses of epochs."""
-
-    @abstractmethod
-    def compute(self, encoder: Any, context: Context) -> None:
-        """Open the inputs, compute, and publish the artifact; runs on the worker."""
-
-    def run(self, session: Session, progress: Progress) -> None:
-        """Have the next free worker call ``compute``."""
-        encoder: EncoderReference | None = getattr(self, "encoder", None)
-        session.pool.run(
-            compute_step,
-            encoder=encoder if self.loads_encoder and encoder and not encoder.causal else None,
-            arguments={"step": self, "store": session.store, "execution": session.execution},
-            progress=progress,
-            at_driver=self.at_driver,
-            on_epoch=partial(session.on_epoch, self.name) if self.trains else None,
-        )
-
-
-def compute_step(
-    *,
-    step: WorkerStep,
-    store: Store,
-    execution: ExecutionSpec,
-    progress: Progress,
-    encoder: Any = None,
-    on_epoch: OnEpoch = ignore_epoch,
-) -> None:
-    """Compute a step and publish its artifact; the function that workers are given."""
-    step.compute(encoder, Context(step, store, execution, progress, encoder, on_epoch))
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Step():
+            return value.key
+        case EncoderReference():
+            return {name: getattr(value, name) for name in _OF_ENCODER}
+        case StudySpec():
+            return value.model_dump(mode="json", exclude={"execution"})
+        case BaseModel():
+            held = vars(value).items()
+            left = ("name", "source") if isinstance(value, TaskSpec) else ()
+            return {name: in_key(own) for name, own in held if name not in left}
+        case Mapping():
+            return sorted([[in_key(name), in_key(own)] for name, own in value.items()], key=repr)
+        case tuple() | list():
+            return [in_key(own) for own in value]
+        case _ if hasattr(value, "digest"):
+            return value.digest or "not known"
+        case _ if is_dataclass(value):
+            return {name: in_key(own) for name, own in vars(value).items()}
+    raise TypeError(f"no key holds a {type(value).__name__}")
 
 
-def worker_clock(device: str) -> float:
-    """A clock in seconds for a worker's work: on a CPU its own, which stands still while others
-    have the processor; on a GPU the wall's.
-    """
-    return time.process_time() if device == "cpu" else time.monotonic()
+def _steps_in(value: Any) -> Iterator[Step]:
+    if isinstance(value, Step):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _steps_in(tuple(value.values()))
+    elif isinstance(value, tuple | list):
+        for own in value:
+            yield from _steps_in(own)
+    elif is_dataclass(value):
+        yield from _steps_in(tuple(vars(value).values()))
+
+
+def with_needs(steps: Iterable[Step]) -> list[Step]:
+    """Steps after all that they read, each once."""
+    found: dict[Step, None] = {}
+    for step in steps:
+        found |= dict.fromkeys((*with_needs(step.needs), step))
+    return list(found)
+
+
+def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of]) -> dict[_Of, _Found]:
+    """``function`` of each value; after an error no further one is begun."""
+    values = list(values)
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as executor:
+        return dict(zip(values, executor.map(function, values), strict=True))
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a step may use on the worker that computes it.
+    """What a stage's function may use beside its arguments.
 
     Attributes:
         execution: settings that change speed and never results.
+        encoder: the argument ``encoder``, loaded; None for a decoder, and where there is none.
+        pool: of workers, where the stage asks for it.
     """
 
     step: Step
@@ -200,11 +224,10 @@ class Context:
     progress: Progress
     encoder: Any = None
     on_epoch: OnEpoch = ignore_epoch
-    _started: float = field(default_factory=time.monotonic)
-    _worked: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_worked", worker_clock(self.device))
+    pool: Any = None
+    _started: tuple[float, float] = field(
+        default_factory=lambda: (time.monotonic(), time.process_time())
+    )
 
     @property
     def device(self) -> str:
@@ -219,75 +242,64 @@ class Context:
     @cached_property
     def seconds(self) -> float:
         """Seconds from the start to this value's first use, so that result and metadata agree."""
-        return time.monotonic() - self._started
+        return time.monotonic() - self._started[0]
 
-    @contextmanager
-    def published(self, **found: Any) -> Iterator[Path]:
-        """Yield a folder to fill; it becomes the step's artifact, with its provenance, ``found``
-        and the seconds.
-        """
-        metadata = {
+    @property
+    def worker_seconds(self) -> float:
+        """On a CPU those of this process, which count nothing while others have the processor."""
+        wall, own = self._started
+        return time.process_time() - own if self.device == "cpu" else time.monotonic() - wall
+
+    def metadata(self) -> dict[str, Any]:
+        """What the step's artifact says of itself."""
+        return {
             **self.step.metadata(self.found),
-            **found,
             "seconds": self.seconds,
-            "worker_seconds": worker_clock(self.device) - self._worked,
+            "worker_seconds": self.worker_seconds,
             "device": self.device,
         }
-        with published(self.step.folder(self.store), metadata) as folder:
+
+    @contextmanager
+    def published(self, **more: Any) -> Iterator[Path]:
+        """Yield a folder to fill; it becomes the step's artifact, which says ``more`` of itself."""
+        with published(self.step.folder(self.store), {**self.metadata(), **more}) as folder:
             yield folder
             if self.encoder is not None:
                 self.encoder.check_unchanged()
 
     @contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """A folder for features during the block: in the store, or the cache if that is remote."""
-        if self.store.is_remote:
-            with scratch_folder() as folder:
-                yield folder
-            return
+    def asked(self, **more: Any) -> Iterator[dict[str, Any]]:
+        """What training is asked beside ``more``: a folder for features, which is there during the
+        block on this machine, settings, and who is told.
+        """
         folder = self.store.scratch / f"features-{self.step.key[:16]}"
         # A killed call may have left its features there.
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            yield folder
+            yield {
+                "scratch": folder,
+                "execution": self.execution,
+                "progress": self.progress,
+                **more,
+            }
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def corpus(self, step: Step) -> Any:
+        """A text that it reads, as a ``TokenisedCorpus``."""
+        from papa.study.stages.tokenise import open_corpus
 
-def identity(encoder: EncoderReference) -> dict[str, Any]:
-    """The part of an encoder that enters a key: weights, shape and precision, not its folder."""
-    return {
-        "digest": encoder.digest,
-        "model_type": encoder.model_type,
-        "layers": encoder.layers,
-        "heads": encoder.heads,
-        "width": encoder.width,
-        "precision": encoder.precision,
-    }
+        return open_corpus(self.found[step])
 
+    def matrices(self, step: Step, encoder: EncoderReference, slots: int) -> Any:
+        """Constant matrices that it reads, verified."""
+        from papa.attention.constants import ConstantMatrices
 
-@runtime_checkable
-class Reporter(Protocol):
-    """Receives the state of steps."""
+        return ConstantMatrices.load(self.found[step].folder, encoder=encoder, slots=slots)
 
-    def running(self, name: str) -> AbstractContextManager[Progress]:
-        """The step ``name`` runs while the block does; yields the callback for its progress."""
+    def own_model(self, task: TaskSpec, encoder: EncoderReference) -> Any:
+        """The model with its own head, by its files on this machine, and its special tokens."""
+        from papa.probes.own_model import opened_own
 
-    def told(self, name: str, sentence: str) -> None:
-        """There is something to know of the step ``name``."""
-
-
-EpochOfStep = Callable[[str, int, Mapping[int, float], float], None]
-"""Called with a step's name and what ``papa.progress.EpochEnded`` is called with."""
-
-
-@dataclass(eq=False)
-class Session:
-    """What the steps of a run share; no step reads another's data through it."""
-
-    store: Store
-    pool: WorkerPool | ThisProcess
-    execution: ExecutionSpec
-    reporter: Reporter
-    on_epoch: EpochOfStep = lambda *_: None
-    made_again: set[str] = field(default_factory=set)
+        here = (self.encoder and self.encoder.reference) or encoder
+        return opened_own(task, here, str(self.encoder.device) if self.encoder else "cpu")

@@ -1,4 +1,6 @@
-"""From a study to its steps, in the order in which they can run."""
+"""From a study to its steps, in the order in which they can run. Each stage is given no more of a
+task than it reads (``cut``), so that nothing else can be in its result, or in its key.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +10,39 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+
 from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
-from papa.spec import ConstantsSpec, Order, TaskSpec
+from papa.spec import Columns, ConstantsSpec, LayoutSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, partial_counts
-from papa.spec.kinds import DERIVED, OF_DECODERS
+from papa.spec.kinds import CONTROLS, OF_DECODERS
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import is_label_free, needs_lambda, scored_by, without_name
 from papa.spec.study import CONTROLLED
+from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
-from papa.study.aggregate import Aggregate
-from papa.study.average import Average
-from papa.study.baseline import Baseline
-from papa.study.constants import (
-    Controls,
-    Derived,
-    Distances,
-    Given,
-    Matrices,
-    MeanQK,
-    OnTheFly,
-    Outputs,
-    ReusedBefore,
-    Streamed,
-)
-from papa.study.inputs import StudyInputs, averaged_text
-from papa.study.own import Answers, Own
-from papa.study.probe import Probe
-from papa.study.rank import Rank
+from papa.storage.artifacts import sha256_of_file
+from papa.study.inputs import StudyInputs, laid_out_like
+from papa.study.provenance import invocation
 from papa.study.results import StudyPart
-from papa.study.score_heads import FrozenProbe, Ranking, ScoreHeads
+from papa.study.stages.aggregate import aggregate
+from papa.study.stages.average import average
+from papa.study.stages.constants import (
+    Constants,
+    GivenMatrices,
+    given,
+    mean_qk,
+    outputs,
+    relative,
+)
+from papa.study.stages.own import answers, own
+from papa.study.stages.probe import ConstantHeads, baseline, probe
+from papa.study.stages.rank import frozen_probe, rank, score_heads
+from papa.study.stages.tokenise import tokenise
 from papa.study.step import Step
-from papa.study.tokenise import Tokenise
 
-_Of = TypeVar("_Of", bound=Step)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -54,23 +55,69 @@ class StudySteps:
     parts: tuple[StudyPart, ...]
 
     @property
-    def cells(self) -> dict[Cell, tuple[Probe | Own, ...]]:
+    def cells(self) -> dict[Cell, tuple[Step, ...]]:
         """The steps that score each cell."""
         return {cell: probes for part in self.parts for cell, probes in part.cells.items()}
 
 
 def study_steps(inputs: StudyInputs) -> StudySteps:
     """The steps of a study; the last is the aggregation."""
-    study, first = inputs.study, inputs.encoders[0]
+    study = inputs.study
     steps: dict[Step, Step] = {}
     parts = tuple(
         _Builder(inputs, encoder, task, steps).part()
         for encoder in inputs.encoders
         for task in study.tasks
     )
-    texts = {part.task.name: part.corpus for part in parts if part.encoder == first}
-    report = Aggregate(f"aggregate · {study.name}", study, parts, texts)
+    paper = sha256_of_file(study.reference) if study.reference else None
+    report = aggregate(f"aggregate · {study.name}", study, parts, paper, invocation())
     return StudySteps((*steps, report), parts)
+
+
+def cut(model: _Model, *names: str, **values: Any) -> _Model:
+    """A part of a specification that has these alone: to ask for another is an AttributeError."""
+    kept = {**{name: getattr(model, name) for name in names}, **values}
+    found = type(model).model_construct(**kept)
+    for name in vars(found).keys() - kept:
+        del vars(found)[name]
+    return found
+
+
+def cut_task(task: TaskSpec, *names: str, **values: Any) -> TaskSpec:
+    """Likewise of a task, which keeps its kind, its slots, and its name for messages."""
+    return cut(task, "name", "kind", "slots", *names, **values)
+
+
+def text_step(
+    name: str, encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, fingerprint: str
+) -> Step:
+    """The step that tokenises a task's text: of an encoder it takes the tokenizer alone. Of metrics
+    without labels none decides how the text is read, nor do functions of the user's.
+    """
+    tokenizer = replace(encoder, digest="", layers=0, heads=0, width=0, precision="float32")
+    metric = task.metric
+    if metric in UNLABELLED_METRICS or task.kind == "causal":
+        metric = "agreement"
+    elif is_own(metric):
+        metric = "accuracy"
+    rows = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
+    rows += ["mask_seed"] if task.kind == "mlm" else []
+    text = cut_task(task, *rows, "validation_slots", metric=metric)
+    return tokenise(name, tokenizer, text, layout, fingerprint)
+
+
+def trained_on(task: TaskSpec, **values: Any) -> TaskSpec:
+    """What of a task decides a loss. The metric is one for all that are trained alike."""
+    metric = "spearman" if task.regression else "accuracy"
+    if task.with_itself:
+        metric = "agreement"
+    if task.of_embeddings:
+        metric = "cosine"
+    return cut_task(task, "head", "labels", columns=_labelled(task), metric=metric, **values)
+
+
+def _labelled(task: TaskSpec) -> Columns:
+    return cut(task.columns, label=task.columns.label and "label")
 
 
 class _Builder:
@@ -86,77 +133,79 @@ class _Builder:
         self.inputs, self.study, self.steps = inputs, inputs.study, steps
         self.encoder, self.task = encoder, task
         self.label, self.heads = inputs.labels[encoder], encoder.layers * encoder.heads
-        self.where = f"{self.label} · {task.name}"
-        self.code = inputs.code.get(task)
+        self.where, self.code = f"{self.label} · {task.name}", inputs.code.get(task)
+        self.text = self.corpus(task)
 
-    def once(self, step: _Of) -> _Of:
+    def once(self, step: Step) -> Step:
         """The step, or its equal that was there before."""
-        return self.steps.setdefault(step, step)  # type: ignore[return-value]
+        return self.steps.setdefault(step, step)
 
     def part(self) -> StudyPart:
         """Every combination of constants, orders and fractions."""
         study, task = self.study, self.task
-        cells: dict[Cell, tuple[Probe | Own, ...]] = {}
-        constants: dict[str, Step] = {}
-        rankings: dict[str, Mapping[int, Ranking]] = {}
+        cells: dict[Cell, tuple[Step, ...]] = {}
+        constants: dict[str, Constants] = {}
+        rankings: dict[str, Mapping[int, Step]] = {}
         for spec, order, fraction in product(study.constants, study.orders, study.fractions):
             cell = Cell(self.label, task.name, spec.label, order, fraction)
-            probes = cells[cell] = self.probes(spec, cell)
-            if matrices := probes[0].constants:
-                constants[spec.label] = matrices
-            if (method := scored_by(order)) and probes[0].rankings:
-                rankings[method] = probes[0].rankings
-        baseline = None if task.head == "own" else self.baseline()
+            cells[cell] = self.probes(spec, cell)
+            heads = cells[cell][0]["heads"]
+            if heads.constants:
+                constants[spec.label] = heads.constants
+            if (method := scored_by(order)) and heads.rankings:
+                rankings[method] = heads.rankings
+        worth = None if task.head == "own" else self.baseline()
         controls = self.controls(rankings.get("lambda", {}))
-        return StudyPart(
-            self.label, self.encoder, task, cells, constants, rankings, baseline, controls
+        frozen = [step.arguments.get("probe") for own in rankings.values() for step in own.values()]
+        of_cells = (
+            self.text,
+            cells,
+            constants,
+            rankings,
+            worth,
+            controls,
+            tuple(filter(None, frozen)),
         )
+        return StudyPart(self.label, self.encoder, task, *of_cells)
 
-    def corpus(self, text: TaskSpec, masked: TaskSpec | None = None) -> Tokenise:
+    def corpus(self, text: TaskSpec, masked: TaskSpec | None = None) -> Step:
         """A text; or, ``masked``, with words to restore."""
         name = f"tokenise · {self.label} · {text.name}{' · masked' if masked else ''}"
         source = self.inputs.fingerprints[text.source]
-        layout = self.study.layout
-        return self.once(Tokenise(name, self.encoder, masked or text, layout, source))
+        return self.once(text_step(name, self.encoder, masked or text, self.study.layout, source))
 
-    def average(self, text: TaskSpec) -> Average:
+    def average(self, text: TaskSpec) -> Step:
         """The average over a text."""
         name = f"average · {self.label} · {text.name}"
-        return self.once(Average(name, self.encoder, self.corpus(text), text.slots))
+        return self.once(average(name, self.encoder, self.corpus(text), text.slots))
 
-    def constants(
-        self, spec: ConstantsSpec, seed: int
-    ) -> Matrices | Outputs | Distances | OnTheFly:
+    def constants(self, spec: ConstantsSpec, seed: int) -> Constants:
         """The constants of a cell, before any training of their own."""
-        where, kind = self.where, spec.start if spec.is_trained else spec.kind
-        encoder, slots = self.encoder, self.task.slots
-        text = encoder, self.corpus(self.task)
-        if spec.kind == RESAMPLED:
-            name = f"outputs · {where} · {kind} · seed {seed}"
-            return self.once(Outputs(name, *text, slots, kind, seed))
-        if spec.kind in OUTPUTS:
-            kind = "mean_output" if spec.kind == OPTIMAL else spec.kind
-            return self.once(Outputs(f"outputs · {where} · {kind}", *text, slots, kind))
-        if kind == "mean_qk":
-            return self.once(MeanQK(f"mean_qk · {where}", *text, slots))
-        if encoder.causal and kind == "relative":
-            return self.once(Distances(f"relative · {where}", *text))
-        if kind in (*OF_DECODERS, REUSED):
-            step = ReusedBefore if kind == REUSED else Streamed
-            return self.once(step(spec.label, spec.parameters))
-        if own := self.inputs.matrices.get(kind):
+        kind = spec.start if spec.is_trained and spec.kind != OPTIMAL else spec.kind
+        text, slots = (self.encoder, self.text), self.task.slots
+        if kind in OUTPUTS:
+            kind = "mean_output" if kind == OPTIMAL else kind
+            drawn = seed if kind == RESAMPLED else None
+            alone = f" · seed {seed}" if kind == RESAMPLED else ""
+            made = outputs(f"outputs · {self.where} · {kind}{alone}", *text, slots, kind, drawn)
+        elif kind == "mean_qk":
+            made = mean_qk(f"mean_qk · {self.where}", *text, slots)
+        elif kind == "relative" and self.encoder.causal:
+            made = relative(f"relative · {self.where}", *text)
+        elif kind in (*CONTROLS, *OF_DECODERS, REUSED):
+            return Constants(kind, spec.parameters)
+        elif matrices := self.inputs.matrices.get(kind):
             name = f"given · {self.label} · {kind}"
-            return self.once(Given(name, encoder, own.matrices, own.seen))
-        if kind in DERIVED:
-            name, average = f"derived · {where} · {spec.label}", self.average(self.task)
-            return self.once(Derived(name, encoder, average, kind, spec.parameters))
-        if kind != "average":
-            label = spec.label if kind == spec.kind else kind
-            name = f"controls · {self.label} · {label} · S={slots}"
-            return self.once(Controls(name, encoder, kind, slots, spec.parameters))
-        return self.average(averaged_text(self.task, spec))
+            made = given(name, self.encoder, GivenMatrices(matrices))
+        else:
+            source = laid_out_like(self.task, spec.corpus) if spec.corpus else self.task
+            if spec.rows:
+                sample = {"name": f"{source.name}-{spec.rows}-rows", "train_rows": spec.rows}
+                source = source.model_copy(update=sample)
+            made = self.average(source)
+        return Constants(kind, spec.parameters, self.once(made))
 
-    def rankings(self, order: Order | None) -> Mapping[int, Ranking]:
+    def rankings(self, order: Order | None) -> Mapping[int, Step]:
         """What gives the scores that an order follows, by ranking seed, against the task's own
         average: one order for every kind of constants, so kinds meet on the same heads.
 
@@ -166,40 +215,63 @@ class _Builder:
         method = scored_by(order) if order else None
         if method is None:
             return {}
-        encoder, task, ranking, masked = self.encoder, self.task, self.study.ranking, None
-        average = self.average(task)
+        task, ranking, text = self.task, self.study.ranking, self.text
+        matrices = self.average(task)
         if task.unlabelled and task.head == "probe" and not is_label_free(method):
             restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
             masked = task.model_copy(update=restored)
-        corpus, task = self.corpus(task, masked), masked or task
-        scoring = HEAD_SCORES.get(method)
+            text, task = self.corpus(task, masked), masked
         streamed = tuple(sorted(name for name in HEAD_SCORES if HEAD_SCORES[name].streamed))
         shared = method in streamed and ranking.rows is None
         seeds = ranking.seeds[:1] if shared else ranking.seeds
-        found: dict[int, Ranking] = {}
+        found: dict[int, Step] = {}
         for seed in seeds:
-            own = f" · seed {seed}" if len(seeds) > 1 else ""
-            asked = encoder, corpus, average, task, ranking
-            if scoring is None:
-                counts = sorted(set(partial_counts(self.study.fractions, self.heads).values()))
-                sets = tuple(product(filter(needs_lambda, self.study.orders), counts))
-                name = f"rank · {self.where}{own}"
-                found[seed] = Rank(name, *asked, seed, sets)
+            alone = f" · seed {seed}" if len(seeds) > 1 else ""
+            if method == "lambda":
+                found[seed] = self._lambda(
+                    f"rank · {self.where}{alone}", text, matrices, task, seed
+                )
                 continue
-            probe = None
-            if task.head == "probe" and scoring.frozen_probe:
-                name = f"frozen probe · {self.where}{own}"
-                probe = self.once(FrozenProbe(name, encoder, corpus, task, seed))
-            found[seed] = ScoreHeads(
-                f"scores · {self.where} · {'one pass' if scoring.streamed else method}{own}",
-                *asked,
-                streamed if scoring.streamed else (method,),
-                seed,
-                probe,
+            asked, frozen = HEAD_SCORES[method], None
+            loss = cut_task(task, "probe") if "epochs" in asked.reads else cut_task(task)
+            if not asked.label_free:
+                loss = trained_on(task, probe=task.probe)
+                if task.head == "probe" and asked.frozen_probe:
+                    name = f"frozen probe · {self.where}{alone}"
+                    frozen = self.once(frozen_probe(name, self.encoder, text, loss, seed))
+            found[seed] = score_heads(
+                f"scores · {self.where} · {'one pass' if asked.streamed else method}{alone}",
+                self.encoder,
+                text,
+                matrices,
+                loss,
+                cut(ranking, "rows", *asked.reads),
+                streamed if asked.streamed else (method,),
+                None if shared else seed,
+                frozen,
             )
         return {seed: self.once(step) for seed, step in found.items()}
 
-    def controls(self, rankings: Mapping[int, Ranking]) -> Mapping[int, Rank]:
+    def _lambda(self, name: str, text: Step, matrices: Step, task: TaskSpec, seed: int) -> Step:
+        ranking = self.study.ranking
+        used = {
+            "epochs": ranking.epochs_on(task),
+            "learning_rate": ranking.learning_rate or task.probe.learning_rate,
+        }
+        counts = sorted(set(partial_counts(self.study.fractions, self.heads).values()))
+        sets = sorted(product(filter(needs_lambda, self.study.orders), counts))
+        return rank(
+            name,
+            self.encoder,
+            text,
+            matrices,
+            trained_on(task, probe=task.probe.model_copy(update=used)),
+            cut(ranking, "rows", "until_stable", **used),
+            seed,
+            tuple(sets) if ranking.until_stable else (),
+        )
+
+    def controls(self, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
         """The same trainings of λ on shuffled labels, where there are labels, and seeds enough
         have rows of their own as far as the study file tells.
         """
@@ -210,59 +282,56 @@ class _Builder:
         if shared or not ranking.control or task.columns.label is None or task.with_itself:
             return {}
         return {
-            seed: self.once(replace(step, name=f"{step.name} · shuffled labels", shuffled=True))
+            seed: self.once(step.changed(f"{step.name} · shuffled labels", shuffled=True))
             for seed, step in rankings.items()
-            if isinstance(step, Rank)
         }
 
-    def baseline(self) -> Baseline:
+    def baseline(self) -> Step:
         """What the task's scores are worth."""
         name, study = f"baseline · {self.where}", self.study
-        asked = self.encoder, self.corpus(self.task), self.task, study.seeds, study.features
-        return self.once(Baseline(name, *asked, code=self.code))
+        asked = self.encoder, self.text, self.scored("probe"), study.seeds, study.features
+        return self.once(baseline(name, *asked, self.code))
 
-    def probes(self, spec: ConstantsSpec, cell: Cell) -> tuple[Probe | Own, ...]:
+    def scored(self, *names: str, **values: Any) -> TaskSpec:
+        """What of the task scores answers."""
+        return cut_task(self.task, "metric", "positive", *names, **values)
+
+    def probes(self, spec: ConstantsSpec, cell: Cell) -> tuple[Step, ...]:
         """What scores a cell: one step for all seeds, or one per seed that has its own heads."""
-        study, result, corpus = self.study, cell.result(self.heads), self.corpus(self.task)
+        study, result, task = self.study, cell.result(self.heads), self.task
         order = result.order and without_name(result.order)
         count, rankings = constant_count(result.fraction, self.heads), self.rankings(result.order)
+        size = self.encoder.layers, self.encoder.heads
         # Where the order changes nothing it is drawn from nothing.
         draws = list(study.draws(result.order or "first_to_last").items())
         if result.constants and spec.kind == RESAMPLED:
             draws = [((seed,), draw) for seeds, draw in draws for seed in seeds]
-        found: list[Probe | Own] = []
+        found: list[Step] = []
         for seeds, draw in draws:
             constants = self.constants(spec, seeds[0]) if result.constants else None
+            heads = ConstantHeads(size, constants, order, count, rankings, draw)
             alone = f" · seed {seeds[0]}" if seeds != study.seeds else ""
             what = f"{self.where} · {_condition(result, self.heads)}{alone}"
-            of_heads = constants, self.task, order, count, rankings, draw
-            if self.task.head == "own":
-                answers = self.answers(what, *of_heads)
-                original = self.answers(
-                    f"{self.where} · no constant head", None, self.task, None, 0, {}, ()
+            if task.head == "own":
+                both = (
+                    self.answers(what, heads),
+                    self.answers(f"{self.where} · no constant head", ConstantHeads(size)),
                 )
-                asked = answers, original, self.task, seeds
-                found.append(self.once(Own(f"own · {what}", *asked, code=self.code)))
+                asked = self.scored("labels", columns=_labelled(task)), seeds, self.code
+                found.append(own(f"own · {what}", self.text, heads, *both, *asked))
                 continue
-            probe = Probe(
-                f"probe · {what}",
-                self.encoder,
-                corpus,
-                *of_heads,
-                constants is not None and spec.is_trained,
-                seeds,
-                study.features,
-                code=self.code,
-            )
-            found.append(self.once(probe))
-        return tuple(found)
+            trained = constants is not None and spec.is_trained
+            asked_probe = self.scored("probe"), trained, seeds, study.features, self.code
+            found.append(probe(f"probe · {what}", self.encoder, self.text, heads, *asked_probe))
+        return tuple(map(self.once, found))
 
-    def answers(self, what: str, *of_heads: Any) -> Answers:
+    def answers(self, what: str, heads: ConstantHeads) -> Step:
         """What the model's own head answers; metrics on one text share it."""
         # A metric comes later.
         code = self.code if self.code and self.code.score else None
-        text = self.encoder, self.corpus(self.task)
-        return self.once(Answers(f"answers · {what}", *text, *of_heads, code=code))
+        metric = "cosine" if self.task.of_embeddings else "agreement"
+        task = cut_task(self.task, "labels", columns=_labelled(self.task), metric=metric)
+        return self.once(answers(f"answers · {what}", self.encoder, self.text, heads, task, code))
 
 
 def _condition(result: Result, heads_in_all: int) -> str:

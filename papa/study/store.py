@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,11 @@ from papa.storage.artifacts import (
     is_complete,
     metadata_below,
     read_metadata,
-    sha256_of_json,
 )
 from papa.storage.cache import cache_folder, local_name
 from papa.storage.files import Files, refuse_links
 from papa.storage.metadata import damaged
 
-KEY_FORMAT = 2
-"""Of what a key is made; format 1 held digests of content where now keys of steps are."""
 MARKER = "papa-store.json"
 FORMAT = 2
 """Of stores; in format 1 the data of artifacts in folders lay beside their metadata."""
@@ -49,14 +46,6 @@ _PLACES = ("artifacts", "runs", "studies", "scratch", "locks", "mlflow.db", "mla
 _SILENT_SECONDS = 24 * 3600.0
 """After so long without a word a process of another machine is taken for killed."""
 _POLL_SECONDS = 0.5
-
-
-def cache_key(stage: str, version: int, spec: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """What identifies a step's result: stage, the stage's version, its part of the spec without
-    what only changes speed, and, by name, keys of steps and digests of what no step makes.
-    """
-    parts = {"stage": stage, "version": version, "spec": dict(spec), "inputs": dict(inputs)}
-    return sha256_of_json({"format": KEY_FORMAT, **parts})
 
 
 class Store:

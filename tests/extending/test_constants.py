@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import ConstantMatrices, control
+from papa.attention.constants import control
 from papa.attention.kinds import Averages
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import replaced
@@ -17,9 +17,10 @@ from papa.errors import SpecError
 from papa.spec.file import resolve_study
 from papa.spec.kinds import CONTROLS, DERIVED
 from papa.spec.values import OUTPUTS
-from papa.study.constants import Controls, Derived, Outputs
-from papa.study.here import run_here
 from papa.study.inputs import check_inputs
+from papa.study.run import run_here
+from papa.study.stages.constants import read_constants
+from papa.study.step import with_needs
 from papa.study.steps import study_steps
 from papa.study.store import Store
 from tests.attention.cases import HALF, Case, distance
@@ -38,12 +39,11 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     monkeypatch.setitem(CONTROLS, "uniform", f"{__name__}:uniform")
     steps = steps_of(constants=["uniform"])
     assert {cell.constants for cell in steps.cells} == {"uniform"}
-    (step,) = [step for step in steps.steps if step.stage == "controls"]
-    assert isinstance(step, Controls)
+    kind = steps.parts[0].constants["uniform"].kind
 
     case = Case("bert")
     inputs = case.inputs(1)
-    constants = control(step.kind, case.encoder.layers, case.encoder.heads, step.slots)
+    constants = control(kind, case.encoder.layers, case.encoder.heads, 32)
     real = inputs.attention_mask.double()
     means = (real / real.sum(dim=1, keepdim=True))[:, None, None, :]
 
@@ -89,16 +89,15 @@ def test_what_is_made_of_text_is_an_entry_as_well(
     study = resolve_study(document, folder=tmp_path, origin="test")
     steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
     store.make()
-    (derived,) = (step for step in steps.steps if isinstance(step, Derived))
-    (outputs,) = (step for step in steps.steps if isinstance(step, Outputs))
-    needed = [derived, outputs, derived.average, outputs.corpus]
-    run_here([step for step in steps.steps if step in needed], store, study.execution, Told())
-    sharpened, average = (
-        ConstantMatrices.load(step.reference(store).folder).matrices
-        for step in (derived, derived.average)
+    (part,) = steps.parts
+    sources = [own.source for own in part.constants.values() if own.source]
+    run_here(with_needs(sources), store, study.execution, Told())
+    average, sharpened, found = (
+        read_constants(own.kind, {}, own.source.reference(store), part.encoder, part.task)
+        for own in (part.constants[kind] for kind in document["constants"])
+        if own.source
     )
-    torch.testing.assert_close(sharpened, average**2)
-    assert not torch.equal(sharpened, average)
-    found = outputs.read(outputs.reference(store))
+    torch.testing.assert_close(sharpened.matrices, average.matrices**2)
+    assert not torch.equal(sharpened.matrices, average.matrices)
     assert found.kind == "number_output"
     assert found.outputs[..., 0, 0].tolist() == [[*range(12)]] * 6

@@ -11,9 +11,10 @@ from papa.ranking.scores.asked import Asked, Scored
 from papa.reporting.wording import order_label
 from papa.spec.file import resolve_study
 from papa.spec.methods import HEAD_SCORES, ScoringMethod
-from papa.study.here import run_here
 from papa.study.inputs import check_inputs
-from papa.study.score_heads import ScoreHeads, read_head_scores
+from papa.study.run import run_here
+from papa.study.stages.rank import read_head_scores
+from papa.study.step import with_needs
 from papa.study.steps import study_steps
 from papa.study.store import Store
 from tests.flows.conftest import SMALL
@@ -39,9 +40,8 @@ def test_an_entry_of_the_methods_is_a_head_order(
     study = resolve_study(document, folder=tmp_path, origin="test")
     steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
     store.make()
-    (scoring,) = (step for step in steps.steps if isinstance(step, ScoreHeads) and step.seed == 0)
-    needed = [step for step in steps.steps if step in (scoring, scoring.constants, scoring.corpus)]
-    run_here(needed, store, study.execution, Told())
+    (scoring,) = (step for step in steps.steps if step.stage == "scores" and step["seed"] == 0)
+    run_here(with_needs([scoring]), store, study.execution, Told())
     scores = read_head_scores("values", {0: scoring.reference(store)}).mean
     assert scores.shape == (6, 12)
     assert scores.std() > 0

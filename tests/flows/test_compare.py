@@ -8,8 +8,7 @@ import pandas
 import pytest
 
 from papa.storage.artifacts import published
-from papa.study.aggregate import place_results
-from papa.study.manifest import HEADS, MANIFEST, SPECIFICATION, SUMMARY, Manifest
+from papa.study.manifest import HEADS, MANIFEST, SPECIFICATION, SUMMARY, Manifest, place_results
 from papa.study.manifest import RESULTS as RESULTS_FILE
 from papa.study.store import Store
 from tests.flows.conftest import refusal, said
@@ -29,7 +28,7 @@ def publish(store: Store, name: str, frame: pandas.DataFrame) -> None:
     with published(store.folder("aggregate", key), metadata) as scratch:
         for file in (SPECIFICATION, SUMMARY, HEADS):
             (scratch / file).touch()
-        manifest = Manifest(study=name, digest="", encoders=(), cells=())
+        manifest = Manifest(study=name, digest="", encoders={}, cells=())
         (scratch / MANIFEST).write_text(manifest.model_dump_json())
         frame.to_parquet(scratch / RESULTS_FILE, index=False)
     place_results(store, name, store.reference("aggregate", key))

@@ -54,16 +54,10 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     assert "(λ ascending, fraction 0.5)" in finished.out
     (record,) = pandas.read_parquet(tmp_path / "out.parquet").attrs["texts"]
     assert (record["texts"], record["constant_heads"]) == (3, 12)
-    drawn = ("--set", "orders=[random]", "--set", "seeds=[0,1]")
     for wrong, sentence in [
         (["--fraction", "0.25"], "fraction 0.25: give --fraction"),
-        (["--fraction", "0.5", *drawn], "other heads constant for each seed"),
         (["--trees", str(study)], "has no trees"),
         (["--encoder", ENCODER], "give a STUDY, or --encoder with --text"),
-        (
-            ["--set", "constants=[zeros]", "--set", "orders=[random]"],
-            "no finished average of an encoder",
-        ),
     ]:
         found_wrong = said("describe", "small", *given, *wrong)
         assert found_wrong.code == 1

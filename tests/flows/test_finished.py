@@ -16,7 +16,7 @@ import papa
 from flows.cli.heads import parse_share
 from papa.errors import SpecError
 from papa.study.manifest import FinishedStudy, open_study
-from papa.study.score_heads import read_head_scores
+from papa.study.stages.rank import read_head_scores
 from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import Finished, refusal, rows_in, said, task_on, write_study
@@ -67,7 +67,7 @@ def reading(store: Path, command: str, *options: str) -> Finished:
 
 def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) -> None:
     manifest = found.manifest
-    (encoder,) = manifest.encoders
+    (encoder,) = manifest.encoders.values()
     assert (encoder.layers, encoder.heads, encoder.model_type) == (2, 12, "bert")
     assert not Path(encoder.folder).exists()
     assert len(manifest.cells) == 2 * 3 == len(found.summary)
@@ -77,14 +77,17 @@ def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) ->
             assert [tuple(head) for head in made["constant_heads"]] == list(probe.constant_heads)
             assert {one["seed"] for one in made["scores"]} == set(probe.seeds)
             assert (probe.constants is None) == (cell.fraction == 1)
-    halves = {cell.order: cell.constant_heads for cell in manifest.cells if cell.fraction == 0.5}
-    assert halves["first_to_last"] == tuple((0, head) for head in range(12))
-    for entry in (*manifest.averages, *manifest.rankings):
-        assert (found.store.root / "artifacts" / entry.artifact).is_dir()
+    by_name = next(
+        cell for cell in manifest.cells if (*cell.line[3:], cell.fraction) == ("first_to_last", 0.5)
+    )
+    assert by_name.constant_heads == tuple((0, head) for head in range(12))
+    stored = {f"{path.parent.name}/{path.name}" for path in found.store.root.glob("artifacts/*/*")}
+    assert {entry.artifact for entry in manifest.averages} < stored
 
 
 def test_scores_of_heads_are_those_of_the_rankings(found: FinishedStudy) -> None:
-    rankings = {entry.seed: found.artifact(entry.artifact) for entry in found.manifest.rankings}
+    made = sorted(found.store.metadata("rank"), key=lambda one: one["spec"]["seed"])
+    rankings = {one["spec"]["seed"]: found.artifact(f"rank/{one['key']}") for one in made}
     trained = read_head_scores("lambda", rankings)
     heads = found.heads
     assert list(heads[["layer", "head"]].itertuples(index=False, name=None)) == [*np.ndindex(2, 12)]

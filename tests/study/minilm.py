@@ -11,10 +11,10 @@ from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Bars, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec
 from papa.spec.file import resolve_study
-from papa.study.here import ThisProcess
-from papa.study.step import Session, WorkerStep, compute_step
+from papa.study.run import Session, ThisProcess, compute
+from papa.study.stages.tokenise import tokenise
+from papa.study.step import Step
 from papa.study.store import Store
-from papa.study.tokenise import Tokenise
 
 
 @cache
@@ -22,27 +22,27 @@ def encoder() -> EncoderReference:
     return resolve_encoder(EncoderSpec(name=EMBEDDED))
 
 
-def reviews(**task: Any) -> Tokenise:
+def reviews(**task: Any) -> Step:
     """Their text, in 32 slots and with 4 validation rows unless ``task`` says otherwise."""
     entry = {"name": "reviews", "slots": 32, "validation_rows": 4, **task}
     document = {"name": "s", "encoders": [EMBEDDED], "tasks": [entry]}
     (spec,) = resolve_study(document, folder=Path(), origin="test").tasks
-    return Tokenise("corpus", encoder(), spec, LayoutSpec(), fingerprint(spec.source))
+    return tokenise("corpus", encoder(), spec, LayoutSpec(), fingerprint(spec.source))
 
 
-def with_inputs(step: Any, folder: Path, **execution: Any) -> Store:
+def with_inputs(step: Step, folder: Path, **execution: Any) -> Store:
     """A store that holds what a step reads."""
     store = Store(folder)
     store.make()
     for need in step.needs:
-        compute(need, store, **execution)
+        computed(need, store, **execution)
     return store
 
 
-def compute(step: WorkerStep, store: Store, loaded: Any = None, **execution: Any) -> None:
+def computed(step: Step, store: Store, loaded: Any = None, **execution: Any) -> None:
     """Have a step compute as on a worker that has loaded an encoder."""
     asked = {"execution": ExecutionSpec(**execution), "progress": ignore_progress}
-    compute_step(step=step, store=store, encoder=loaded, **asked)
+    compute(step=step, store=store, encoder=loaded, **asked)
 
 
 def here(store: Store, pool: Any = None, **execution: Any) -> Session:

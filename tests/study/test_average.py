@@ -11,8 +11,10 @@ from safetensors.torch import save_file
 from papa.attention.average import AttentionSums
 from papa.attention.constants import ConstantMatrices
 from papa.progress import ignore_progress
+from papa.spec import ExecutionSpec
 from papa.storage.artifacts import published
-from papa.study.average import Average
+from papa.study.run import run_step
+from papa.study.stages.average import average, sum_shards
 from tests.study.minilm import encoder, here, reviews, with_inputs
 
 pytest.importorskip(
@@ -25,7 +27,7 @@ def test_shards_in_any_order_and_grouping_give_the_same_bits(tmp_path: Path) -> 
     """Also beside what an earlier version left of an average that it did not finish, by the names
     and with the digests that it gave.
     """
-    step = Average("average", encoder(), reviews(train_rows=8 * ROWS), 32)
+    step = average("average", encoder(), reviews(train_rows=8 * ROWS), 32)
     store = with_inputs(step, tmp_path / "store", shard_rows=ROWS)
     left = Path(store.folder("average-shards", "0" * 64))
     shape = (encoder().layers, encoder().heads, 32, 32)
@@ -34,14 +36,12 @@ def test_shards_in_any_order_and_grouping_give_the_same_bits(tmp_path: Path) -> 
             sums = {"sums": torch.ones(shape).double(), "counts": torch.ones(32, 32).double()}
             save_file(sums, scratch / "sums.safetensors")
     session = here(store)
-    step.run(session, ignore_progress)
+    run_step(step, session, ignore_progress)
     found = ConstantMatrices.load(Path(step.folder(store)))
     assert float(found.matrices.std()) > 1e-3
-    asked = {"store": store, "batch_tokens": None}
+    asked = {"step": step, "store": store, "execution": ExecutionSpec()}
     parts = [
-        session.pool.run(
-            step.sum_shards, encoder=step.encoder, arguments={**asked, "shards": [shard]}
-        )
+        session.pool.run(sum_shards, encoder=encoder(), arguments={**asked, "shards": [shard]})
         for shard in reversed(range(8))
     ]
     sums, counts = (torch.tensor(sum(part[number] for part in parts)) for number in (0, 1))

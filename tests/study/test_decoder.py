@@ -16,20 +16,13 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import LlamaConfig, PreTrainedTokenizerFast
-from typer.testing import CliRunner
+from transformers import PreTrainedTokenizerFast
 
 import papa
-from flows.cli import app
-from flows.cli.without_file import own_study
 from papa.attention.constants import ConstantMatrices
-from papa.encoders.reference import EMBEDDED, decoder_shape, describe_encoder
 from papa.errors import PapaError
-from papa.spec import EncoderSpec
-from papa.study.average import Average
-from papa.study.constants import Distances, read_distances
-from papa.study.rank import Rank, read_lambda
-from papa.study.store import Store
+from papa.study.stages.constants import read_distances
+from papa.study.stages.rank import read_head_scores
 from tests.ablation.copying import HALF, HEADS, TOKENS, repeated, trained_copier
 from tests.finished import Scored, score_study
 
@@ -162,13 +155,11 @@ def test_constants_are_those_of_the_library(study: Scored) -> None:
     stock = trained_copier().eval()
     stock.set_attn_implementation("eager")
     own = torch.stack(stock(input_ids=data, output_attentions=True).attentions)
-    (average,) = (step for step in steps.steps if isinstance(step, Average))
-    (distances,) = (step for step in steps.steps if isinstance(step, Distances))
-    constants = ConstantMatrices.load(
-        Path(average.folder(store)), encoder=average.encoder, slots=2 * HALF
-    )
+    (average,) = (step for step in steps.steps if step.stage == "average")
+    (distances,) = (step for step in steps.steps if step.stage == "relative")
+    constants = ConstantMatrices.load(average.folder(store), slots=2 * HALF)
     torch.testing.assert_close(constants.matrices, own.mean(1), atol=1e-6, rtol=0)
-    found = read_distances(distances.reference(store), distances.encoder)
+    found = read_distances(distances.reference(store), distances["encoder"])
     torch.testing.assert_close(found.ends[..., 0], own[..., 0].mean((1, 3)), atol=1e-6, rtol=0)
     at = torch.arange(2 * HALF)
     apart = (at[:, None] - at == 23) & (at > 0)
@@ -200,79 +191,13 @@ def test_lambda_tells_a_head_that_looks_at_random_tokens(folder: Path, tmp_path:
             fractions=[1, 0.5],
             ranking={"seeds": [0], "learning_rate": 0.05, "epochs": 5},
         )
-        (rank,) = (step for step in steps.steps if isinstance(step, Rank))  # Of both metrics.
-        found[model.name] = read_lambda({0: rank.reference(store)}, rank.encoder).mean[1]
+        (rank,) = (step for step in steps.steps if step.stage == "rank")  # Of both metrics.
+        found[model.name] = read_head_scores("lambda", {0: rank.reference(store)}).mean[1]
         scores = table[table["fraction"] == 0.5].groupby(["task", "order"])["score"].mean()
         loss = scores["negative_log_perplexity"]
         assert loss["lambda"] > loss["lambda_reversed"] + 0.02, model.name
     assert found["planted"].argmin() == 3
     assert found["planted"][3] < 0.4 < 0.6 < found["model"][3]
-
-
-@pytest.mark.parametrize(
-    ("task", "parts", "said"),
-    [
-        ({"slots": 64}, {}, "has slots 64, but encoder"),
-        ({"columns": {"text": "text", "label": "text"}}, {}, "reads plain text alone: remove"),
-        ({"columns": {"text": "text", "text_pair": "text"}}, {}, "remove columns.text_pair"),
-        ({"head": "probe"}, {}, "answered by a model's own head: set head: own"),
-        ({"metric": "accuracy"}, {}, "is scored by negative_log_perplexity, agreement"),
-        ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
-        ({}, {"constants": ["next"]}, "constants: next ones look ahead"),
-        ({}, {"encoders": [EMBEDDED]}, "is an encoder: take kind: mlm or text"),
-        (
-            {"kind": "text", "metric": "nearest_10"},
-            {"encoders": [EMBEDDED], "constants": ["streaming"]},
-            "'streaming' is for decoders, and 'embedded/all-MiniLM-L6-v2' is an encoder",
-        ),
-        (
-            {},
-            {"constants": [{"kind": "average", "recent": 3}]},
-            "recent belongs to kind 'streaming'",
-        ),
-        ({}, {"constants": [{"kind": "streaming", "recent": 0}]}, "recent"),
-        (
-            {"slots": 32, "validation_slots": 2 * HALF},
-            {},
-            "average is read by slot, and task t has 32 slots and validation_slots 48",
-        ),
-        (
-            {"validation_slots": 64},
-            {"constants": ["relative"]},
-            "has slots 64, but encoder",
-        ),
-        ({"kind": "mlm", "validation_slots": 64}, {}, "validation_slots is for tasks of kind"),
-        ({}, {"orders": ["distance"]}, "orders: distance is not computed of decoders"),
-    ],
-)
-def test_what_no_decoder_can_be_asked_is_one_sentence(
-    task: dict[str, Any], parts: dict[str, Any], said: str, folder: Path, tmp_path: Path
-) -> None:
-    entry = {"name": "t", "metric": "agreement", **TASK, **task}
-    with pytest.raises(PapaError) as error:
-        finished(folder, tmp_path / "store", **{"tasks": [entry], **parts})
-    assert said in str(error.value)
-
-
-def test_a_text_of_one_token_is_said_by_papa_check(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-
-    def check(first: str) -> str:
-        texts = [first, "w1 w2 w3"]
-        (tmp_path / "t.jsonl").write_text(
-            "".join(json.dumps({"text": one}) + "\n" for one in texts)
-        )
-        source = {"kind": "files", "train": "t.jsonl", "validation": "t.jsonl"}
-        entry = {"name": "t", "metric": "agreement", **TASK, "source": source}
-        document = {"name": "s", "encoders": [str(folder / "model")], "tasks": [entry]}
-        (tmp_path / "s.yaml").write_text(json.dumps({**document, "orders": ["first_to_last"]}))
-        asked = ["check", str(tmp_path / "s.yaml"), "--store", str(tmp_path / "store")]
-        return " ".join(CliRunner().invoke(app, asked).output.split())
-
-    assert "text 1 has 1 token, and a decoder is scored by the next one" in check("w1")
-    assert "error" not in check("w1 w2")
 
 
 def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_path: Path) -> None:
@@ -303,66 +228,3 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
             papa.measure(decoder, data, wrong, progress=False)
     with pytest.raises(PapaError, match="lambda, first_to_last or random"):
         papa.measure(decoder, data, task, orders=["distance"], progress=False)
-
-
-def test_lambda_of_a_decoder_is_that_of_its_study(folder: Path) -> None:
-    decoder = papa.load_encoder(folder / "model", slots=2 * HALF)
-    rows = pandas.read_json(folder / "train.jsonl", lines=True).head(8)
-    data, metric = {"train": rows, "validation": rows}, "negative_log_perplexity"
-    task = papa.Task(label=None, metric=metric, head="own", epochs=1)
-    options = {"fractions": [1, 0.5], "ranking_seeds": [0], "progress": False}
-    found = papa.measure(decoder, data, task, **options).head_scores
-    scores = papa.head_scores(decoder, data, task, seeds=[0], progress=False)
-    pandas.testing.assert_frame_equal(found, scores)
-    assert scores["score"].std() > 1e-4, "negative control: it is trained"
-
-
-def test_what_takes_no_decoder_says_so(folder: Path) -> None:
-    decoder = papa.load_encoder(str(folder / "model"), slots=2 * HALF)
-    assert papa.constants("zeros", decoder).matrices.shape == (2, HEADS, 2 * HALF, 2 * HALF)
-    for call in (papa.average, papa.features, papa.describe):
-        with pytest.raises(PapaError, match=r"is a decoder, which papa\.measure, papa\.head_"):
-            call(decoder, ["w1 w2"])
-    with pytest.raises(PapaError, match="slots is 5, expected an even number from 4 to"):
-        papa.load_encoder(folder / "model", slots=5)
-
-
-def test_the_decoders_study_is_planned(folder: Path, tmp_path: Path) -> None:
-    """That of the repository, on this model and its text."""
-    source = {
-        "kind": "files",
-        **{split: str(folder / f"{split}.jsonl") for split in ("train", "validation")},
-    }
-    parts = {
-        f"tasks.{task}.{key}": value
-        for task in (0, 1)
-        for key, value in (("source", source), ("slots", 48))
-    }
-    parts |= {"encoders": [str(folder / "model")], "ranking.rows": 32}
-    asked = [f"--set={name}={json.dumps(value)}" for name, value in parts.items()]
-    study = Path(__file__).parents[2] / "studies" / "more" / "decoder.yaml"
-    found = CliRunner().invoke(app, ["plan", str(study), "--store", str(tmp_path / "s"), *asked])
-    assert found.exit_code == 0, found.output
-    stages = [line.split()[1] for line in found.output.splitlines() if line.startswith("│ ")]
-    counts = {name: stages.count(name) for name in ("average", "relative", "rank")}
-    assert counts == {"average": 1, "relative": 1, "rank": 3}, "of both tasks; λ of three seeds"
-
-
-def test_heads_of_keys_are_counted_apart(folder: Path) -> None:
-    spec = EncoderSpec(name=str(folder / "model"))
-    assert describe_encoder(spec).key_heads == describe_encoder(spec).heads == HEADS
-    shape = decoder_shape(LlamaConfig(num_attention_heads=4, num_key_value_heads=2))
-    assert (shape["heads"], shape["key_heads"]) == (4, 2)
-    assert describe_encoder(EncoderSpec(name=EMBEDDED)).key_heads is None
-
-
-def test_one_file_of_texts_becomes_a_study(folder: Path, tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("w1 w2 w3\n" * 20)
-    found = own_study([str(folder / "model")], texts, False, None, [], Store(tmp_path / "store"))
-    assert {task.kind for task in found.tasks} == {"causal"}
-    assert [one.kind for one in found.constants] == ["average", "relative", "zeros"]
-    texts = tmp_path / "rows.jsonl"
-    texts.write_text('{"text": "w1 w2", "label": 1}\n' * 20)
-    with pytest.raises(PapaError, match="of rows with text, label is not known"):
-        own_study([str(folder / "model")], texts, False, None, [], Store(tmp_path / "store"))

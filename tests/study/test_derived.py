@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from papa.attention.constants import ConstantMatrices
 from papa.attention.kinds import Averages, low_rank, relative
 from papa.spec import ExecutionSpec
-from papa.study.average import Average
-from papa.study.constants import Controls, Derived
-from papa.study.here import run_here
+from papa.study.run import run_here
+from papa.study.step import with_needs
 from papa.study.store import Store
 from tests.flows.conftest import SMALL
 from tests.study.test_steps import steps_of
@@ -39,18 +37,17 @@ def test_matrices_are_made_of_the_average_by_the_steps_of_a_study(tmp_path: Path
     assert {cell.constants for cell in found.cells} == {
         *("average", "relative", "low_rank:3:5", "low_rank:2:0", "local:3", "fibonacci")
     }
-    making = [step for step in found.steps if isinstance(step, Average | Controls | Derived)]
-    assert len({step.key for step in making}) == len(making) == len(kinds)
+    (part,) = found.parts
+    made = {own.source for own in part.constants.values() if own.source}
+    assert [step.stage for step in made] == ["average"], "what takes no time is no step"
+    probes = {step for cell, (step,) in found.cells.items() if cell.fraction == 0}
+    assert len(probes) == len(kinds)
     store = Store(tmp_path / "store")
     store.make()
-    needed = [step for step in found.steps if step.stage == "tokenise"] + making
-    run_here(needed, store, ExecutionSpec(), Told())
+    run_here(with_needs(made), store, ExecutionSpec(), Told())
+    held = {step: step.reference(store) for step in made}
     matrices = {
-        label: ConstantMatrices.load(
-            step.reference(store).folder, encoder=part.encoder, slots=part.task.slots
-        )
-        for part in found.parts
-        for label, step in part.constants.items()
+        label: own.read(held, part.encoder, part.task) for label, own in part.constants.items()
     }
     average = matrices["average"]
     assert average.counts is not None

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from papa.corpora import fingerprint, rows
+from papa.corpora import fingerprint
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.encoders.weights import as_safetensors
 from papa.errors import DataError, EncoderError
 from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
-from papa.study.average import Average
-from papa.study.here import ThisProcess
-from papa.study.step import Context, Session
+from papa.storage.artifacts import remove
+from papa.study.run import Session, ThisProcess, run_step
+from papa.study.stages.average import average
+from papa.study.stages.tokenise import tokenise
+from papa.study.step import Context, Step
 from papa.study.store import Store
-from papa.study.tokenise import Tokenise
 from tests.hub.encoders import write_encoder
-from tests.study.minilm import compute
+from tests.study.minilm import computed as compute
 from tests.study.told import Told
 
 BERT, ELECTRA = "google-bert/bert-base-uncased", "google/electra-base-discriminator"
@@ -60,7 +60,7 @@ def write_rows(path: Path, word: str) -> None:
 
 
 @pytest.fixture
-def step(encoder: EncoderReference, tmp_path: Path) -> Tokenise:
+def step(encoder: EncoderReference, tmp_path: Path) -> Step:
     splits = {split: tmp_path / f"{split}.jsonl" for split in ("train", "validation")}
     for path in splits.values():
         write_rows(path, "before")
@@ -75,7 +75,7 @@ def step(encoder: EncoderReference, tmp_path: Path) -> Tokenise:
             "probe": {"learning_rate": 1e-3, "batch_size": 4, "epochs": 1},
         }
     )
-    return Tokenise("tokenise", encoder, task, LayoutSpec(), fingerprint(task.source))
+    return tokenise("tokenise", encoder, task, LayoutSpec(), fingerprint(task.source))
 
 
 def in_place(path: Path) -> None:
@@ -102,7 +102,7 @@ EXCHANGES = pytest.mark.parametrize("exchange", [in_place, renamed])
     ids=["train", "validation", "what no longer fits"],
 )
 def test_rows_of_other_content_than_the_key_says(
-    step: Tokenise, store: Store, tmp_path: Path, split: str, content: str | None
+    step: Step, store: Store, tmp_path: Path, split: str, content: str | None
 ) -> None:
     path = tmp_path / f"{split}.jsonl"
     write_rows(path, "after")
@@ -117,26 +117,7 @@ def test_rows_of_other_content_than_the_key_says(
     assert step.is_complete(store)
 
 
-def test_rows_exchanged_while_they_are_read_and_put_back(
-    step: Tokenise, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, read = tmp_path / "train.jsonl", rows.read_source
-
-    def meanwhile(task: TaskSpec, split: str) -> object:
-        write_rows(path, "after")
-        found = read(task, split)  # type: ignore[arg-type]
-        write_rows(path, "before")
-        return found
-
-    monkeypatch.setattr(rows, "read_source", meanwhile)
-    with pytest.raises(DataError, match=r"train\.jsonl changed while it was read"):
-        compute(step, store)
-    assert not step.is_complete(store)
-
-
-def test_a_tokenizer_that_is_not_what_the_key_says(
-    step: Tokenise, folder: Path, store: Store
-) -> None:
+def test_a_tokenizer_that_is_not_what_the_key_says(step: Step, folder: Path, store: Store) -> None:
     path = folder / "tokenizer.json"
     path.write_text(path.read_text().replace("##a", "##z"))
     with pytest.raises(
@@ -144,14 +125,6 @@ def test_a_tokenizer_that_is_not_what_the_key_says(
     ):
         compute(step, store)
     assert not step.is_complete(store)
-
-
-def test_weights_that_no_longer_load_are_said_to_have_changed(
-    encoder: EncoderReference, folder: Path
-) -> None:
-    (folder / WEIGHTS).write_bytes(b"half of them")
-    with pytest.raises(EncoderError, match="changed meanwhile"):
-        load_encoder(encoder)
 
 
 @EXCHANGES
@@ -174,15 +147,15 @@ def test_weights_that_are_not_what_the_key_says(
 
 @EXCHANGES
 def test_weights_exchanged_after_they_were_loaded(
-    step: Tokenise, folder: Path, store: Store, exchange: Callable[[Path], None]
+    step: Step, folder: Path, store: Store, exchange: Callable[[Path], None]
 ) -> None:
     """They are mapped: whoever writes to the file writes to the encoder's memory."""
-    loaded = load_encoder(step.encoder)
+    loaded = load_encoder(step["tokenizer"])
     context = Context(step, store, ExecutionSpec(), ignore_progress, encoder=loaded)
     with context.published():
         pass
     assert step.is_complete(store)
-    store.discard(step.stage, step.key)
+    remove(step.folder(store))
     exchange(folder / WEIGHTS)
     with (
         pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"),
@@ -192,15 +165,16 @@ def test_weights_exchanged_after_they_were_loaded(
     assert not step.is_complete(store)
 
 
-def test_an_average_with_exchanged_weights(step: Tokenise, folder: Path, store: Store) -> None:
+def test_an_average_with_exchanged_weights(step: Step, folder: Path, store: Store) -> None:
     compute(step, store)
-    average = Average("average", step.encoder, step, step.task.slots)
-    loaded = load_encoder(step.encoder)
-    session = Session(store, ThisProcess("cpu", {step.encoder: loaded}), ExecutionSpec(), Told())
+    encoder = step["tokenizer"]
+    made = average("average", encoder, step, step["task"].slots)
+    loaded = {encoder: load_encoder(encoder)}
+    session = Session(store, ThisProcess("cpu", loaded), ExecutionSpec(), Told())
     in_place(folder / WEIGHTS)
     with pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"):
-        average.run(session, ignore_progress)
-    assert not average.is_complete(store)
+        run_step(made, session, ignore_progress)
+    assert not made.is_complete(store)
 
 
 def test_converted_folders_that_were_exchanged(store: Store, tmp_path: Path) -> None:
@@ -239,29 +213,3 @@ def test_a_pickle_exchanged_before_it_was_converted(store: Store, tmp_path: Path
     assert not [
         path for path in (Path(os.environ["PAPA_CACHE"]) / "encoders").iterdir() if path.is_dir()
     ]
-
-
-def test_what_a_check_found_of_other_weights_is_not_remembered(
-    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of the digest lack a tensor; while they are looked at, others lie there."""
-    import papa.encoders.weights as module
-
-    whole = (folder / WEIGHTS).read_bytes()
-    tensors = load_file(folder / WEIGHTS)
-    del tensors[max(name for name in tensors if "query" in name)]
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    lacking, load = (folder / WEIGHTS).read_bytes(), module.load_model
-
-    def meanwhile(*arguments: object, **options: object) -> object:
-        (folder / WEIGHTS).write_bytes(whole)
-        return load(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "load_model", meanwhile)
-    with pytest.raises(EncoderError, match="changed while"):
-        resolve_encoder(EncoderSpec(name=str(folder)))
-    monkeypatch.undo()
-    monkeypatch.setenv("PAPA_CACHE", str(store.root.parent / "cache"))
-    (folder / WEIGHTS).write_bytes(lacking)
-    with pytest.raises(EncoderError, match="lacks"):
-        resolve_encoder(EncoderSpec(name=str(folder)))

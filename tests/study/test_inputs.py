@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.encoders.precision import check_precision
 from papa.encoders.reference import EMBEDDED
-from papa.errors import SpecError
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import resolve_study
-from papa.study.inputs import check_inputs, device_of
+from papa.study.inputs import check_inputs
 from tests.encoders.lower import lower_layers
 
 
@@ -25,23 +23,6 @@ def study(precision: str, device: str) -> StudySpec:
         "execution": {"device": device},
     }
     return resolve_study(document, folder=Path(), origin="test")
-
-
-@pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_half_precision_needs_a_device_that_has_it(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if device == "auto" and torch.cuda.is_available():
-        pytest.skip("this machine has a GPU, which 'auto' takes")
-    taken = device_of(study("bfloat16", device))
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.cpu, "get_capabilities", dict)
-        with pytest.raises(SpecError, match="bfloat16 needs a GPU, or a CPU with AMX"):
-            check_precision("bfloat16", taken)
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"bf16": True})
-    check_precision("bfloat16", taken)
-    check_precision("float32", taken)
-    check_precision("bfloat16", device_of(study("bfloat16", "cuda")))
 
 
 @pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
@@ -64,8 +45,3 @@ def test_auto_takes_one_precision_for_all_encoders_of_a_study(
     assert (found.study.precision, *(encoder.precision for encoder in found.encoders)) == (
         "float32",
     ) * 3
-
-
-def test_precision_goes_with_the_encoder() -> None:
-    (encoder,) = check_inputs(study("bfloat16", "cuda")).encoders
-    assert encoder.precision == "bfloat16"

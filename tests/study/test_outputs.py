@@ -12,8 +12,6 @@ from flows.cli.export import export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.scores.drops import heads_at
-from papa.spec.file import resolve_study
-from papa.study.constants import Outputs
 from tests.finished import opened, score_study
 from tests.flows.conftest import SMALL
 
@@ -54,18 +52,18 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
 ) -> None:
     described = document(task, kinds, shallow)
     steps, _, table, _ = scored = score_study(described, Path(), tmp_path / "store")
-    outputs = [step for step in steps.steps if isinstance(step, Outputs)]
-    assert sorted((step.kind, step.seed) for step in outputs if step.seed is None) == [
+    outputs = [step for step in steps.steps if step.stage == "outputs"]
+    assert sorted((step["kind"], None) for step in outputs if step["seed"] is None) == [
         ("mean_output", None),
         ("mean_output_by_slot", None),
     ]
-    assert [(step.kind, step.seed) for step in outputs if step.seed is not None] == [
+    assert [(step["kind"], step["seed"]) for step in outputs if step["seed"] is not None] == [
         ("resampled_output", 0),
         ("resampled_output", 1),
     ]
     for cell, probes in steps.cells.items():
         drawn = cell.constants == "resampled_output" and cell.fraction < 1
-        assert [one.seeds for one in probes] == ([(0,), (1,)] if drawn else [(0, 1)])
+        assert [one["seeds"] for one in probes] == ([(0,), (1,)] if drawn else [(0, 1)])
     half = table[table["fraction"] == 0.5]
     assert half["score"].notna().all()
     assert half["constant_heads"].unique().tolist() == [12]
@@ -81,20 +79,3 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     asked = {"order": "first_to_last", "constants": kinds[-1]}
     with pytest.raises(SpecError, match="are not constant matrices that all seeds share"):
         export_cell(found, asked, tmp_path / "export", Console(), fraction=0.5)
-
-
-def test_what_is_trained_with_a_probe_and_what_decoders_lack_is_said() -> None:
-    with pytest.raises(SpecError, match="optimal_output ones are trained with PAPA's own probe"):
-        resolve_study(document(OWN, KINDS), folder=Path(), origin="test")
-    causal = {
-        "name": "c",
-        "kind": "causal",
-        "head": "own",
-        "metric": "agreement",
-        "slots": 32,
-        "source": {"kind": "embedded", "name": "movie-reviews"},
-        "columns": {"text": "text"},
-    }
-    parts = {**document(causal, KINDS[:1]), "encoders": [EMBEDDED]}
-    with pytest.raises(SpecError, match="mean_output is an encoder's, and task c is a decoder's"):
-        resolve_study(parts, folder=Path(), origin="test")

@@ -30,11 +30,11 @@ from flows.cli.export import export_cell
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder
-from papa.errors import PapaError, SpecError
 from papa.reporting.answers import answers
 from papa.scores.summary import summarise
-from papa.study.own import Own, read_answers
-from papa.study.tokenise import open_corpus
+from papa.study.stages.own import read_answers
+from papa.study.stages.tokenise import open_corpus
+from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
 from tests.finished import Scored, opened, score_study
 from tests.flows.conftest import hurried  # noqa: F401
@@ -132,18 +132,17 @@ def finished(
     return score_study(document, data, folder / "store")
 
 
-def own_step(study: Scored, metric: str, fraction: float) -> Own:
+def own_step(study: Scored, metric: str, fraction: float) -> Step:
     (step,) = next(
         probes
         for cell, probes in study[0].cells.items()
         if (cell.task, cell.fraction) == (metric, fraction)
     )
-    assert isinstance(step, Own)
     return step
 
 
 def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarray]:
-    return read_answers(own_step(study, metric, fraction).answers.reference(study[1]))[0]
+    return read_answers(own_step(study, metric, fraction)["answers"].reference(study[1]))[0]
 
 
 def scores(study: Scored, metric: str) -> dict[float, float]:
@@ -196,11 +195,9 @@ def test_constant_heads_are_those_of_a_plain_implementation(
 ) -> None:
     """Constants are read at the slots of the layout: [SEP], wherever it stands, in the last."""
     step = own_step(classified, "accuracy", 0.5)
-    assert step.constants is not None
-    constants = ConstantMatrices.load(
-        Path(step.constants.folder(classified[1])), encoder=step.encoder, slots=16
-    )
-    heads = step.answers.heads({})
+    source = step["heads"].constants.source
+    constants = ConstantMatrices.load(source.folder(classified[1]), slots=16)
+    heads = step["heads"].chosen({})
     assert heads == ((0, 0), (0, 1), (0, 2), (0, 3))
     model = plain_model(BertForSequenceClassification.from_pretrained(classifier).eval())
     modules = [layer.attention.self for layer in model.bert.encoder.layer]
@@ -262,7 +259,7 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
         "answers": 2,
         "own": 8,
     }
-    corpus = open_corpus(own_step(study, "cosine", 1).corpus.reference(study[1]))
+    corpus = open_corpus(own_step(study, "cosine", 1)["corpus"].reference(study[1]))
     split = corpus.split("validation")
     tokens = split.tokens()
     ids = [
@@ -301,7 +298,7 @@ def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path
     study = finished(
         tmp_path, str(folder), data, [task, {**task, "metric": "agreement"}], fractions=[1, 0]
     )
-    split = open_corpus(own_step(study, "agreement", 1).corpus.reference(study[1])).split(
+    split = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1])).split(
         "validation"
     )
     tokens = split.tokens()
@@ -320,43 +317,6 @@ def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path
     assert scores(study, str(task["metric"]))[1] == pytest.approx(float(expected), abs=1e-5)
     assert scores(study, "agreement")[1] == 1
     assert scores(study, "agreement")[0] < 0.95
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        (
-            {"metric": "cosine", "head": "probe", "probe": PROBE},
-            "cosine compares a model with itself: set head: own",
-        ),
-        ({"metric": "accuracy"}, "a task of kind 'text' needs columns.label"),
-        (
-            {"metric": "nearest_10", "kind": "mlm"},
-            "a task of kind 'mlm' is scored by negative_log_perplexity, agreement",
-        ),
-        ({"metric": "agreement", "head": "mine"}, "Input should be 'probe' or 'own'"),
-    ],
-)
-def test_what_no_head_can_be_asked_is_one_sentence(
-    task: dict[str, Any], said: str, data: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(PapaError) as error:
-        finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, **task}])
-    assert said in str(error.value)
-
-
-def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        SpecError,
-        match="trained ones are trained with PAPA's own probe, and task cosine has head: own",
-    ):
-        finished(
-            tmp_path,
-            "embedded/all-MiniLM-L6-v2",
-            data,
-            [{**TEXT, "metric": "cosine"}],
-            constants=["trained"],
-        )
 
 
 @pytest.fixture

@@ -16,17 +16,17 @@ from transformers import (
     BertModel,
 )
 
-import papa
 from papa.attention.constants import ConstantMatrices
 from papa.probes.own_model import opened_own
 from papa.ranking.own import train_lambda_of_own
 from papa.spec.file import resolve_study
-from papa.study.here import run_here
 from papa.study.inputs import check_inputs
-from papa.study.rank import Rank, read_lambda
+from papa.study.run import run_here
+from papa.study.stages.rank import read_head_scores
+from papa.study.stages.tokenise import open_corpus
+from papa.study.step import Step, with_needs
 from papa.study.steps import study_steps
 from papa.study.store import Store
-from papa.study.tokenise import open_corpus
 from tests.encoders.lower import with_tokenizer
 from tests.study.test_own import NAMES, SMALL, written
 from tests.study.told import Told
@@ -43,7 +43,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("data"), 48)
 
 
-def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Rank, Store]:
+def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Step, Store]:
     """The finished ranking of a study."""
     source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
     entry = {
@@ -69,45 +69,29 @@ def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Rank, S
     store = Store(folder)
     store.make()
     steps = study_steps(check_inputs(study)).steps
-    (rank,) = (step for step in steps if isinstance(step, Rank))
-    needed = [step for step in steps if step in {rank, rank.corpus, rank.constants}]
-    run_here(needed, store, study.execution, Told())
+    (rank,) = (step for step in steps if step.stage == "rank")
+    run_here(with_needs([rank]), store, study.execution, Told())
     return rank, store
 
 
-def lambdas(found: tuple[Rank, Store]) -> np.ndarray:
+def lambdas(found: tuple[Step, Store]) -> np.ndarray:
     rank, store = found
-    return read_lambda({0: rank.reference(store)}, rank.encoder).by_seed[0]
+    return read_head_scores("lambda", {0: rank.reference(store)}).by_seed[0]
 
 
-def test_it_is_another_than_a_probes_and_the_same_again(data: Path, tmp_path: Path) -> None:
-    model = small({"metric": "cosine"}, tmp_path / "model")
-    own = ranked(data, tmp_path / "own", model, head="own", metric="cosine")
-    again = ranked(data, tmp_path / "again", model, head="own", metric="cosine")
-    probe = ranked(data, tmp_path / "probe", model, head="probe", metric="accuracy")
-    assert np.array_equal(lambdas(own), lambdas(again))
-    assert lambdas(own).shape == lambdas(probe).shape == (2, 4)
-    assert np.abs(lambdas(own) - lambdas(probe)).max() > 0.05
-    assert own[0].key != probe[0].key
-    assert probe[0].task.lambda_objective == "the loss of a probe"
-    assert "one less the cosine of embeddings" in own[0].task.lambda_objective
-
-
-def retrained(found: tuple[Rank, Store], rate: float) -> tuple[list[float], np.ndarray]:
+def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.ndarray]:
     """The loss of every epoch, and λ, on the text and constants of a ranking."""
     rank, store = found
-    model, special_tokens = opened_own(rank.task, rank.encoder)
+    model, special_tokens = opened_own(rank["task"], rank["encoder"])
     before = {name: value.clone() for name, value in model.state_dict().items()}
     losses = list[float]()
     lambdas = train_lambda_of_own(
         model,
-        ConstantMatrices.load(
-            Path(rank.constants.folder(store)), encoder=rank.encoder, slots=rank.task.slots
-        ),
-        open_corpus(rank.corpus.reference(store)),
+        ConstantMatrices.load(rank["constants"].folder(store)),
+        open_corpus(rank["corpus"].reference(store)),
         special_tokens,
-        rank.task,
-        rank.ranking.model_copy(update={"learning_rate": rate}),
+        rank["task"],
+        rank["ranking"].model_copy(update={"learning_rate": rate}),
         on_epoch=lambda epoch, loss: losses.append(loss[0]),
     )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -178,16 +162,3 @@ def test_the_rate_that_nobody_names_moves_the_one_head_that_says_something(
     slow = {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}
     still = lambdas(ranked(data, tmp_path / "slow", encoder, **task, probe=slow))
     assert abs(still[planted] - 0.5) < 0.001, "negative control: at a probe's rate"
-
-
-def test_a_known_task_has_the_rate_of_its_head(data: Path) -> None:
-    def rate(task: dict[str, Any]) -> float:
-        document = {"name": "s", "encoders": ["e"], "tasks": [{"name": "cola", **task}]}
-        (found,) = resolve_study(document, folder=data, origin="test").tasks
-        return found.probe.learning_rate
-
-    assert rate({}) == 2e-5
-    assert rate({"head": "own"}) == 0.02 == papa.Task(head="own").rate
-    assert rate({"head": "own", "probe": {"learning_rate": 1e-3}}) == 1e-3
-    assert papa.Task(head="own", learning_rate=1e-3).rate == 1e-3
-    assert papa.Task().rate == 1e-4

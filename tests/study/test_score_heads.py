@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from papa.errors import CheckError, SpecError
 from papa.spec import ExecutionSpec
 from papa.spec.document import write_yaml
 from papa.spec.file import load_study
-from papa.study.here import run_here
 from papa.study.inputs import check_inputs
 from papa.study.results import found_orders
-from papa.study.score_heads import FrozenProbe, ScoreHeads, read_head_scores
+from papa.study.run import run_here
+from papa.study.stages.rank import read_head_scores
+from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
 from tests.finished import finish_study
@@ -38,13 +37,13 @@ def steps_of(**changes: Any) -> StudySteps:
     return test_steps.steps_of(**{"orders": ORDERS, "fractions": [1, 0.5], **changes})
 
 
-def scorings(steps: StudySteps) -> list[ScoreHeads]:
-    return [step for step in steps.steps if isinstance(step, ScoreHeads)]
+def scorings(steps: StudySteps) -> list[Step]:
+    return [step for step in steps.steps if step.stage == "scores"]
 
 
 def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
     (step,) = scorings(steps_of())
-    assert step.methods == ("confidence", "distance", "output_distance", "variance")
+    assert step["methods"] == ("confidence", "distance", "output_distance", "variance")
     assert scorings(steps_of(ranking={"seeds": [5]})) == [step]
     assert scorings(steps_of(orders=["variance"])) == [step]
     sampled = scorings(steps_of(ranking={"rows": 8, "seeds": [0, 1]}))
@@ -57,7 +56,7 @@ def test_what_reads_labels_is_by_seed_and_follows_the_probe() -> None:
     probe = {**SMALL["tasks"][0]["probe"], "epochs": 2}
     trained = [{**SMALL["tasks"][0], "probe": probe}]
     first, second = scorings(steps_of(orders=["gradient"], ranking={"seeds": [0, 1]}))
-    assert (first.seed, second.seed) == (0, 1)
+    assert (first["seed"], second["seed"]) == (0, 1)
     assert first != second
     assert first not in scorings(steps_of(orders=["gradient"], tasks=trained))
     assert scorings(steps_of()) == scorings(steps_of(tasks=trained)), "text alone is read"
@@ -66,12 +65,12 @@ def test_what_reads_labels_is_by_seed_and_follows_the_probe() -> None:
 def test_methods_that_read_a_frozen_probe_share_it() -> None:
     orders = ["gradient", "shapley", "greedy", "effect", "gates", "distance"]
     steps = steps_of(orders=orders, ranking={"seeds": [0, 1], "evaluations": 400})
-    frozen = [step for step in steps.steps if isinstance(step, FrozenProbe)]
-    assert [step.seed for step in frozen] == [0, 1]
+    frozen = [step for step in steps.steps if step.stage == "frozen_probe"]
+    assert [step["seed"] for step in frozen] == [0, 1]
     for step in scorings(steps):
-        reads = step.methods[0] in orders[:4]
-        assert step.probe == (frozen[step.seed] if reads else None), step.name
-        assert not reads or steps.steps.index(step) > steps.steps.index(step.probe)
+        reads = step["methods"][0] in orders[:4]
+        assert step["probe"] == (frozen[step["seed"]] if reads else None), step.name
+        assert not reads or steps.steps.index(step) > steps.steps.index(step["probe"])
 
 
 def test_a_frozen_probe_comes_back_to_the_bit(shallow: str, tmp_path: Path) -> None:
@@ -79,7 +78,7 @@ def test_a_frozen_probe_comes_back_to_the_bit(shallow: str, tmp_path: Path) -> N
     steps = steps_of(encoders=[shallow], orders=["gradient"], ranking={"rows": 8, "seeds": [0]})
     (scoring,), store = scorings(steps), Store(tmp_path)
     store.make()
-    alone = replace(scoring, probe=None)
+    alone = scoring.changed(probe=None)
     run_here([*scoring.needs, scoring, alone], store, ExecutionSpec(), Told())
     first, again = (
         read_head_scores("gradient", {0: step.reference(store)}).mean for step in (scoring, alone)
@@ -96,16 +95,18 @@ def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     finish_study(str(file), store)
     steps, place = study_steps(check_inputs(load_study(file))), Store(store)
     found = {
-        method: read_head_scores(method, {step.seed: step.reference(place)})
+        method: read_head_scores(method, {0: step.reference(place)})
         for step in scorings(steps)
-        for method in step.methods
+        for method in step["methods"]
     }
     values = {method: scores.mean for method, scores in found.items()}
     for cell, (probe,) in steps.cells.items():
         if cell.fraction == 0.5:
             ascending = values[cell.order.removeprefix("reversed:")].ravel().argsort(kind="stable")
             chosen = ascending[::-1][:12] if "reversed" in cell.order else ascending[:12]
-            assert set(probe.heads(probe.found(place))) == {divmod(int(at), 12) for at in chosen}
+            assert set(probe["heads"].chosen(probe.found(place))) == {
+                divmod(int(at), 12) for at in chosen
+            }
     artifacts = steps.steps[-1].found(place)
     assert "rank" not in {step.stage for step in steps.steps}
     report = (store / "studies" / "s" / "report.html").read_text()
@@ -128,16 +129,3 @@ def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal([scores["low"], scores["high"]], ends)
         assert (ends[1] > ends[0]).all(), "one seed, and an error over inputs"
     assert len(json.loads(told.output)["scores"]) == 4
-
-
-def test_what_a_method_cannot_serve_is_one_sentence() -> None:
-    columns = {"text": "text", "label": "label"}
-    own = {**SMALL["tasks"][0], "head": "own", "columns": columns}
-    with pytest.raises(SpecError, match="orders: L0 gates are trained with a probe, and task rev"):
-        steps_of(orders=["gates"], tasks=[own])
-    with pytest.raises(SpecError, match="task reviews compares the model with itself, where every"):
-        steps_of(orders=["gradient"], tasks=[{**own, "metric": "agreement"}])
-    with pytest.raises(CheckError, match="evaluations is 10, and Shapley values of 72 heads take"):
-        steps_of(orders=["shapley"], ranking={"evaluations": 10})
-    with pytest.raises(SpecError, match=r"'lambda', .*'distance'"):
-        steps_of(orders=["distances"])

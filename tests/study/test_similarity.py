@@ -14,8 +14,6 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from papa.attention.constants import ConstantMatrices
-from papa.errors import PapaError
-from papa.study.average import Average
 from tests.finished import Scored, score_study
 
 pytestmark = pytest.mark.unchecked
@@ -93,34 +91,12 @@ def test_the_score_is_that_of_the_stock_model(
     assert study["score"].nunique() > 3, "negative control: cells differ"
 
 
-def test_measure_gives_the_rows_of_the_study(
-    study: pandas.DataFrame, shallow: str, pairs: Path
-) -> None:
-    task = papa.Task(
-        text="premise",
-        text_pair="hypothesis",
-        label="follows",
-        metric="cosine_spearman",
-        head="own",
-        name="entailed",
-        epochs=1,
-    )
-    encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
-    data = {split: frame(pairs, split) for split in ("train", "validation")}
-    found = papa.measure(
-        encoder, data, task, **DESIGN, ranking_rows=8, ranking_seeds=[0], progress=False
-    )
-    compared = [name for name in study if name != "seconds"]
-    pandas.testing.assert_frame_equal(found.results[compared], study[compared], check_exact=True)
-    summary = found.summary.set_index(["constants", "order", "fraction"])
-    one = summary.loc[("average", "first_to_last", 1)]
-    assert one["low"] < one["mean"] < one["high"], "an interval over pairs"
-
-
 def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, pairs: Path) -> None:
     """Not of the pair in one layout: the same texts, a row each, have the same average."""
-    (step,) = (one for one in scored.steps.steps if isinstance(one, Average))
-    ours = ConstantMatrices.load(Path(step.folder(scored.store)), encoder=step.encoder, slots=SLOTS)
+    (step,) = (one for one in scored.steps.steps if one.stage == "average")
+    ours = ConstantMatrices.load(
+        Path(step.folder(scored.store)), encoder=step["encoder"], slots=SLOTS
+    )
     encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
     rows = frame(pairs, "train")
     texts = [
@@ -130,28 +106,3 @@ def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, p
     torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)
     together = papa.average(encoder, rows, text="premise", text_pair="hypothesis", progress=False)
     assert (ours.matrices - together.matrices).abs().max() > 0.01, "negative control"
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        ({"head": "probe"}, "answered by a model's own head: set head: own"),
-        ({"columns": {"text": "premise", "label": "follows"}}, "needs columns.text_pair"),
-        ({"metric": "spearman"}, "is scored by cosine_spearman, not 'spearman'"),
-        (
-            {"kind": "pair"},
-            "a task of kind 'pair' is scored by accuracy, matthews, f1, spearman, agreement",
-        ),
-        (
-            {"columns": {"text": "premise", "text_pair": "hypothesis", "label": "premise"}},
-            "a number",
-        ),
-    ],
-)
-def test_what_is_no_similarity_is_one_sentence(
-    task: dict[str, Any], said: str, shallow: str, pairs: Path, tmp_path: Path
-) -> None:
-    document = {"name": "s", "encoders": [shallow], "tasks": [{**TASK, **task}], "fractions": [1]}
-    with pytest.raises(PapaError) as error:
-        score_study({**document, "orders": ["first_to_last"]}, pairs, tmp_path)
-    assert said in str(error.value)

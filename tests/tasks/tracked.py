@@ -11,7 +11,7 @@ from papa.scores.summary import summarise
 from papa.spec.cells import Cell
 from papa.storage.artifacts import published
 from papa.study.inputs import StudyInputs
-from papa.study.probe import ProbeScores, ScoredSeed
+from papa.study.stages.probe import ProbeScores, ScoredSeed
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from papa.study.store import Store
@@ -48,7 +48,7 @@ def make(steps: StudySteps, store: Store, frame: pandas.DataFrame = RESULTS) -> 
     for part in steps.parts:
         for cell, probes in part.cells.items():
             for step in probes:
-                of_seeds = [rows[cell, seed] for seed in step.seeds]
+                of_seeds = [rows[cell, seed] for seed in step["seeds"]]
                 heads = tuple((0, head) for head in range(of_seeds[0]["constant_heads"]))
                 scores = tuple(
                     ScoredSeed(row["seed"], row["score"], row["seconds"]) for row in of_seeds

@@ -22,8 +22,10 @@ from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import DamagedError, EncoderError
 from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, RankingSpec
-from papa.study.average import Average
-from papa.study.rank import LAMBDA, Rank
+from papa.study.run import run_step
+from papa.study.stages.average import average
+from papa.study.stages.rank import LAMBDA, rank
+from papa.study.step import Step
 from papa.workers import (
     ClusterError,
     Worker,
@@ -131,9 +133,9 @@ def test_a_call_that_loses_every_worker_is_given_up(pool: WorkerPool, tmp_path: 
     assert pool.run(own_process, arguments={}) > 0
 
 
-def matrices(step: Average, folder: Path, pool: Any = None, progress: Any = ignore_progress) -> Any:
+def matrices(step: Step, folder: Path, pool: Any = None, progress: Any = ignore_progress) -> Any:
     store = with_inputs(step, folder, shard_rows=16)
-    step.run(here(store, pool, batch_tokens=512), progress)
+    run_step(step, here(store, pool, batch_tokens=512), progress)
     (file,) = Path(step.folder(store)).rglob("constants.safetensors")
     return load_file(file)
 
@@ -141,7 +143,7 @@ def matrices(step: Average, folder: Path, pool: Any = None, progress: Any = igno
 @server
 def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Path) -> None:
     """Its bits are those of one process, whose calls are of other shards."""
-    step = Average("average", encoder(), reviews(train_rows=16 * 16), 32)
+    step = average("average", encoder(), reviews(train_rows=16 * 16), 32)
     alone = matrices(step, tmp_path / "alone")
     killed: list[int] = []
     once = threading.Lock()
@@ -166,16 +168,16 @@ def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Pa
 @server
 def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: Path) -> None:
     corpus = reviews(train_rows=32)
-    average = Average("average", encoder(), corpus, 32)
+    matrices = average("average", encoder(), corpus, 32)
     ranking = RankingSpec(epochs=2, learning_rate=0.1)
-    step = Rank("rank", encoder(), corpus, average, corpus.task, ranking, 0)
+    step = rank("rank", encoder(), corpus, matrices, corpus["task"], ranking, 0)
     found = []
     for number, workers in enumerate((None, pool)):
         session = here(with_inputs_of(step, tmp_path / str(number)), workers)
         told: list[Any] = []
         session.on_epoch = lambda *epoch, told=told: told.append(epoch)
         begun = time.time()
-        step.run(session, ignore_progress)
+        run_step(step, session, ignore_progress)
         (file,) = Path(step.folder(session.store)).rglob(LAMBDA)
         found.append(load_file(file)["lambda"])
         assert [(name, epoch) for name, epoch, *_ in told] == [("rank", 1), ("rank", 2)]
@@ -184,9 +186,9 @@ def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: 
     assert torch.equal(*found)
 
 
-def with_inputs_of(step: Rank, folder: Path) -> Any:
-    store = with_inputs(step.constants, folder)
-    step.constants.run(here(store), ignore_progress)
+def with_inputs_of(step: Step, folder: Path) -> Any:
+    store = with_inputs(step["constants"], folder)
+    run_step(step["constants"], here(store), ignore_progress)
     return store
 
 

@@ -1,20 +1,49 @@
-"""A study's steps run in this process, one after the other: no Ray and no Prefect."""
+"""A step is run once: on the workers of a pool, or in this process, without Ray and Prefect."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
-from papa.progress import EpochEnded, Progress, ignore_progress
+from papa.progress import EpochEnded, OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import remove
-from papa.study.step import Reporter, Session, Step
+from papa.study.step import Context, Step
 from papa.study.store import Store, announced, claimed
+
+if TYPE_CHECKING:
+    from papa.workers import WorkerPool
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Receives the state of steps."""
+
+    def running(self, name: str) -> AbstractContextManager[Progress]:
+        """The step ``name`` runs while the block does; yields the callback for its progress."""
+
+    def told(self, name: str, sentence: str) -> None:
+        """There is something to know of the step ``name``."""
+
+
+@dataclass(eq=False)
+class Session:
+    """What the steps of a run share. ``on_epoch`` is called with a step's name and what
+    ``papa.progress.EpochEnded`` is called with.
+    """
+
+    store: Store
+    pool: WorkerPool | ThisProcess
+    execution: ExecutionSpec
+    reporter: Reporter
+    on_epoch: Callable[[str, int, Mapping[int, float], float], None] = lambda *_: None
+    made_again: set[str] = field(default_factory=set)
 
 
 def make(step: Step, session: Session, damage: DamagedError | None = None) -> bool:
@@ -44,19 +73,53 @@ def _make(step: Step, session: Session, damage: DamagedError | None) -> None:
     with claimed(store, f"{step.stage}-{step.key}", waits, lambda: session.pool.closed):
         if damage and step.key not in session.made_again:
             session.made_again.add(step.key)
+        elif step.is_complete(store):
+            # Another run, or thread, finished the step while this one waited.
+            return
+        else:
+            there = store.is_there(step.stage, step.key)
+            damage = store.damage(step.stage, step.key) if there else None
+        if damage:
             remove(step.folder(store))
             told(f"made again: {damage.what}")
-        # Asked again, as another run may have finished the step while this one waited.
-        if not step.is_complete(store):
-            if unsound := step.clear(store):
-                told(f"made again: {unsound.what}")
-            with session.reporter.running(step.name) as progress:
-                step.run(session, progress)
+        with session.reporter.running(step.name) as progress:
+            run_step(step, session, progress)
+
+
+def run_step(step: Step, session: Session, progress: Progress) -> None:
+    """Have a step's artifact made where its stage says."""
+    execution = session.execution
+    if step.of.where == "pool":
+        context = Context(step, session.store, execution, progress, pool=session.pool)
+        step.of.function(context, **step.arguments)
+        return
+    encoder = step.arguments.get("encoder")
+    session.pool.run(
+        compute,
+        encoder=encoder if encoder and not encoder.causal else None,
+        arguments={"step": step, "store": session.store, "execution": execution},
+        progress=progress,
+        at_driver=step.of.where == "driver",
+        on_epoch=partial(session.on_epoch, step.name),
+    )
+
+
+def compute(
+    *,
+    step: Step,
+    store: Store,
+    execution: ExecutionSpec,
+    progress: Progress,
+    encoder: Any = None,
+    on_epoch: OnEpoch = ignore_epoch,
+) -> None:
+    """Call a step's function; what workers are given."""
+    step.of.function(Context(step, store, execution, progress, encoder, on_epoch), **step.arguments)
 
 
 class ThisProcess:
-    """What stands in for the pool of workers: this process, with one thread, as each of them. Of
-    encoders that are not ``loaded`` the last one that was asked for is kept.
+    """What stands in for the pool of workers: this process, with one thread as each of them, so
+    that results are any run's, to the bit. Of encoders that are not ``loaded`` the last is kept.
     """
 
     size, closed = 1, False
@@ -64,16 +127,8 @@ class ThisProcess:
     def __init__(
         self, device: str = "auto", loaded: Mapping[EncoderReference, Any] | None = None
     ) -> None:
-        self._device = device
-        self._given = dict(loaded or {})
+        self._device, self._given = device, dict(loaded or {})
         self._last: dict[EncoderReference, Any] = {}
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether encoders run on a GPU."""
-        import torch
-
-        return self._device == "cuda" or (self._device == "auto" and torch.cuda.is_available())
 
     def run(
         self,
@@ -86,15 +141,21 @@ class ThisProcess:
         at_driver: bool = False,
     ) -> Any:
         """Call a function; see ``WorkerPool.run``."""
+        import torch
+
         given: dict[str, Any] = {}
         if on_epoch is not None:
             given["on_epoch"] = lambda epoch, losses: on_epoch(epoch, losses, time.time())
-        with _one_thread():
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
             if encoder is not None:
                 given["encoder"] = self._load(encoder)
             result = function(**given, **arguments, progress=progress)
-            if encoder is not None:
-                given["encoder"].check_unchanged()
+        finally:
+            torch.set_num_threads(threads)
+        if encoder is not None:
+            given["encoder"].check_unchanged()
         return result
 
     def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
@@ -107,24 +168,15 @@ class ThisProcess:
         if reference in self._given:
             return self._given[reference]
         if reference not in self._last:
+            import torch
+
             from papa.encoders.encoder import load_encoder
 
             self._last.clear()
-            self._last[reference] = load_encoder(reference, "cuda" if self.on_gpu else "cpu")
+            cuda = self._device == "auto" and torch.cuda.is_available()
+            device = "cuda" if cuda or self._device == "cuda" else "cpu"
+            self._last[reference] = load_encoder(reference, device)
         return self._last[reference]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute with one thread inside the block, so that results are any run's, to the bit."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def run_here(

@@ -1,0 +1,158 @@
+"""Stage ``aggregate``: a study's scores as tables, figures and a report, and its manifest."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from papa.spec import StudySpec
+from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json
+from papa.study.manifest import (
+    HEADS,
+    MANIFEST,
+    ORDER_SCORES,
+    ORDERS,
+    PAPER,
+    RESULTS,
+    SPECIFICATION,
+    SUMMARY,
+    VERSION,
+    AverageEntry,
+    CellEntry,
+    FinishedStudy,
+    Manifest,
+    ProbeEntry,
+    specification,
+)
+from papa.study.provenance import provenance
+from papa.study.results import StudyPart, found_orders, results_table
+from papa.study.stages.constants import special_of
+from papa.study.stages.probe import read_scores
+from papa.study.step import Context, Step, stage
+
+_OF_TEXT = ("rows", "tokens", "texts_cut", "words_cut", "notes")
+"""What the report tells of a text."""
+
+
+@stage("aggregate", "invocation", version=VERSION, where="driver")
+def aggregate(
+    run: Context,
+    study: StudySpec,
+    parts: tuple[StudyPart, ...],
+    paper: str | None,
+    invocation: tuple[str, float],
+) -> None:
+    """Write the study's tables, its manifest and its resolved specification, from finished
+    artifacts, and the report from these.
+
+    Args:
+        paper: the digest of the paper's numbers, if the study names any.
+        invocation: the command line that asks for it, and when it began.
+    """
+    from papa.ranking.seeds import TrainedLambda
+    from papa.reporting.report import write_report
+    from papa.scores.orders import compare_orders
+    from papa.scores.summary import summarise
+
+    found = run.found
+    with run.published(finished=time.time()) as folder:
+        results = results_table(parts, found)
+        results.to_parquet(folder / RESULTS, index=False)
+        summarise(results).to_csv(folder / SUMMARY, index=False)
+        if compared := compare_orders(results, found_orders(parts, found)):
+            for name, table in zip((ORDERS, ORDER_SCORES), compared, strict=True):
+                table.to_csv(folder / name, index=False)
+        scores = {part.pair: part.head_scores(found) for part in parts}
+        heads_table(scores, study).to_parquet(folder / HEADS, index=False)
+        agreement = [
+            {
+                "encoder": part.encoder_label,
+                "task": part.task.name,
+                "objective": "" if part.task.head == "probe" else part.task.lambda_objective,
+                **trained.facts(study.fractions),
+            }
+            for part in parts
+            if isinstance(trained := scores[part.pair].get("lambda"), TrainedLambda)
+        ]
+        texts = {part.task.name: part.text for part in reversed(parts)}
+        held = {name: read_metadata(found[step].path) for name, step in texts.items()}
+        made = manifest(study, parts, found).model_copy(
+            update={
+                "agreement": tuple(agreement),
+                "texts": {
+                    name: {key: read[key] for key in _OF_TEXT if key in read}
+                    for name, read in held.items()
+                },
+                "provenance": provenance(invocation, found, texts, parts),
+            }
+        )
+        (folder / MANIFEST).write_text(made.model_dump_json(indent=1))
+        (folder / SPECIFICATION).write_text(specification(study))
+        if study.reference:
+            shutil.copyfile(study.reference, folder / PAPER)
+        write_report(folder, FinishedStudy(run.store, folder, made).findings())
+
+
+def manifest(
+    study: StudySpec, parts: tuple[StudyPart, ...], found: Mapping[Step, ArtifactReference]
+) -> Manifest:
+    """Where the numbers of a study come from."""
+    cells, averages = [], []
+    for part in parts:
+        of = {"encoder": part.encoder_label, "task": part.task.name}
+        for cell, steps in part.cells.items():
+            probes = tuple(
+                ProbeEntry(
+                    artifact=_address(step),
+                    seeds=step["seeds"],
+                    constant_heads=read_scores(found[step]).constant_heads,
+                    constants=_address(made.source) if made and made.source else None,
+                )
+                for step in steps
+                for made in (step["heads"].constants,)
+            )
+            cells.append(CellEntry(**cell.columns(), probes=probes))
+        if part.average:
+            averages.append(
+                AverageEntry(
+                    **of,
+                    artifact=_address(part.average),
+                    text=_address(part.text),
+                    slots=part.task.slots,
+                    special=special_of(part.encoder, part.task),
+                )
+            )
+    return Manifest(
+        study=study.name,
+        digest=sha256_of_json(study.model_dump(mode="json", exclude={"execution"})),
+        encoders={part.encoder_label: part.encoder for part in parts},
+        cells=tuple(cells),
+        averages=tuple(averages),
+    )
+
+
+def _address(step: Step) -> str:
+    return f"{step.stage}/{step.key}"
+
+
+def heads_table(scores: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec) -> Any:
+    """The frame of ``heads.parquet``: a row for every head, by encoder, task and method; those that
+    the study names have no interval.
+    """
+    import numpy as np
+    import pandas
+
+    from papa.ranking.seeds import HeadScores
+
+    named = {
+        f"scores:{one.name}": HeadScores(np.array(one.values, float)[None]) for one in study.scores
+    }
+    frames = [
+        own.frame(method).assign(encoder=encoder, task=task)
+        for (encoder, task), computed in scores.items()
+        for method, own in {**named, **computed}.items()
+    ]
+    order = ["encoder", "task", "method", "layer", "head", "score", "low", "high"]
+    return pandas.concat(frames)[order] if frames else pandas.DataFrame(columns=order)

@@ -1,0 +1,117 @@
+"""Stage ``average``: the average attention over a corpus, its shards spread over all workers.
+
+Sums of attention are exact in any grouping (``papa.attention.average``), so whoever is done first
+is added first. Nothing is kept of an average that was not finished.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from papa.encoders.reference import EncoderReference
+from papa.progress import Progress
+from papa.spec import ExecutionSpec
+from papa.storage.artifacts import read_metadata
+from papa.study.step import Context, Step, stage
+from papa.study.store import Store
+
+_CALLS_A_WORKER = 4
+"""A worker that is lost takes a part of its work with it, and large sums are seldom sent."""
+
+
+@stage("average", version=2, where="pool")
+def average(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
+    """Average an encoder's attention over the training text of a corpus, in ``slots`` slots."""
+    shards = read_metadata(run.found[corpus].path)["shards"]["train"]
+    rows = [shard["rows"] for shard in shards]
+    at_once = -(-len(rows) // (_CALLS_A_WORKER * run.pool.size))
+    calls = [range(len(rows))[first : first + at_once] for first in range(0, len(rows), at_once)]
+    shape = (encoder.layers, encoder.heads, slots, slots)
+    lock, sums, counts = threading.Lock(), np.zeros(shape), np.zeros(shape[2:])
+    done, worked = dict.fromkeys(calls, 0), list[tuple[float, str]]()
+
+    def advance(call: range, part: int, parts: int) -> None:
+        done[call] = sum(rows[shard] for shard in call) * part // max(parts, 1)
+        run.progress(sum(done.values()), sum(rows))
+
+    def add(call: range) -> None:
+        asked = {"step": run.step, "shards": call, "store": run.store}
+        own_sums, own_counts, seconds, device = run.pool.run(
+            sum_shards,
+            encoder=None if encoder.causal else encoder,
+            arguments={**asked, "execution": run.execution},
+            progress=partial(advance, call),
+        )
+        with lock:
+            np.add(sums, own_sums, out=sums)
+            np.add(counts, own_counts, out=counts)
+            worked.append((seconds, device))
+        advance(call, 1, 1)
+
+    for _ in run.pool.each(add, calls):
+        pass
+    spent = {"worker_seconds": sum(seconds for seconds, _ in worked), "device": worked[-1][1]}
+    metadata = {**run.metadata(), **spent}
+    place = {"folder": run.step.folder(run.store), "encoder_of": encoder, "metadata": metadata}
+    run.pool.run(publish, arguments={"sums": sums, "counts": counts, **place})
+
+
+def sum_shards(
+    *,
+    step: Step,
+    shards: Sequence[int],
+    store: Store,
+    execution: ExecutionSpec,
+    progress: Progress,
+    encoder: Any = None,
+) -> tuple[np.ndarray, np.ndarray, float, str]:
+    """The sums [L, H, S, S] and counts [S, S] over some shards, the seconds of work and the device;
+    runs on a worker. A decoder needs no encoder.
+    """
+    from papa.attention.average import average_split
+    from papa.probes.own import average_by_position
+
+    run = Context(step, store, execution, progress, encoder)
+    split, total = run.corpus(step["corpus"]).split("train"), None
+    for number, shard in enumerate(map(split.shard, shards)):
+
+        def advance(done: int, of: int, before: int = number) -> None:
+            progress(before * of + done, len(shards) * of)
+
+        if encoder is not None:
+            tokens = encoder.tokens_per_batch(execution.batch_tokens)
+            own = average_split(
+                encoder, shard, slots=step["slots"], batch_tokens=tokens, progress=advance
+            )
+        else:
+            model, special_tokens = run.own_model(step["corpus"]["task"], step["encoder"])
+            own = average_by_position(model, shard, special_tokens, step["encoder"].heads, advance)
+        if total is None:
+            total = own
+        else:
+            total.merge(own)
+    assert total is not None
+    return total.sums.numpy(), total.counts.numpy(), run.worker_seconds, run.device
+
+
+def publish(
+    *,
+    sums: np.ndarray,
+    counts: np.ndarray,
+    folder: str,
+    encoder_of: EncoderReference,
+    metadata: Mapping[str, Any],
+    progress: Progress,
+) -> None:
+    """Publish the constant matrices that the sums over all shards give; runs on a worker."""
+    import torch
+
+    from papa.attention.average import AttentionSums
+
+    total = AttentionSums(torch.tensor(sums), torch.tensor(counts))
+    total.average().save(folder, encoder_of, metadata)

@@ -1,0 +1,186 @@
+"""What constant heads put out. Stages make what takes an encoder and text: ``average`` and
+``mean_qk`` matrices, ``outputs`` what heads put out on average or on inputs drawn from text,
+``relative`` what a decoder's heads take from each distance; ``given`` keeps a user's own matrices.
+All else is made where it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pkgutil import resolve_name
+from typing import Any
+
+from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.spec import ConstantsKind, TaskSpec
+from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS
+from papa.spec.values import OUTPUTS, REUSED
+from papa.storage.artifacts import ArtifactReference, check_form, opened
+from papa.study.step import Context, Step, stage
+
+DISTANCES = "distances.safetensors"
+
+
+@dataclass(frozen=True)
+class Constants:
+    """One kind of constants, before any training; ``source`` makes what it is made of, if any."""
+
+    kind: ConstantsKind
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    source: Step | None = None
+
+    @property
+    def artifact(self) -> Step | None:
+        """The step whose artifact they are, as they are."""
+        derived = self.source and self.source.stage == "average" and self.kind != "average"
+        return None if derived else self.source
+
+    def read(
+        self, found: Mapping[Step, ArtifactReference], encoder: EncoderReference, task: TaskSpec
+    ) -> Any:
+        """``read_constants`` of the artifacts found."""
+        made = found[self.source] if self.source else None
+        return read_constants(self.kind, self.parameters, made, encoder, task)
+
+
+def read_constants(
+    kind: ConstantsKind,
+    parameters: Mapping[str, int],
+    made: ArtifactReference | None,
+    encoder: EncoderReference,
+    task: TaskSpec,
+) -> Any:
+    """What constants put out for a task: ``ConstantMatrices``, ``ConstantOutputs``, a substitute,
+    or ``papa.spec.values.REUSED``; ``made`` is their source's artifact, verified here.
+    """
+    from papa.ablation.substitutes import Streaming
+    from papa.attention.constants import ConstantMatrices, control, derived
+    from papa.attention.outputs import read_outputs
+
+    if kind == REUSED:
+        return REUSED
+    if kind in OF_DECODERS:
+        return Streaming(**parameters)
+    if kind in CONTROLS:
+        return control(kind, encoder.layers, encoder.heads, task.slots, **parameters)
+    assert made is not None
+    if kind in OUTPUTS:
+        return read_outputs(made, kind, encoder.layers, encoder.heads, task.slots)
+    if kind == "relative" and encoder.causal:
+        return read_distances(made, encoder)
+    matrices = ConstantMatrices.load(made.folder, encoder=encoder, slots=task.slots)
+    if kind in DERIVED:
+        return derived(kind, matrices, special_of(encoder, task), **parameters)
+    return matrices
+
+
+def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
+    """The slots of [CLS] and [SEP] in a task's text."""
+    from papa.attention.patterns import special_slots
+    from papa.corpora.tokens import special_tokens_for
+
+    tokens = special_tokens_for(task.kind, load_tokenizer(encoder))
+    return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
+
+
+@stage("mean_qk", version=1)
+def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
+    """Mean queries and keys over the training text of a corpus, and their scores by distance, of an
+    encoder with rotary positions.
+    """
+    from papa.attention.mean_qk import mean_qk as computed
+    from papa.corpora.batches import MicroBatch, micro_batches
+
+    split = run.corpus(corpus).split("train")
+    tokens = run.encoder.tokens_per_batch(run.execution.batch_tokens)
+
+    def batches() -> Iterator[MicroBatch]:
+        done = 0
+        for batch in micro_batches(split, None, tokens):
+            yield batch
+            run.progress(done := done + len(batch.rows), len(split))
+
+    found = computed(run.encoder, batches(), slots)
+    run.encoder.check_unchanged()
+    found.save(run.step.folder(run.store), encoder, run.metadata())
+
+
+@stage("outputs", version=1)
+def outputs(
+    run: Context,
+    encoder: EncoderReference,
+    corpus: Step,
+    slots: int,
+    kind: ConstantsKind,
+    seed: int | None = None,
+) -> None:
+    """Constant outputs of an encoder's heads, from the training text of a corpus: one of
+    ``papa.spec.values``, but for what is trained, with a seed where it is drawn.
+    """
+    from papa.attention.outputs import FILE
+
+    found = resolve_name(OUTPUTS[kind])(
+        run.encoder,
+        run.corpus(corpus).split("train"),
+        batch_tokens=run.encoder.tokens_per_batch(run.execution.batch_tokens),
+        progress=run.progress,
+        **({} if seed is None else {"seed": seed}),
+    )
+    with run.published() as folder:
+        found.save(folder / FILE)
+
+
+@stage("relative", version=1)
+def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
+    """Average a decoder's attention by distance over the training text of a corpus."""
+    from safetensors.torch import save_file
+
+    from papa.probes.own import average_by_distance
+
+    model, special_tokens = run.own_model(corpus["task"], encoder)
+    split = run.corpus(corpus).split("train")
+    found = average_by_distance(model, split, special_tokens, run.progress)
+    tensors = {"weights": found.weights.contiguous(), "ends": found.ends.contiguous()}
+    with run.published() as folder:
+        save_file(tensors, folder / DISTANCES)
+
+
+def read_distances(made: ArtifactReference, encoder: EncoderReference) -> Any:
+    """What a finished step of stage ``relative`` holds, a ``ByDistance``."""
+    from safetensors.torch import load_file
+
+    from papa.ablation.substitutes import ByDistance
+
+    with opened(made, DISTANCES) as folder:
+        held = load_file(folder / DISTANCES)
+        shape = (encoder.layers, encoder.heads)
+        check_form(
+            weights=(tuple(held["weights"].shape[:2]), shape),
+            ends=(tuple(held["ends"].shape), (*shape, 2)),
+        )
+        return ByDistance(held["weights"], held["ends"])
+
+
+@dataclass(frozen=True, eq=False)
+class GivenMatrices:
+    """``ConstantMatrices`` that the library was given, which are no file's."""
+
+    constants: Any
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the matrices, and of which entries count as seen."""
+        content = hashlib.sha256(self.constants.matrices.numpy().tobytes())
+        content.update(self.constants.seen.numpy().tobytes())
+        return content.hexdigest()
+
+
+@stage("given", version=1, where="pool")
+def given(run: Context, encoder: EncoderReference, matrices: GivenMatrices) -> None:
+    """Keep matrices that ``papa.measure`` was given; they go to no worker."""
+    from papa.attention.constants import ConstantMatrices
+
+    kept = ConstantMatrices(matrices.constants.matrices, matrices.constants.seen, "own")
+    kept.save(run.step.folder(run.store), encoder, run.metadata())

@@ -1,0 +1,134 @@
+"""Stages ``answers`` and ``own``: what a model's own head answers, and what that scores."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from papa.encoders.reference import EncoderReference
+from papa.scores.own import OwnCode
+from papa.spec import TaskSpec
+from papa.spec.orders import Head
+from papa.spec.values import REUSED
+from papa.storage.artifacts import ArtifactReference, opened
+from papa.study.stages.probe import EXAMPLES, ConstantHeads, ProbeScores, ScoredSeed
+from papa.study.step import Context, Step, stage
+
+ANSWERS, ABOUT = "answers.safetensors", "answers.json"
+
+
+@stage("answers", version=1)
+def answers(
+    run: Context,
+    encoder: EncoderReference,
+    corpus: Step,
+    heads: ConstantHeads,
+    task: TaskSpec,
+    code: OwnCode | None = None,
+) -> None:
+    """Have a model's own head answer the validation rows while some heads are constant; ``code``
+    has a score of the user's own of what it puts out, if any.
+    """
+    from safetensors.numpy import save_file
+
+    from papa.ablation.substitutes import ByPosition, OutputsBySlot, Reused
+    from papa.attention.constants import ConstantMatrices
+    from papa.attention.outputs import ConstantOutputs
+    from papa.probes.cell import unseen_by
+    from papa.probes.own import own_answers, score_of_batch
+    from papa.probes.own_model import class_ids, class_names, classes_told
+
+    model, special_tokens = run.own_model(task, encoder)
+    read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
+    substitute = read
+    if isinstance(read, ConstantOutputs):
+        substitute = OutputsBySlot(read.to(model.device))
+    elif isinstance(read, ConstantMatrices):
+        substitute = ByPosition(read.matrices)
+    elif read == REUSED:
+        substitute = Reused()
+    text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(model)
+    classes_told(text.label_names, own, task)  # Refused before it runs.
+    score = None
+    if code and code.score:
+        ids = class_ids(text.label_names, own, task) if text.label_names else None
+        score = partial(score_of_batch, code.score, ids)
+    split = text.split("validation")
+    found = own_answers(
+        model,
+        split,
+        special_tokens,
+        substitute,
+        chosen,
+        embeddings=task.of_embeddings,
+        score=score,
+        progress=run.progress,
+    )
+    unseen = unseen_by(read, split) if isinstance(read, ConstantMatrices) else None
+    with run.published() as folder:
+        (folder / ABOUT).write_text(json.dumps(asdict(About(own, chosen, unseen))) + "\n")
+        save_file(found, folder / ANSWERS)
+
+
+@dataclass(frozen=True)
+class About:
+    """What else the stage ``answers`` found: the classes of the model's head, the constant heads as
+    (layer, head), sorted, and the unseen share, as of a probe.
+    """
+
+    classes: tuple[str, ...]
+    constant_heads: tuple[Head, ...]
+    unseen_share: float | None
+
+
+def read_answers(made: ArtifactReference) -> tuple[dict[str, Any], About]:
+    """What a finished step of stage ``answers`` holds."""
+    from safetensors.numpy import load_file
+
+    with opened(made, ANSWERS, ABOUT) as folder:
+        about = TypeAdapter(About).validate_json((folder / ABOUT).read_text())
+        return load_file(folder / ANSWERS), about
+
+
+@stage("own", version=1)
+def own(
+    run: Context,
+    corpus: Step,
+    heads: ConstantHeads,
+    answers: Step,
+    original: Step,
+    task: TaskSpec,
+    seeds: tuple[int, ...],
+    code: OwnCode | None = None,
+) -> None:
+    """Score the answers of a model's own head; the artifact is as that of a probe, which has the
+    same for all seeds, as nothing is trained.
+    """
+    from safetensors.numpy import save_file
+
+    from papa.probes.own import own_score
+    from papa.probes.own_model import classes_told
+    from papa.scores.metrics import positive_name
+
+    text = run.corpus(corpus)
+    (before, _), (after, about) = (read_answers(run.found[step]) for step in (original, answers))
+    split, names = text.split("validation"), text.label_names
+    scored = own_score(task, before, after, split, names, about.classes, code)
+    document = ProbeScores(
+        scores=tuple(ScoredSeed(seed, scored.score, 0.0) for seed in seeds),
+        positive=positive_name(task, names),
+        unseen_share=about.unseen_share,
+        constant_heads=about.constant_heads,
+        heads=heads.size[0] * heads.size[1],
+        seconds=run.seconds,
+        device=run.device,
+        classes=classes_told(names, about.classes, task),
+    )
+    with run.published() as folder:
+        document.save(folder)
+        save_file({"examples": np.stack([scored.examples] * len(seeds))}, folder / EXAMPLES)

@@ -1,0 +1,222 @@
+"""Stages ``probe``, the scores of one cell of a study, and ``baseline``, what they are worth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from papa.encoders.reference import EncoderReference
+from papa.scores.own import OwnCode
+from papa.spec import FeaturesSpec, Order, TaskSpec
+from papa.spec.orders import Head, head_order, scored_by
+from papa.storage.artifacts import Address, ArtifactReference, check_form, opened
+from papa.study.stages.constants import Constants
+from papa.study.stages.rank import read_head_scores
+from papa.study.step import Context, Step, stage
+
+if TYPE_CHECKING:
+    from papa.probes.training import SeedScore
+    from papa.scores.baselines import ConstantAnswer
+
+SCORES, BASELINE, EXAMPLES = "scores.json", "baseline.json", "examples.safetensors"
+
+
+@dataclass(frozen=True)
+class ConstantHeads:
+    """Which heads of an encoder are constant in a cell, and how.
+
+    Attributes:
+        size: layers, and heads in each.
+        constants: None where no head is constant.
+        order: which heads become constant first; None where it changes nothing.
+        count: how many are.
+        rankings: those whose mean the order follows, by seed; none where it follows no scores.
+        draw: what a random order is drawn from; empty for another.
+    """
+
+    size: tuple[int, int]
+    constants: Constants | None = None
+    order: Order | None = None
+    count: int = 0
+    rankings: Mapping[int, Step] = field(default_factory=dict)
+    draw: tuple[int, ...] = ()
+
+    def ranked(self, found: Mapping[Step, ArtifactReference]) -> list[Head]:
+        """All heads as (layer, head), in the head order."""
+        order: Order = self.order or "first_to_last"  # Any, where it changes nothing.
+        rankings = {seed: found[ranking] for seed, ranking in self.rankings.items()}
+        method = scored_by(order)
+        scores = read_head_scores(method, rankings).mean if method else None
+        return head_order(order, scores, *self.size, self.draw)
+
+    def chosen(self, found: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
+        """The constant ones: the first of them, sorted."""
+        return tuple(sorted(self.ranked(found)[: self.count]))
+
+
+@stage("probe", version=5)
+def probe(
+    run: Context,
+    encoder: EncoderReference,
+    corpus: Step,
+    heads: ConstantHeads,
+    task: TaskSpec,
+    trained: bool,
+    seeds: tuple[int, ...],
+    features: FeaturesSpec,
+    code: OwnCode | None = None,
+) -> None:
+    """Train and score the task's probe for every seed while some heads are constant. Constants that
+    are ``trained`` are so with the probe, from those of ``heads`` on.
+    """
+    from safetensors.numpy import save_file
+
+    from papa.probes.cell import score_cell
+    from papa.scores.metrics import positive_name
+
+    text, chosen = run.corpus(corpus), heads.chosen(run.found)
+    read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
+    with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
+        cell = run.encoder, read, chosen, text, task, seeds
+        scores, unseen_share = score_cell(*cell, trained=trained, **asked)
+    found = ProbeScores(
+        scores=_without_examples(scores),
+        positive=positive_name(task, text.label_names),
+        unseen_share=unseen_share,
+        constant_heads=chosen,
+        heads=encoder.layers * encoder.heads,
+        seconds=run.seconds,
+        device=str(run.encoder.device),
+    )
+    with run.published() as folder:
+        found.save(folder)
+        save_file({"examples": np.stack([score.examples for score in scores])}, folder / EXAMPLES)
+
+
+@stage("baseline", version=2)
+def baseline(
+    run: Context,
+    encoder: EncoderReference,
+    corpus: Step,
+    task: TaskSpec,
+    seeds: tuple[int, ...],
+    features: FeaturesSpec,
+    code: OwnCode | None = None,
+) -> None:
+    """Score always giving one answer, and the task's probe on word embeddings alone."""
+    from safetensors.numpy import save_file
+
+    from papa.probes.evaluate import evaluate_cell
+    from papa.probes.features import WordEmbeddings
+    from papa.scores.baselines import best_constant_answer
+
+    text = run.corpus(corpus)
+    constant = best_constant_answer(text, task, len(run.encoder.word_embeddings), code)
+    with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
+        scores = evaluate_cell(WordEmbeddings(run.encoder), text, task, seeds, **asked)
+    document = {
+        "always_one_answer": {"score": constant.score, "answer": constant.answer},
+        "word_embeddings": [asdict(scored) for scored in _without_examples(scores)],
+        "seconds": run.seconds,
+    }
+    examples = {
+        "always_one_answer": constant.examples,
+        "word_embeddings": np.stack([scored.examples for scored in scores]),
+    }
+    with run.published() as folder:
+        (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
+        save_file(examples, folder / EXAMPLES)
+
+
+@dataclass(frozen=True)
+class ScoredSeed:
+    """The score of one seed, and its share of the seconds of training and scoring."""
+
+    seed: int
+    score: float
+    seconds: float
+
+
+def _without_examples(scores: Sequence[SeedScore]) -> tuple[ScoredSeed, ...]:
+    return tuple(ScoredSeed(one.seed, one.score, one.seconds) for one in scores)
+
+
+@dataclass(frozen=True)
+class ProbeScores:
+    """The file ``scores.json`` of a probe, or of a model's own head.
+
+    Attributes:
+        positive: the class that F1 is of; None for other metrics.
+        unseen_share: of the entries of C that validation rows read, the share that the average
+            never saw; None without replacement, and where C was trained.
+        constant_heads: as (layer, head), sorted.
+        classes: which class of the task is which of the model's own head; empty for a probe.
+    """
+
+    scores: tuple[ScoredSeed, ...]
+    positive: str | None
+    unseen_share: float | None
+    constant_heads: tuple[Head, ...]
+    heads: int
+    seconds: float
+    device: str
+    classes: str = ""
+
+    def save(self, folder: Path) -> None:
+        """Write it into an artifact."""
+        (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+
+def read_scores(made: ArtifactReference | Address) -> ProbeScores:
+    """The scores of a finished probing."""
+    with opened(made, SCORES) as folder:
+        return TypeAdapter(ProbeScores).validate_json((folder / SCORES).read_text())
+
+
+def read_examples(made: ArtifactReference | Address) -> np.ndarray:
+    """What each validation row adds to each seed's score, float64 [seeds, rows, k]
+    (``papa.scores.metrics``).
+    """
+    from safetensors.numpy import load_file
+
+    with opened(made) as folder:
+        examples = load_file(folder / EXAMPLES)["examples"]
+        check_form(examples=((examples.ndim, examples.dtype), (3, float)))
+        return examples
+
+
+@dataclass(frozen=True)
+class BaselineScores:
+    """What the stage ``baseline`` found; ``word_examples`` are what each validation row adds to the
+    scores on word embeddings, float64 [seeds, rows, k].
+    """
+
+    always_one_answer: ConstantAnswer
+    word_embeddings: tuple[ScoredSeed, ...]
+    word_examples: np.ndarray
+
+
+def read_baseline(made: ArtifactReference | Address) -> BaselineScores:
+    """The scores of a finished baseline."""
+    from safetensors.numpy import load_file
+
+    from papa.scores.baselines import ConstantAnswer
+
+    with opened(made, BASELINE, EXAMPLES) as folder:
+        document = json.loads((folder / BASELINE).read_text())
+        examples = load_file(folder / EXAMPLES)
+        answer, words = document["always_one_answer"], examples["word_embeddings"]
+        seeds = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
+        of_answer = examples["always_one_answer"]
+        check_form(examples=((words.dtype, words.shape), (float, (len(seeds), *of_answer.shape))))
+        score, said = TypeAdapter(tuple[float, str | None]).validate_python(
+            (answer["score"], answer["answer"])
+        )
+        constant = ConstantAnswer(score=score, examples=of_answer, answer=said)
+        return BaselineScores(constant, seeds, words)

@@ -1,0 +1,171 @@
+"""The stages that score heads: ``rank`` trains λ with one seed, ``scores`` takes a method of
+``HEAD_SCORES``, and ``frozen_probe`` trains the probe that some methods read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from papa.encoders.reference import EncoderReference
+from papa.spec import Order, RankingSpec, TaskSpec
+from papa.storage.artifacts import ArtifactReference, check_form, opened, read_metadata
+from papa.study.step import Context, Step, stage
+
+if TYPE_CHECKING:
+    from papa.ranking.seeds import HeadScores, TrainedLambda
+
+LAMBDA, PROBE, SCORES = "lambda.safetensors", "probe.safetensors", "scores.safetensors"
+ERROR = "{} ± 1"
+"""The standard error of a method's values, which are by its name."""
+
+
+@stage("rank", version=7)
+def rank(
+    run: Context,
+    encoder: EncoderReference,
+    corpus: Step,
+    constants: Step,
+    task: TaskSpec,
+    ranking: RankingSpec,
+    seed: int,
+    sets: tuple[tuple[Order, int], ...] = (),
+    shuffled: bool = False,
+) -> None:
+    """Train λ on a task's training text: with a probe, or on what the model's own head answers.
+
+    Args:
+        sets: with ``ranking.until_stable``, the sets of constant heads that end the training once
+            they stay: an order by λ and how many of its first heads are constant.
+        shuffled: whether training labels are shuffled, by the seed.
+    """
+    from safetensors.torch import save_file
+
+    from papa.corpora.rows import order_of_rows
+    from papa.ranking.learned import train_lambda
+    from papa.ranking.own import train_lambda_of_own
+
+    text = run.corpus(corpus)
+    if shuffled:
+        text = replace(text, shuffled=seed)
+    matrices = run.matrices(constants, encoder, task.slots)
+    asked: Any = {"seed": seed, "sets": sets, "progress": run.progress, "on_epoch": run.on_epoch}
+    if task.head == "own":
+        model, special_tokens = run.own_model(task, encoder)
+        lambdas = train_lambda_of_own(model, matrices, text, special_tokens, task, ranking, **asked)
+    else:
+        lambdas = train_lambda(run.encoder, matrices, text, task, ranking, **asked)
+    order = order_of_rows(len(text.split("train")), ranking.rows, seed)
+    with run.published(epochs=len(lambdas), order_of_rows=order) as folder:
+        save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+
+
+@stage("frozen_probe", version=1)
+def frozen_probe(
+    run: Context, encoder: EncoderReference, corpus: Step, task: TaskSpec, seed: int
+) -> None:
+    """Train the probe of one seed; the methods that read it share it."""
+    from safetensors.torch import save_file
+
+    from papa.ranking.scores.asked import trained_probe
+
+    with run.asked() as asked:
+        probe = trained_probe(run.encoder, run.corpus(corpus), task, seed, **asked)
+    with run.published() as folder:
+        save_file(probe.state_dict(), folder / PROBE)
+
+
+@stage("scores", version=4)
+def score_heads(
+    run: Context,
+    encoder: EncoderReference,
+    corpus: Step,
+    constants: Step,
+    task: TaskSpec,
+    ranking: RankingSpec,
+    methods: tuple[str, ...],
+    seed: int | None,
+    probe: Step | None = None,
+) -> None:
+    """Score all heads on a task's training text by one method, or by those that share a pass over
+    it; without a seed nothing is drawn. ``probe`` is a ``frozen_probe``.
+    """
+    from safetensors.numpy import save_file
+    from safetensors.torch import load_file
+
+    from papa.probes.evaluate import build_probe
+    from papa.ranking.scores.asked import Asked
+    from papa.ranking.scores.streamed import scores_by
+
+    text, frozen = run.corpus(corpus), None
+    if probe:
+        frozen = build_probe(run.encoder, text, task, [seed or 0])
+        with opened(run.found[probe], PROBE) as folder:
+            frozen.load_state_dict(load_file(folder / PROBE))
+        frozen.requires_grad_(False).to(run.encoder.device)
+    matrices = run.matrices(constants, encoder, task.slots)
+    with run.asked(probe=frozen) as more:
+        asked = Asked(run.encoder, matrices, text, task, ranking, seed or 0, **more)
+        found = scores_by(methods, asked)
+    tensors = {name: scores.values for name, scores in found.items()} | {
+        ERROR.format(name): scores.standard_error
+        for name, scores in found.items()
+        if scores.standard_error is not None
+    }
+    about = {
+        "evaluations": {name: scores.evaluations for name, scores in found.items()},
+        "draws": {name: scores.draws for name, scores in found.items()},
+    }
+    with run.published(**about) as folder:
+        held = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+        save_file(held, folder / SCORES)
+
+
+def read_head_scores(
+    method: str,
+    rankings: Mapping[int, ArtifactReference],
+    encoder: EncoderReference | None = None,
+    controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
+) -> HeadScores | TrainedLambda:
+    """The scores of all heads, of this encoder or any, from finished rankings by seed: λ where the
+    method is "lambda", which may have ``controls``, trained on shuffled labels.
+    """
+    from papa.ranking.seeds import HeadScores, TrainedLambda
+
+    shape = (encoder.layers, encoder.heads) if encoder else None
+    if method == "lambda":
+        orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
+        name = "lambda_by_epoch"
+        by_epoch, shuffled = (
+            {seed: _tensors(one, LAMBDA, name, shape)[name] for seed, one in own.items()}
+            for own in (rankings, controls)
+        )
+        own_rows = len(orders) == 1 and None not in orders
+        return TrainedLambda(by_epoch, own_rows=own_rows, shuffled=shuffled)
+    found = [_tensors(ranking, SCORES, method, shape) for ranking in rankings.values()]
+    values, error = np.stack([tensors[method] for tensors in found]), ERROR.format(method)
+    if len(found) > 1 or error not in found[0]:
+        return HeadScores(values)
+    (ranking,) = rankings.values()
+    return HeadScores(values, found[0][error], int(read_metadata(ranking.path)["draws"][method]))
+
+
+def _tensors(
+    made: ArtifactReference, file: str, name: str, shape: tuple[int, int] | None
+) -> dict[str, np.ndarray]:
+    """What a file holds, after a look at the scores under ``name``, [..., layers, heads]."""
+    from safetensors.numpy import load_file
+
+    with opened(made, file) as folder:
+        tensors = load_file(folder / file)
+        depth = 3 if file == LAMBDA else 2
+        for tensor in (tensors[name], tensors.get(ERROR.format(name), tensors[name])):
+            heads = tensor.shape[-2:] if shape is None else shape
+            check_form(
+                scores=((tensor.ndim, tensor.shape[-2:], tensor.dtype.kind), (depth, heads, "f"))
+            )
+    return tensors

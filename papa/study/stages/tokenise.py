@@ -1,0 +1,51 @@
+"""Stage ``tokenise``: a task's text laid out in S slots, as Arrow shards."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from papa.corpora import TOKENISE_VERSION
+from papa.encoders.reference import EncoderReference
+from papa.spec import LayoutSpec, TaskSpec
+from papa.storage.artifacts import ArtifactReference
+from papa.study.step import Context, stage
+
+if TYPE_CHECKING:
+    from papa.corpora.corpus import TokenisedCorpus
+
+
+@stage("tokenise", version=TOKENISE_VERSION, where="driver")
+def tokenise(
+    run: Context, tokenizer: EncoderReference, task: TaskSpec, layout: LayoutSpec, fingerprint: str
+) -> None:
+    """Tokenise both splits of a task, by an encoder of which the tokenizer alone counts;
+    ``fingerprint`` is that of the source.
+    """
+    from papa.corpora.corpus import tokenise_corpus
+    from papa.encoders.reference import load_tokenizer
+
+    tokenise_corpus(
+        task,
+        layout,
+        load_tokenizer(tokenizer),
+        tokenizer,
+        run.step.folder(run.store),
+        content=fingerprint,
+        shard_rows=run.execution.shard_rows,
+        progress=run.progress,
+        provenance=run.metadata(),
+    )
+
+
+def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
+    """A tokenised corpus; a process verifies each content once."""
+    return _open(corpus.folder, corpus.digest)
+
+
+@lru_cache(maxsize=8)
+def _open(folder: Path, digest: str) -> TokenisedCorpus:
+    from papa.corpora.corpus import load_corpus
+
+    return load_corpus(folder)

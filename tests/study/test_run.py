@@ -1,0 +1,129 @@
+"""A study's steps in this process: each is made once, and again where it is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from papa.errors import DamagedError
+from papa.progress import Progress
+from papa.spec import ExecutionSpec
+from papa.storage.artifacts import verify
+from papa.study.run import Session, ThisProcess, make, run_here
+from papa.study.step import Context, Step, stage
+from papa.study.store import Store
+from tests.flows.conftest import artifacts
+from tests.study.test_steps import steps_of
+from tests.study.told import Told
+
+DAMAGES: list[None] = []
+"""How often what a step reads is damaged meanwhile."""
+
+
+def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
+    steps = [step for step in steps_of().steps if step.stage in ("tokenise", "average")]
+    store = Store(tmp_path / "store")
+    store.make()
+    execution = ExecutionSpec(shard_rows=16)
+    threads = torch.get_num_threads()
+
+    class Stopping(Told):
+        @contextmanager
+        def running(self, name: str) -> Iterator[Progress]:
+            def progress(done: int, total: int) -> None:
+                if name.startswith("average") and done:
+                    raise KeyboardInterrupt
+
+            with super().running(name):
+                yield progress
+
+    with pytest.raises(KeyboardInterrupt):
+        run_here(steps, store, execution, Stopping())
+    assert torch.get_num_threads() == threads
+    assert set(artifacts(Path(store.address), "tokenise", "average")) == {
+        f"tokenise/{steps[0].key}"
+    }
+    assert not list(store.scratch.iterdir())
+    assert not list(Path(store.runs).iterdir()), "it no longer says that it uses the store"
+    told = Told()
+    run_here(steps, store, execution, told)
+    assert told.ran == [steps[1].name]
+
+
+def test_an_encoder_is_loaded_once() -> None:
+    process, encoders = ThisProcess("cpu"), []
+    reference = steps_of().parts[0].encoder
+
+    def note(*, encoder: object, progress: Progress) -> None:
+        encoders.append(encoder)
+
+    for _ in range(2):
+        process.run(note, encoder=reference, arguments={})
+    ThisProcess("cpu", {reference: encoders[0]}).run(note, encoder=reference, arguments={})
+    assert encoders[0] is encoders[1] is encoders[2]
+
+
+@stage("reads", version=1, where="driver")
+def reads(run: Context, word: str, read: Step | None) -> None:
+    """Read what another step wrote, and write a file of its own."""
+    for artifact in run.found.values():
+        if DAMAGES:
+            DAMAGES.pop()
+            (artifact.folder / "data").write_text("damaged")
+        verify(artifact.folder)
+    with run.published() as folder:
+        (folder / "data").write_text(word)
+
+
+FIRST = reads("first", "first", None)
+SECOND = reads("second", "second", FIRST)
+THIRD = reads("third", "third", SECOND)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    store = Store(tmp_path / "store")
+    store.make()
+    yield Session(store, ThisProcess(), ExecutionSpec(), Told())
+    DAMAGES.clear()
+
+
+def test_what_a_step_finds_damaged_is_made_again_and_its_reader_too(session: Session) -> None:
+    told = session.reporter
+    assert isinstance(told, Told)
+    for step in (FIRST, SECOND):
+        assert make(step, session)
+        assert not make(step, session)
+    DAMAGES.append(None)
+    make(THIRD, session)
+    assert told.damages == ["second"]
+    assert told.ran == ["first", "second", "third", "second", "third"]
+    assert all(step.is_complete(session.store) for step in (FIRST, SECOND, THIRD))
+
+
+def test_so_is_what_it_was_made_from(session: Session) -> None:
+    for step in (FIRST, SECOND):
+        make(step, session)
+    DAMAGES.extend([None, None])
+    make(THIRD, session)
+    assert session.reporter.damages == ["second", "first"]  # type: ignore[attr-defined]
+
+
+def test_what_is_damaged_again_ends_it(session: Session) -> None:
+    make(FIRST, session)
+    DAMAGES.extend([None, None])
+    with pytest.raises(DamagedError, match="data is damaged"):
+        run_here([SECOND, THIRD], session.store, session.execution, Told())
+    assert not THIRD.is_complete(session.store), "the first that fails ends it"
+    assert not list(Path(session.store.runs).iterdir())
+
+
+def test_what_lacks_bytes_is_made_again_before_it_is_read(session: Session) -> None:
+    make(FIRST, session)
+    (FIRST.reference(session.store).folder / "data").write_text("")
+    assert make(FIRST, session)
+    assert session.reporter.damages == ["first"]  # type: ignore[attr-defined]
