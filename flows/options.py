@@ -86,23 +86,6 @@ def open_store(address: str) -> Store:
     return store
 
 
-def load_stored(
-    study: str, overrides: list[str] | None, store: Store, code: list[Path] | None = None
-) -> StudySpec:
-    """The study in a file, or the one that ran last in a store under a name; with what it holds of
-    the code that is given.
-    """
-    from flows.studies import study_file
-
-    spec = load(study_file(store, study), overrides)
-    if not code:
-        return spec
-    from papa.study.inputs import check_inputs
-
-    known = check_inputs(spec, code=code).study
-    return spec.model_copy(update={"code": known.code, "scores": known.scores})
-
-
 @contextmanager
 def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
     """Errors that a user can mend become one sentence and exit code 1; Ctrl-C ends the command."""
