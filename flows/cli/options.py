@@ -16,7 +16,6 @@ from papa.errors import PapaError
 
 if TYPE_CHECKING:
     from flows.interrupt import Interruption
-    from papa.spec import StudySpec
     from papa.study.store import Store
 
 DEFAULT_STORE = "papa-store"
@@ -56,14 +55,6 @@ def open_store(address: str) -> Store:
     store = Store(address)
     store.check()
     return store
-
-
-def load_stored(study: str, overrides: list[str] | None, store: Store) -> StudySpec:
-    """The study in a file, or the one that ran last in a store under a name."""
-    from flows.cli.studies import study_file
-    from papa.spec.file import load_study
-
-    return load_study(study_file(store, study), overrides or ())
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from papa.errors import (
     DamagedError,
     PapaError,
     SpecError,
-    nearest_first,
     shortened,
 )
 from papa.spec import StudySpec
@@ -26,7 +25,7 @@ from papa.spec.file import load_study
 from papa.storage.artifacts import published, read_metadata, remove
 from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
-from papa.study.manifest import SPECIFICATION, open_study, place_results, specification
+from papa.study.manifest import open_study, place_results, specification
 from papa.study.store import Store, check_marked
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
@@ -62,18 +61,6 @@ def names_in(store: Store) -> set[str]:
     folder = store.root / "studies"
     finished = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
     return {path.stem for path in folder.glob("[!.]*.yaml")} | finished
-
-
-def study_file(store: Store, study: str) -> Path:
-    """The file of a study that is given by its path, or by its name in a store."""
-    named = [saved_study(store, study), store.study(study) / SPECIFICATION]
-    found = next((path for path in (Path(study), *named) if path.is_file()), None)
-    if found is not None:
-        return found
-    names = nearest_first(study, names_in(store))
-    raise SpecError(
-        f"there is no study at {study}, and none of that name in {store.address}: it has {names}"
-    )
 
 
 def stored_studies(store: Store) -> list[dict[str, str]]:
