@@ -19,9 +19,7 @@ from papa.errors import DataError, in_one_line, nearest_first
 from papa.library.encoder import TextEncoder
 
 Table: TypeAlias = Any
-"""A ``datasets.Dataset``, a data frame, a ``pyarrow.Table``, or a mapping of columns."""
 Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
-"""Strings, pairs of strings, or a table with a column of strings."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,7 @@ class LaidOut:
 
 
 def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
-    """Tokenise texts and lay them out in the encoder's slots (paper, App. A); what does not fit is
-    cut.
-    """
+    """Tokenise texts and lay them out in the encoder's slots (paper, App. A)."""
     framing, slots = encoder.special_tokens, encoder.slots
     first, *others = (
         tokens_of_texts(encoder.tokenizer, framing, side) for side in _sides(texts, text, text_pair)
@@ -96,10 +92,8 @@ def table_of(data: Table, origin: str, columns: Mapping[str, str]) -> SourceTabl
         if hasattr(data, "features") and hasattr(data, "with_format"):
             classes = names_of_classes(data.features or {})
             rows = data.with_format("arrow")[:]
-        elif isinstance(data, Mapping):
-            rows = pa.table({str(name): pa.array(list(values)) for name, values in data.items()})
         else:
-            rows = pa.table(data)
+            rows = pa.table(dict(data) if isinstance(data, Mapping) else data)
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
         raise DataError(
             f"{origin} cannot be read as a table ({in_one_line(error)}): give a data set, a data "
@@ -107,16 +101,11 @@ def table_of(data: Table, origin: str, columns: Mapping[str, str]) -> SourceTabl
         ) from None
     if rows.num_rows == 0:
         raise DataError(f"{origin} has no row: give at least one")
-    require_columns(SourceTable(rows, origin, classes), columns)
-    return SourceTable(rows, origin, classes)
-
-
-def require_columns(table: SourceTable, columns: Mapping[str, str]) -> None:
-    """Refuse a table that lacks a column."""
-    found = table.rows.column_names
+    found = rows.column_names
     for parameter, column in columns.items():
         if column not in found:
             raise DataError(
-                f"{table.origin} has no column '{column}' (found: {nearest_first(column, found)}): "
+                f"{origin} has no column '{column}' (found: {nearest_first(column, found)}): "
                 f"name the right one, such as {parameter}='{found[0]}'"
             )
+    return SourceTable(rows, origin, classes)

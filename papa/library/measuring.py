@@ -13,8 +13,8 @@ import pandas
 
 from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
-from papa.library.constants import Constants, own_constants
 from papa.library.encoder import TextEncoder, check_loaded
+from papa.library.steps import Constants, constants_for
 from papa.library.tasks import LabelledData, Task, as_list, study_inputs
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
@@ -22,9 +22,9 @@ from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers, certainty
 from papa.reporting.tables import score_tables
 from papa.scores.drops import heads_at
-from papa.scores.own import OwnCode
 from papa.scores.summary import INFLUENCE, summarise
 from papa.spec import ConstantsSpec, Order
+from papa.spec.cells import Cell
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
 from papa.study.constants import Controls, Given, Matrices
@@ -50,15 +50,15 @@ class Measurement:
         head_scores: the scores of heads that orders followed, as ``papa.head_scores`` gives them;
             a method after the other.
         constants: the constant matrices by kind, with its parameters.
-        certainty: whether an order by λ can be told from chance, in sentences; "" without one.
-        constant_heads: of each (constants, order, fraction); None where each seed has others.
+        answers: what was found, in sentences.
+        constant_heads: of each cell; None where each seed has others.
     """
 
     results: pandas.DataFrame
     head_scores: pandas.DataFrame
     constants: Mapping[str, ConstantMatrices]
-    certainty: str
-    constant_heads: Mapping[tuple[str, str, float], tuple[Head, ...] | None]
+    answers: list[str]
+    constant_heads: Mapping[Cell, tuple[Head, ...] | None]
 
     @property
     def summary(self) -> pandas.DataFrame:
@@ -71,19 +71,13 @@ class Measurement:
         tables = score_tables(self.summary)
         return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in tables)
 
-    @property
-    def answers(self) -> list[str]:
-        """What was found, in sentences."""
-        return [*answers(self.summary), *filter(None, [self.certainty])]
-
     def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
         """Which heads may become constant within a relative drop of the score, as ``papa heads``
-        answers it: a row for every number of them, with the drop and its 95 % interval, the verdict
-        ("within", "undecided" or "beyond"), the reason where nothing can be told, and the heads.
+        answers it: a row for every number of them, with the drop, the verdict ("within",
+        "undecided" or "beyond"), the reason where nothing can be told, and the heads.
         """
-        found = heads_at(self.summary, {}, max_drop).drop(columns=["encoder", "task"])
-        cells = found[["constants", "order", "fraction"]].itertuples(index=False, name=None)
-        return found.assign(heads=[self.constant_heads[cell] for cell in cells])
+        found = heads_at(self.summary, self.constant_heads, max_drop)
+        return found.drop(columns=["encoder", "task"])
 
     def plot(self) -> Figure:
         """Score against the share of heads that stay input-dependent (paper, Figure 2)."""
@@ -118,44 +112,28 @@ def measure(
     progress: bool = True,
 ) -> Measurement:
     """How far an encoder's score falls as its heads become constant: a study in one call, in this
-    process.
-
-    The scores are those of ``papa run`` for the same study, to the bit: like each of its workers,
-    this computes with one thread.
+    process with one thread, with the scores of ``papa run`` for the same study, to the bit.
 
     Examples:
-        >>> import papa
-        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
-        >>> design = {"orders": ["first_to_last"], "fractions": [1, 0], "seeds": [0, 1]}
         >>> splits = {"train": data, "validation": data}
-        >>> found = papa.measure(encoder, splits, **design, progress=False)
-        >>> found.to_pandas()[["fraction", "constant_heads", "seed"]].values.tolist()
-        [[1.0, 0.0, 0.0], [1.0, 0.0, 1.0], [0.0, 72.0, 0.0], [0.0, 72.0, 1.0]]
+        >>> papa.measure(encoder, splits, fractions=[1], seeds=[0]).summary["constant_heads"].item()
+        0
 
     Args:
-        dataset: a task's name, or data sets, data frames or mappings of columns under ``train`` and
-            ``validation``.
         task: which columns hold what; None takes ``text`` and ``label``. A decoder's is
             ``papa.Task(label=None, metric="negative_log_perplexity", head="own")``.
-        constants: kinds as a study names them (docs/method.md): ``average``, or with parameters
-            ``{"kind": "local", "window": 3}``; or matrices as ``replaced`` takes them, which
-            tables call ``own``, ``own-2``, ….
+        constants: kinds as a study names them (docs/method.md), with parameters ``{"kind": "local",
+            "window": 3}``; or matrices, which tables call ``own``, ``own-2``, ….
         orders: names, or orders of one's own, which tables call ``scores:own``, ``scores:own 2``,
             …: a list of heads, or scores as ``constant_heads`` takes them or as a function of
             (layer, head), the smallest first.
         fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
-        seeds: a probe for each.
+        seeds, ranking_seeds: a probe for each; λ is trained once with each, of which the mean
+            counts.
         train_rows, validation_rows, ranking_rows: a sample of so many rows, the last of those that
             heads are scored on; None takes all.
-        ranking_seeds: λ is trained once with each; heads become constant by its mean.
         store: a folder or address that keeps what is computed, also for ``papa run``.
-
-    Raises:
-        ArtifactError: the store cannot be used, or matrices do not fit the encoder.
-        DataError: a split or a column is missing, or a row does not fit the task.
-        EncoderError: the model has no such head of its own, or is held in memory.
-        SpecError: a value is impossible, or training diverged.
     """
     check_loaded(encoder, decoder=True, whole=True)
     if store is not None and not encoder.reference.folder:
@@ -163,9 +141,17 @@ def measure(
             f"the encoder {encoder.reference.name} is held in memory, and a store knows encoders "
             "by their files: save it and load it by its folder, or leave store out"
         )
-    kinds, own = own_constants(encoder, constants)
+    if not isinstance(constants, list | tuple) or not constants:
+        raise SpecError(
+            "constants: expected a list of at least one, such as ['average'], found a "
+            f"{type(constants).__name__}: {constants!r:.60}"
+        )
+    own: dict[str, ConstantMatrices] = {}
+    for one in constants:
+        if not isinstance(one, str | Mapping):
+            own[f"own-{len(own) + 1}" if own else "own"] = constants_for(encoder, one)
     parts = {
-        "constants": [one for one in kinds if not isinstance(one, ConstantsSpec)] or ["zeros"],
+        "constants": [one for one in constants if isinstance(one, str | Mapping)] or ["zeros"],
         **named_orders(orders, encoder.layers, encoder.heads),
         "fractions": as_list(fractions),
         "seeds": as_list(seeds),
@@ -177,14 +163,26 @@ def measure(
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
         if own:
-            named = iter(inputs.study.constants)
-            every = tuple(
-                kind if isinstance(kind, ConstantsSpec) else next(named) for kind in kinds
+            named, unnamed = iter(inputs.study.constants), iter(own)
+            kinds = tuple(
+                next(named)
+                if isinstance(one, str | Mapping)
+                else ConstantsSpec.model_construct(kind=next(unnamed))
+                for one in constants
             )
-            study = inputs.study.model_copy(update={"constants": every})
+            study = inputs.study.model_copy(update={"constants": kinds})
             inputs = replace(inputs, study=study, matrices=own)
         for code in inputs.code.values():
-            _check_code(code, inputs, store)
+            if code.probe is not None and any(one.is_trained for one in inputs.study.constants):
+                raise SpecError(
+                    "constants: trained ones are trained with PAPA's own probe: leave them out, or "
+                    "the task's probe"
+                )
+            if store is not None and code.digest is None:
+                raise SpecError(
+                    "the task has code that no module's file holds, by which a store knows it: put "
+                    "it at the top of a module that you import, or leave store out"
+                )
         steps = study_steps(inputs)
         found = run_steps(steps.steps[:-1], Store(folder), encoder, inputs, progress)
         return _measurement(steps.parts[0], found, inputs)
@@ -195,23 +193,9 @@ def run_steps(
 ) -> dict[Step, ArtifactReference]:
     """Run a study's steps with the encoder that is loaded; gives the artifact of each."""
     store.make()
-    loaded = {encoder.reference: encoder.running} if encoder.running else {}
+    loaded = {encoder.reference: encoder.encoder} if encoder.encoder else {}
     run_here(steps, store, inputs.study.execution, Bars(progress), loaded)
     return {step: step.reference(store) for step in steps}
-
-
-def _check_code(code: OwnCode, inputs: StudyInputs, store: str | Path | None) -> None:
-    for constants in inputs.study.constants:
-        if code.probe is not None and constants.is_trained:
-            raise SpecError(
-                f"constants: {constants.kind} ones are trained with PAPA's own probe: leave them "
-                "out, or the task's probe"
-            )
-    if store is not None and code.digest is None:
-        raise SpecError(
-            "the task has code that no module's file holds, by which a store knows it: put it at "
-            "the top of a module that you import, or leave store out"
-        )
 
 
 def _measurement(
@@ -227,14 +211,14 @@ def _measurement(
         for method, by_seed in part.rankings.items()
     }
     frames = [one.frame(method) for method, one in scores.items()]
-    trained = scores.get("lambda")
-    sure = ""
+    results = results_table([part], found)
+    told, trained = answers(summarise(results)), scores.get("lambda")
     if isinstance(trained, TrainedLambda):
-        sure = certainty(trained.facts(inputs.study.fractions))
-    heads = {}
+        told.append(certainty(trained.facts(inputs.study.fractions)))
+    heads: dict[Cell, tuple[Head, ...] | None] = {}
     for cell, steps in part.cells.items():
         own = {read_scores(found[step]).constant_heads for step in steps}
-        heads[cell.constants, cell.order, cell.fraction] = own.pop() if len(own) == 1 else None
+        heads[Cell.of(cell.columns())] = own.pop() if len(own) == 1 else None
     constants = {}
     for label, step in part.constants.items():
         if isinstance(step, Matrices):
@@ -242,9 +226,9 @@ def _measurement(
             digest = None if isinstance(step, Controls | Given) else part.encoder.digest
             constants[label] = replace(matrices, encoder_digest=digest)
     return Measurement(
-        results_table([part], found),
+        results,
         pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
         constants,
-        sure,
+        told,
         heads,
     )
