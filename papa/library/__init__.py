@@ -17,8 +17,8 @@
 
 Every mistake that a user can mend is a ``PapaError`` of one sentence, raised before anything is
 computed where it can be known: a ``DataError`` of texts and rows, an ``EncoderError`` of a model or
-its tokenizer, an ``ArtifactError`` of matrices and stores that do not fit, a ``SpecError`` of any
-other value, a ``NumbersError`` of NaN and infinity.
+its tokenizer, an ``ArtifactError`` of matrices and stores, a ``NumbersError`` of NaN and infinity,
+a ``SpecError`` of any other value.
 
 The examples share an encoder, and a model that somebody holds:
 

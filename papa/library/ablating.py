@@ -21,7 +21,6 @@ from papa.attention.constants import ConstantMatrices
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, nearest_first
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-By: TypeAlias = Any
 _KINDS: dict[str, Callable[..., Substitute | observers.Observer]] = {
     "zeros": made.Zeros,
     "reused": made.Reused,
@@ -39,7 +38,7 @@ _KINDS: dict[str, Callable[..., Substitute | observers.Observer]] = {
 def ablated(
     model: nn.Module,
     heads: Heads,
-    by: By = "zeros",
+    by: Any = "zeros",
     *,
     data: Iterable[Mapping[str, Any]] | None = None,
     seed: int = 0,
@@ -57,9 +56,9 @@ def ablated(
 
     Args:
         model: of transformers, behind its attention interface (``papa models``).
-        by: a name from docs/how-to/head-mask.md, with parameters a mapping such as ``{"kind":
-            "streaming", "sinks": 4, "recent": 64}``; constant matrices; or a function of (layer,
-            head, slots) that gives [slots, slots].
+        by: a name from docs/how-to/head-mask.md, with parameters such as ``{"kind": "streaming",
+            "sinks": 4, "recent": 64}``; constant matrices; or a function of (layer, head, slots)
+            that gives [slots, slots].
         data: for a ``by`` that is made from text; no text may be longer than that made slots.
         seed: of the draw of "resample".
     """
@@ -96,7 +95,7 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
 
 def substitute_for(
     model: nn.Module,
-    by: By,
+    by: Any,
     *,
     data: Iterable[Mapping[str, Any]] | None = None,
     seed: int = 0,
@@ -116,10 +115,7 @@ def substitute_for(
         raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
     if name == "resample":
         parameters["seed"] = seed
-    try:
-        kind = _KINDS[name](**parameters)
-    except TypeError as error:
-        raise SpecError(f"by={by!r}: {error}") from None
+    kind = _KINDS[name](**parameters)
     if isinstance(kind, Substitute):
         return kind
     batches = batches_of(data)
@@ -136,15 +132,11 @@ def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = No
     """Constant matrices of this shape; None takes any number of slots."""
     matrices = torch.as_tensor(given)
     size = slots or matrices.shape[-1]
-    if list(matrices.shape) != (expected := [layers, heads, size, size]):
+    expected, right = [layers, heads, size, size], matrices.is_floating_point()
+    if list(matrices.shape) != expected or not (right and matrices.isfinite().all()):
         raise ArtifactError(
-            f"the constant matrices have the shape {list(matrices.shape)}, expected {expected} "
-            "(layers, heads, slots, slots): a matrix for each head of the model"
-        )
-    if not (matrices.is_floating_point() and matrices.isfinite().all()):
-        raise ArtifactError(
-            f"the constant matrices are of {matrices.dtype} or hold NaN or infinity: give finite "
-            "floating-point numbers"
+            f"the constant matrices are {matrices.dtype} of shape {list(matrices.shape)}, expected "
+            f"finite floating-point numbers {expected} (layers, heads, slots, slots)"
         )
     return matrices
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.errors import DataError
-from papa.library.ablating import By, Heads, ablated, batches_of, substitute_for
+from papa.library.ablating import Heads, ablated, batches_of, substitute_for
 from papa.scores.fidelity import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
 
@@ -20,7 +20,7 @@ from papa.scores.own import OwnScore, checked_score
 def fidelity(
     model: nn.Module,
     heads: Heads,
-    by: By = "zeros",
+    by: Any = "zeros",
     *,
     data: Iterable[Mapping[str, Any]],
     made_from: Iterable[Mapping[str, Any]] | None = None,
@@ -37,19 +37,18 @@ def fidelity(
     masked one where ``labels`` say which tokens count.
 
     Examples:
-        >>> sorted(papa.fidelity(model, [(0, 1)], data=batches).index)
-        ['agreement', 'divergence', 'loss_after', 'loss_before', 'loss_difference']
+        >>> papa.fidelity(model, [(0, 1)], data=batches).index.tolist()
+        ['agreement', 'divergence', 'loss_before', 'loss_after', 'loss_difference']
 
     Args:
         by, seed: as for ``ablated``; the model is in eval mode.
-        made_from: other batches than ``data``, for a ``by`` that is made from text: the fairer
-            test.
+        made_from: other batches, for a ``by`` that is made from text: the fairer test.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.
 
     Returns:
         A row for every measure: value, and its 95 % interval over texts, low and high;
-        ``attrs["texts"]`` says how many they are. Losses and divergences are in nats.
+        ``attrs["texts"]`` counts them. Losses and divergences are in nats.
     """
     batches = batches_of(data, model)
     texts = batches if made_from is None else made_from

@@ -60,10 +60,11 @@ def head_scores(
     Of what ``load_encoder`` gives, on the training split, as a study has them to the bit: "lambda"
     (paper, Section 3.2) or another method of docs/method.md.
 
-    Of any other model, by its own answers, without labels: "effect", what is lost with one head
-    alone replaced (``attrs["measure"]``: the loss of a language model, the divergence of other
-    logits, both in nats, or the agreement of masked words without ``labels``; 1 - the cosine of
-    mean-pooled embeddings; what ``score`` falls); and "lambda", trained to keep that small.
+    Of a model that you hold, by its own answers, without labels: "effect", what is lost with one
+    head alone replaced, with intervals over texts (``attrs["measure"]``: the loss of a language
+    model, the divergence of other logits, both in nats, or the agreement of masked words without
+    ``labels``; 1 - the cosine of mean-pooled embeddings; what ``score`` falls); and "lambda",
+    trained to keep that small. ``made_from`` and ``score`` are as for ``fidelity``.
 
     Examples:
         >>> len(papa.head_scores(model, batches, by="effect"))
@@ -74,12 +75,9 @@ def head_scores(
         constants: as for ``replaced``, or as ``by`` of ``ablated``; "average" is over the training
             texts.
         rows: a sample of so many training rows; None takes the method's.
-        epochs, learning_rate: of what is trained; None takes the task's, and 3 epochs at 0.05 for
-            a model that you hold.
+        epochs, learning_rate: of what is trained; None takes the task's, or 3 epochs at 0.05.
         evaluations: how often "shapley" and "greedy" may value a set of heads.
-        seeds: of all that is drawn: the mean counts, intervals are over them (Student t); those of
-            effects are over texts.
-        made_from, score: of a model that you hold, as for ``fidelity``.
+        seeds: of all that is drawn: their mean counts, and intervals are over them (Student t).
     """
     held = isinstance(model, nn.Module)
     known = ("lambda", "effect") if held else ("lambda", *HEAD_SCORES)
@@ -91,8 +89,8 @@ def head_scores(
     of_others = (task, rows, score if by != "effect" else None) if held else (made_from, score)
     if any(one is not None for one in of_others):
         raise SpecError(
-            "task and rows are of what papa.load_encoder gives, made_from and score of a model "
-            "that you hold, score with by='effect': leave them out"
+            "task and rows are of papa.load_encoder's, made_from and, by effect, score of other "
+            "models: leave them out"
         )
     if isinstance(model, nn.Module):
         batches = batches_of(data, model)
@@ -100,7 +98,7 @@ def head_scores(
         substitute = substitute_for(model, constants, data=texts, seed=seeds[0])
         if by == "effect":
             return effects(model, batches, substitute, score, progress)
-        how = 3 if epochs is None else epochs, 0.05 if learning_rate is None else learning_rate
+        how = epochs or 3, learning_rate or 0.05
         every = [trained_lambda(model, batches, substitute, *how, seed, progress) for seed in seeds]
         return HeadScores(np.stack(every)).frame(by)
     check_loaded(model, decoder=True, whole=True)
@@ -120,43 +118,33 @@ def head_scores(
             seed: replace(step, constants=given) if given else step
             for seed, step in part.rankings[by].items()
         }
-        needed: dict[Step, None] = {}
-        for step in rankings.values():
-            _collect(step, needed)
+        needed = dict.fromkeys(one for step in rankings.values() for one in _needed(step))
         found = run_steps(list(needed), Store(folder), model, inputs, progress)
         by_seed = {seed: found[step] for seed, step in rankings.items()}
         return read_head_scores(by, by_seed, model.reference).frame(by)
 
 
-def _collect(step: Step, found: dict[Step, None]) -> None:
-    """Add a step after all that it reads."""
-    for need in step.needs:
-        _collect(need, found)
-    found[step] = None
+def _needed(step: Step) -> list[Step]:
+    """A step after all that it reads."""
+    return [*(one for need in step.needs for one in _needed(need)), step]
 
 
 def constant_heads(
     scores: Any, fraction: float | None = None, *, count: int | None = None
 ) -> tuple[Head, ...]:
-    """The heads that become constant first, those with the smallest scores; ties by layer and head.
+    """The heads that become constant first, ``count`` of them or all but a ``fraction``; ties by
+    layer and head.
 
     Examples:
         >>> papa.constant_heads(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), fraction=0.5)
         ((0, 1), (1, 0))
-
-    Args:
-        scores: a frame by one method, or numbers [layers, heads].
-        fraction: the share of heads that keep their own attention, 0..1.
-        count: or how many heads become constant.
     """
     numbers = score_of_each(scores)
-    size = numbers.size
-    if (fraction is None) == (count is None) or not (
-        0 <= (fraction or 0) <= 1 and (count or 0) in range(size + 1)
-    ):
+    fits = 0 <= (fraction or 0) <= 1 and (count or 0) in range(numbers.size + 1)
+    if (fraction is None) == (count is None) or not fits:
         raise SpecError(
             "give fraction, the share of heads that keep their attention, 0 to 1, or count, how "
-            f"many of the {size} heads become constant; found {fraction} and {count}"
+            f"many of the {numbers.size} heads become constant; found {fraction} and {count}"
         )
     order = head_order("lambda", numbers, *numbers.shape)
     return tuple(order[:count]) if fraction is None else first_heads(order, fraction)
@@ -167,11 +155,10 @@ def load_scores(
 ) -> pandas.DataFrame:
     """A score for every head from somebody's file, as ``head_scores`` gives them.
 
-    A file holds a line for each layer with a number for each head (DuoAttention's
-    ``full_attention_heads.tsv``), JSON with a list of scores under each ``"layer-head"``, of which
-    the mean counts (Retrieval_Head's ``head_score``), or JSON with a list of heads under each layer
-    (what ``prune_heads`` took): those get 0 and all others 1; ``layers`` and ``heads`` say how many
-    there are.
+    A file holds a line for each layer with a number for each head (as DuoAttention writes), or JSON
+    with a list of scores under each ``"layer-head"``, of which the mean counts (Retrieval_Head), or
+    with a list of heads under each of so many ``layers`` of ``heads``, for ``prune_heads``: 0, and
+    1 for all others.
 
     Examples:
         >>> import pathlib, tempfile
@@ -194,7 +181,7 @@ def effects(
     """What is lost of the answers with each head alone replaced, with its interval over texts."""
     sizes = map(head_count, attention_modules(model))
     heads = [(layer, head) for layer, size in enumerate(sizes) for head in range(size)]
-    before, rows, measure = answers(model, batches, score), list[dict[str, Any]](), ""
+    before, rows, measure = answers(model, batches, score), list[tuple[Any, ...]](), ""
     with bar("effects of heads", progress) as report:
         for done, (layer, head) in enumerate(heads, 1):
             with ablated(model, [(layer, head)], by=substitute):
@@ -203,10 +190,9 @@ def effects(
                 what = f"the model's answers with head {(layer, head)} replaced"
                 raise NumbersError(what, "look at its weights and texts")
             found = mean_over_examples(measure, lost, before["lengths"])
-            rows.append({"layer": layer, "head": head, "method": "effect", "score": found.mean})
-            rows[-1] |= {"low": found.low, "high": found.high}
+            rows.append((layer, head, "effect", found.mean, found.low, found.high))
             report(done, len(heads))
-    frame = pandas.DataFrame(rows)
+    frame = pandas.DataFrame(rows, columns=["layer", "head", "method", "score", "low", "high"])
     frame.attrs["measure"] = measure.partition("_")[0]
     return frame
 
@@ -253,10 +239,7 @@ def trained_lambda(
             with torch.enable_grad(), ablated(model, every, mixed):
                 loss = _loss(own, of_batch(model, batch))
             if not loss.isfinite():
-                raise SpecError(
-                    f"training λ diverged: the loss is {loss.item()}; lower learning_rate, or give "
-                    "batches with tokens that count"
-                )
+                raise SpecError("training λ diverged: lower learning_rate, or give longer texts")
             (theta.grad,) = torch.autograd.grad(loss, theta)
             optimizer.step()
             report(done, len(steps))

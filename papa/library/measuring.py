@@ -14,7 +14,7 @@ import pandas
 from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder, check_loaded
-from papa.library.steps import Constants, constants_for
+from papa.library.steps import constants_for
 from papa.library.tasks import LabelledData, Task, as_list, study_inputs
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
@@ -27,11 +27,10 @@ from papa.spec import ConstantsSpec, Order
 from papa.spec.cells import Cell
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
-from papa.study.constants import Controls, Given, Matrices
 from papa.study.here import run_here
 from papa.study.inputs import StudyInputs
 from papa.study.probe import read_scores
-from papa.study.results import StudyPart, results_table
+from papa.study.results import results_table
 from papa.study.score_heads import read_head_scores
 from papa.study.step import Step
 from papa.study.steps import study_steps
@@ -47,16 +46,13 @@ class Measurement:
 
     Attributes:
         results: a row for every cell and seed, as in ``results.parquet`` (docs/results.md).
-        head_scores: the scores of heads that orders followed, as ``papa.head_scores`` gives them;
-            a method after the other.
-        constants: the constant matrices by kind, with its parameters.
+        head_scores: those that orders followed, a method after the other.
         answers: what was found, in sentences.
         constant_heads: of each cell; None where each seed has others.
     """
 
     results: pandas.DataFrame
     head_scores: pandas.DataFrame
-    constants: Mapping[str, ConstantMatrices]
     answers: list[str]
     constant_heads: Mapping[Cell, tuple[Head, ...] | None]
 
@@ -72,9 +68,8 @@ class Measurement:
         return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in tables)
 
     def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
-        """Which heads may become constant within a relative drop of the score, as ``papa heads``
-        answers it: a row for every number of them, with the drop, the verdict ("within",
-        "undecided" or "beyond"), the reason where nothing can be told, and the heads.
+        """What ``papa heads`` answers: a row for every number of constant heads, with its relative
+        drop, the verdict ("within", "undecided" or "beyond"), the reason for none, and the heads.
         """
         found = heads_at(self.summary, self.constant_heads, max_drop)
         return found.drop(columns=["encoder", "task"])
@@ -100,7 +95,7 @@ def measure(
     dataset: LabelledData,
     task: Task | None = None,
     *,
-    constants: Sequence[Constants | Mapping[str, Any]] = ("average",),
+    constants: Sequence[Any] = ("average",),
     orders: Sequence[Order | OwnOrder] = ("lambda",),
     fractions: Sequence[float] = (1.0, 0.5, 0.125, 0.0625, 0.0),
     seeds: Sequence[int] = (0, 1, 2),
@@ -126,32 +121,26 @@ def measure(
         constants: kinds as a study names them (docs/method.md), with parameters ``{"kind": "local",
             "window": 3}``; or matrices, which tables call ``own``, ``own-2``, ….
         orders: names, or orders of one's own, which tables call ``scores:own``, ``scores:own 2``,
-            …: a list of heads, or scores as ``constant_heads`` takes them or as a function of
-            (layer, head), the smallest first.
+            …: a list of heads, scores, or a function of (layer, head), the smallest first.
         fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
-        seeds, ranking_seeds: a probe for each; λ is trained once with each, of which the mean
-            counts.
-        train_rows, validation_rows, ranking_rows: a sample of so many rows, the last of those that
-            heads are scored on; None takes all.
+        seeds, ranking_seeds: a probe for each; λ is trained once with each, and its mean counts.
+        train_rows, validation_rows, ranking_rows: samples, the last to score heads on; None takes
+            all.
         store: a folder or address that keeps what is computed, also for ``papa run``.
     """
     check_loaded(encoder, decoder=True, whole=True)
     if store is not None and not encoder.reference.folder:
-        raise SpecError(
-            f"the encoder {encoder.reference.name} is held in memory, and a store knows encoders "
-            "by their files: save it and load it by its folder, or leave store out"
-        )
+        raise SpecError("a store knows encoders by their files: save the one held in memory first")
     if not isinstance(constants, list | tuple) or not constants:
-        raise SpecError(
-            "constants: expected a list of at least one, such as ['average'], found a "
-            f"{type(constants).__name__}: {constants!r:.60}"
-        )
-    own: dict[str, ConstantMatrices] = {}
+        raise SpecError(f"constants is {type(constants).__name__}, expected a list of one or more")
+    named, own = list[str | Mapping[str, Any]](), dict[str, ConstantMatrices]()
     for one in constants:
-        if not isinstance(one, str | Mapping):
+        if isinstance(one, str | Mapping):
+            named.append(one)
+        else:
             own[f"own-{len(own) + 1}" if own else "own"] = constants_for(encoder, one)
     parts = {
-        "constants": [one for one in constants if isinstance(one, str | Mapping)] or ["zeros"],
+        "constants": named or ["zeros"],
         **named_orders(orders, encoder.layers, encoder.heads),
         "fractions": as_list(fractions),
         "seeds": as_list(seeds),
@@ -163,29 +152,40 @@ def measure(
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
         if own:
-            named, unnamed = iter(inputs.study.constants), iter(own)
-            kinds = tuple(
-                next(named)
-                if isinstance(one, str | Mapping)
-                else ConstantsSpec.model_construct(kind=next(unnamed))
-                for one in constants
-            )
+            kinds = inputs.study.constants if named else ()
+            kinds += tuple(ConstantsSpec.model_construct(kind=kind) for kind in own)
             study = inputs.study.model_copy(update={"constants": kinds})
             inputs = replace(inputs, study=study, matrices=own)
         for code in inputs.code.values():
             if code.probe is not None and any(one.is_trained for one in inputs.study.constants):
-                raise SpecError(
-                    "constants: trained ones are trained with PAPA's own probe: leave them out, or "
-                    "the task's probe"
-                )
+                raise SpecError("trained constants have PAPA's own probe: leave them or probe out")
             if store is not None and code.digest is None:
                 raise SpecError(
-                    "the task has code that no module's file holds, by which a store knows it: put "
-                    "it at the top of a module that you import, or leave store out"
+                    "a store knows code by its module's file: import the task's from one, or leave "
+                    "store out"
                 )
         steps = study_steps(inputs)
         found = run_steps(steps.steps[:-1], Store(folder), encoder, inputs, progress)
-        return _measurement(steps.parts[0], found, inputs)
+        (part,) = steps.parts
+        scores = {
+            method: read_head_scores(
+                method,
+                {seed: found[step] for seed, step in by_seed.items()},
+                controls={seed: found[step] for seed, step in part.controls.items()},
+            )
+            for method, by_seed in part.rankings.items()
+        }
+        frames = [one.frame(method) for method, one in scores.items()]
+        results = results_table([part], found)
+        told, trained = answers(summarise(results)), scores.get("lambda")
+        if isinstance(trained, TrainedLambda):
+            told.append(certainty(trained.facts(inputs.study.fractions)))
+        heads: dict[Cell, tuple[Head, ...] | None] = {}
+        for cell, made in part.cells.items():
+            every = {read_scores(found[step]).constant_heads for step in made}
+            heads[Cell.of(cell.columns())] = every.pop() if len(every) == 1 else None
+        frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
+        return Measurement(results, frame, told, heads)
 
 
 def run_steps(
@@ -196,39 +196,3 @@ def run_steps(
     loaded = {encoder.reference: encoder.encoder} if encoder.encoder else {}
     run_here(steps, store, inputs.study.execution, Bars(progress), loaded)
     return {step: step.reference(store) for step in steps}
-
-
-def _measurement(
-    part: StudyPart, found: Mapping[Step, ArtifactReference], inputs: StudyInputs
-) -> Measurement:
-    """What the finished steps of a study on one task say."""
-    scores = {
-        method: read_head_scores(
-            method,
-            {seed: found[step] for seed, step in by_seed.items()},
-            controls={seed: found[step] for seed, step in part.controls.items()},
-        )
-        for method, by_seed in part.rankings.items()
-    }
-    frames = [one.frame(method) for method, one in scores.items()]
-    results = results_table([part], found)
-    told, trained = answers(summarise(results)), scores.get("lambda")
-    if isinstance(trained, TrainedLambda):
-        told.append(certainty(trained.facts(inputs.study.fractions)))
-    heads: dict[Cell, tuple[Head, ...] | None] = {}
-    for cell, steps in part.cells.items():
-        own = {read_scores(found[step]).constant_heads for step in steps}
-        heads[Cell.of(cell.columns())] = own.pop() if len(own) == 1 else None
-    constants = {}
-    for label, step in part.constants.items():
-        if isinstance(step, Matrices):
-            matrices = ConstantMatrices.load(found[step].folder, encoder=part.encoder)
-            digest = None if isinstance(step, Controls | Given) else part.encoder.digest
-            constants[label] = replace(matrices, encoder_digest=digest)
-    return Measurement(
-        results,
-        pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
-        constants,
-        told,
-        heads,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas
 import torch
@@ -19,16 +19,21 @@ from papa.attention.constants import ConstantMatrices, control, derived
 from papa.attention.replacement import EntryCounts
 from papa.corpora.treebank import Tree, has_trees, lay_out, trees_of
 from papa.descriptions.table import chosen, described
-from papa.errors import ArtifactError, SpecError, in_one_line, meant
+from papa.errors import ArtifactError, SpecError, in_one_line
 from papa.library.ablating import Heads, checked_matrices, heads_by_layer
-from papa.library.encoder import TextEncoder, check_loaded
-from papa.library.inputs import LaidOut, Texts, is_tabular, laid_out, table_of
+from papa.library.encoder import (
+    LaidOut,
+    TextEncoder,
+    Texts,
+    check_loaded,
+    is_tabular,
+    laid_out,
+    table_of,
+)
 from papa.progress import bar
 from papa.spec import ConstantsSpec
-from papa.spec.kinds import CONTROLS, DERIVED
+from papa.spec.kinds import CONTROLS
 from papa.spec.orders import Head
-
-Constants: TypeAlias = Any
 
 
 def constants(
@@ -38,25 +43,16 @@ def constants(
     average: ConstantMatrices | None = None,
     **parameters: int,
 ) -> ConstantMatrices:
-    """Constant matrices by their name: a control, which depends on no text (paper, Section 5.2), or
-    what is made of an average (docs/method.md).
+    """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
+    ``zeros``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made of an
+    average ``low_rank`` (``rank``, ``largest``) or ``relative`` (paper, Section 5.2;
+    docs/method.md).
 
     Examples:
         >>> papa.constants("toeplitz", encoder).matrices[0, 0, 0, :4]
         tensor([1.0000, 0.5000, 0.3333, 0.2500])
-
-    Args:
-        kind: ``identity``, ``toeplitz``, ``zeros`` (the head pruned), ``previous``, ``next``,
-            ``local`` with ``window``, or ``fibonacci``; of an average ``low_rank`` with ``rank``
-            and ``largest``, or ``relative``.
     """
     check_loaded(encoder, decoder=True)
-    every = (*CONTROLS, *DERIVED)
-    if kind not in every:
-        raise SpecError(
-            f"there are no constants '{kind}' of this call{meant(kind, every)}: take one of "
-            f"{', '.join(every)}, or papa.average"
-        )
     try:
         parameters = ConstantsSpec.model_validate({"kind": kind, **parameters}).parameters
     except ValidationError as error:
@@ -70,7 +66,7 @@ def constants(
     return derived(kind, constants_for(encoder, average), average.special, **parameters)
 
 
-def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
+def constants_for(encoder: TextEncoder, given: Any) -> ConstantMatrices:
     """What was given as constant matrices of this encoder, as a study keeps them."""
     if isinstance(given, str):
         return constants(given, encoder)
@@ -87,6 +83,7 @@ def constants_for(encoder: TextEncoder, given: Constants) -> ConstantMatrices:
     return replace(held, matrices=matrices, seen=held.seen.cpu())
 
 
+@torch.no_grad()
 def average(
     encoder: TextEncoder,
     texts: Texts,
@@ -102,13 +99,7 @@ def average(
         torch.Size([6, 12, 32, 32])
     """
     check_loaded(encoder, whole=True)
-    return average_of(encoder, laid_out(encoder, texts, text, text_pair), progress)
-
-
-@torch.no_grad()
-def average_of(encoder: TextEncoder, inputs: LaidOut, progress: bool) -> ConstantMatrices:
-    """The average over texts that are laid out; see ``average``."""
-    running = encoder.encoder
+    running, inputs = encoder.encoder, laid_out(encoder, texts, text, text_pair)
     averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
     with bar("averaging", progress) as report:
         running.watch(averager.see, inputs.batches(), len(inputs), report)
@@ -118,12 +109,12 @@ def average_of(encoder: TextEncoder, inputs: LaidOut, progress: bool) -> Constan
 
 
 @contextmanager
-def replaced(encoder: TextEncoder, constants: Constants, heads: Heads) -> Iterator[EntryCounts]:
+def replaced(encoder: TextEncoder, constants: Any, heads: Heads) -> Iterator[EntryCounts]:
     """Inside the block these heads use constant matrices; the encoder is as before after it (paper,
     Section 3.1).
 
-    A block inside a block replaces further heads, and those that both name. It yields what inputs
-    read of the constants, and how much of it the average had never seen.
+    An inner block has the last word. The block yields what inputs read of the constants, and how
+    much of it the average had never seen.
 
     Examples:
         >>> with papa.replaced(encoder, "toeplitz", heads=[(0, 3), (5, 7)]) as entries:
@@ -154,8 +145,7 @@ def features(
 ) -> list[Float[Tensor, "tokens layers width"]]:
     """The frozen hidden states of each text, as probes see them (paper, Section 3.3).
 
-    A tensor for each text, on the CPU: its real tokens, the L+1 hidden states (embeddings first),
-    width d.
+    One tensor a text, on the CPU: its real tokens, the L+1 hidden states (embeddings first), width.
 
     Examples:
         >>> [one.shape for one in papa.features(encoder, ["A first text."])]
@@ -190,33 +180,28 @@ def describe(
         >>> papa.describe(encoder, ["A first text."], ["separators"]).columns.tolist()
         ['description', 'attention', 'layer', 'head', 'of', 'measure', 'value', 'low', 'high']
 
-    Args:
-        texts: or a table with the columns ``tokens``, ``head`` and ``deprel``, sentences with gold
-            trees, which "syntax" and "trees" need. Sentences that do not fit are left out.
-        descriptions: names from docs/how-to/describe.md; None takes all.
-        heads: those that are constant in the replaced model; None takes all.
+    ``descriptions`` are names from docs/how-to/describe.md; None takes all. "syntax" and "trees"
+    need gold trees: a table with the columns ``tokens``, ``head`` and ``deprel``. ``heads`` are
+    those of the replaced model; None takes all.
 
-    Returns:
-        A row for every number, with its 95 % interval; ``of`` is another head or a relation.
-        ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced"
-        (that of the model after replacement). ``attrs["texts"]`` counts texts, tokens, sentences
-        left out and constant heads.
+    A row for every number, with its 95 % interval; ``of`` is another head or a relation;
+    ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced" (in
+    the model after replacement). ``attrs["texts"]`` counts what was read and left out.
     """
     check_loaded(encoder, whole=True)
     trees, laid = None, None
     if isinstance(texts, Sequence) and texts and isinstance(texts[0], Tree):
         trees = texts
     elif is_tabular(texts):
-        table = table_of(texts, "the table of texts", {})
+        table = table_of(texts, "the table of texts")
         trees = trees_of(table) if has_trees(table.rows.column_names) else None
     names = chosen(descriptions, trees is not None)
     chosen_heads = None if heads is None else pairs_of(encoder, heads)
-    if trees is None:
-        inputs = laid_out(encoder, texts, text, text_pair)
-    else:
+    if trees is not None:
         laid = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)
-        inputs = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
-    constants = average_of(encoder, inputs, progress)
+        texts = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
+    inputs = laid_out(encoder, texts, text, text_pair)
+    constants = average(encoder, inputs, progress=progress)
     with bar("describing", progress) as report:
         return described(
             encoder.encoder,

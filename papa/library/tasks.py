@@ -15,14 +15,13 @@ import pyarrow.parquet
 
 from papa.corpora.rows import rows_of
 from papa.corpora.sources import SPLITS
-from papa.errors import DataError, SpecError, nearest_first
-from papa.library.encoder import TextEncoder
-from papa.library.inputs import Table, is_tabular, table_of
+from papa.errors import DataError, SpecError
+from papa.library.encoder import Table, TextEncoder, is_tabular, table_of
 from papa.probes.own_model import check_own
 from papa.probes.own_probe import check_probe
 from papa.scores.own import OwnCode, OwnMetric, OwnScore
 from papa.spec import NamedMetric, TaskKind
-from papa.spec.file import registry, resolve_study
+from papa.spec.file import resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
 
@@ -37,13 +36,12 @@ class Task:
     Attributes:
         text, text_pair: the columns with texts, and with second ones where inputs are pairs.
         words: the column with lists of words that have a label each, in place of ``text``.
-        label: the column with labels: numbers or names of classes, numbers for ``spearman``, for
-            ``words`` lists. None restores masked words, and of a decoder asks for the next.
+        label: the column with labels: numbers, names of classes, or for ``words`` lists of them.
+            None restores masked words, and of a decoder asks for the next.
         metric: by its name (docs/how-to/own-data.md), or a function of the true and the predicted
             classes, as scikit-learn's are.
-        learning_rate, batch_size, epochs: of the probe (paper, App. B has those of its tasks), and
-            of λ. A rate of None takes 1e-4, or 0.02 with ``head="own"``.
-        name: in tables and figures.
+        learning_rate, batch_size, epochs: of the probe (paper, App. B), and of λ; a rate of None
+            takes 1e-4, or 0.02 with ``head="own"``.
         probe: one of your own: an estimator of scikit-learn, or a function of (inputs, classes)
             that gives a module of PyTorch, such as ``torch.nn.Linear``.
         score: with ``head="own"``, in place of a metric, as for ``fidelity``; the batch holds
@@ -91,17 +89,14 @@ def study_inputs(
                         "expected {'train': …, 'validation': …}, each a data set, a data frame or "
                         f"a mapping of columns, found {found}"
                     )
-                columns = described["columns"]
-                tables[split] = table_of(dataset[split], f"the {split} split", columns)
+                tables[split] = table = table_of(dataset[split], f"the {split} split")
+                columns = list(dict.fromkeys(described["columns"].values()))
+                for column in columns:
+                    table.column(column)
                 described["source"][split] = file = str(Path(temporary) / f"{split}.parquet")
-                rows = tables[split].rows.select(list(dict.fromkeys(columns.values())))
-                pyarrow.parquet.write_table(rows, file)
+                pyarrow.parquet.write_table(table.rows.select(columns), file)
         elif task is not None:
             raise SpecError(f"the task '{dataset}' is described already: leave task out")
-        elif dataset not in (known := registry()):
-            raise SpecError(
-                f"there is no task '{dataset}' (known: {nearest_first(dataset, known)})"
-            )
         else:
             described = {"name": dataset}
         document = {
