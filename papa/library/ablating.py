@@ -31,7 +31,6 @@ _KINDS: dict[str, Callable[..., Substitute | observers.Observer]] = {
     "relative": observers.AverageByDistance,
     "mean_qk": observers.MeanQueriesAndKeys,
 }
-"""Substitutes, and what makes them from text."""
 
 
 @contextmanager

@@ -78,8 +78,8 @@ def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False)
         raise SpecError(f"encoder is a {type(encoder).__name__}, not what papa.load_encoder gives")
     if encoder.encoder is None and not decoder:
         raise SpecError(
-            f"{encoder.reference.display} is a decoder, which papa.measure, papa.head_scores and "
-            "papa.constants take alone: give papa.ablated what transformers loads"
+            f"{encoder.reference.display} is a decoder, which papa.measure and papa.head_scores "
+            "take: give papa.ablated what transformers loads"
         )
     if whole and encoder.encoder and encoder.encoder.dispatch.rules:
         raise SpecError("heads of this encoder are constant inside papa.replaced: leave the block")
@@ -162,10 +162,8 @@ def load_encoder(
         )
     slots = min(128, reference.positions) if slots is None else slots
     if slots not in range(4, reference.positions + 1, 2):
-        raise EncoderError(
-            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
-            f"positions that {reference.display} has"
-        )
+        most = f"{reference.positions}, as {reference.display} has positions"
+        raise EncoderError(f"slots is {slots}, expected an even number from 4 to {most}")
     found = TextEncoder(reference, int(slots), running)
     if running:
         _ = found.special_tokens  # They are missed here, not in the first call.

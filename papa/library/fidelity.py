@@ -51,8 +51,7 @@ def fidelity(
         ``attrs["texts"]`` counts them. Losses and divergences are in nats.
     """
     batches = batches_of(data, model)
-    texts = batches if made_from is None else made_from
-    substitute = substitute_for(model, by, data=texts, seed=seed)
+    substitute = substitute_for(model, by, data=made_from or batches, seed=seed)
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
     with torch.inference_mode():
         for inputs in batches:
@@ -135,8 +134,8 @@ def of_batch(
     model: Any, inputs: Mapping[str, Any], score: OwnScore | None = None
 ) -> dict[str, Tensor]:
     """What a model says to one batch: ``lengths``, the answers of each text, and ``score``,
-    ``embeddings``, ``logits`` of classes, or of a language model ``words``, the logits at each
-    token that counts, their ``top``, and ``loss`` where the true token is known.
+    ``embeddings``, ``logits`` of classes, or ``words``, a language model's logits at each token
+    that counts, their ``top``, and ``loss`` where the true token is known.
     """
     outputs = model(**inputs)
     if score is not None:

@@ -88,14 +88,10 @@ def head_scores(
         )
     of_others = (task, rows, score if by != "effect" else None) if held else (made_from, score)
     if any(one is not None for one in of_others):
-        raise SpecError(
-            "task and rows are of papa.load_encoder's, made_from and, by effect, score of other "
-            "models: leave them out"
-        )
+        raise SpecError(f"by='{by}' of this model: leave out task and rows, or made_from and score")
     if isinstance(model, nn.Module):
         batches = batches_of(data, model)
-        texts = batches if made_from is None else made_from
-        substitute = substitute_for(model, constants, data=texts, seed=seeds[0])
+        substitute = substitute_for(model, constants, data=made_from or batches, seed=seeds[0])
         if by == "effect":
             return effects(model, batches, substitute, score, progress)
         how = epochs or 3, learning_rate or 0.05
@@ -222,7 +218,7 @@ def trained_lambda(
     progress: bool,
 ) -> Float[np.ndarray, "layers heads"]:
     """λ = sigmoid(θ) of λA + (1-λ)C after training θ, 0 at the start, on what is lost of the
-    answers; a step is taken on each batch, and the seed is of their order.
+    answers, a step a batch; the seed is of their order.
     """
     sizes = list(map(head_count, attention_modules(model)))
     every = {layer: range(size) for layer, size in enumerate(sizes)}

@@ -15,7 +15,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.steps import constants_for
-from papa.library.tasks import LabelledData, Task, as_list, study_inputs
+from papa.library.tasks import Task, as_list, study_inputs
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
@@ -92,7 +92,7 @@ class Measurement:
 
 def measure(
     encoder: TextEncoder,
-    dataset: LabelledData,
+    dataset: Any,
     task: Task | None = None,
     *,
     constants: Sequence[Any] = ("average",),
@@ -160,10 +160,7 @@ def measure(
             if code.probe is not None and any(one.is_trained for one in inputs.study.constants):
                 raise SpecError("trained constants have PAPA's own probe: leave them or probe out")
             if store is not None and code.digest is None:
-                raise SpecError(
-                    "a store knows code by its module's file: import the task's from one, or leave "
-                    "store out"
-                )
+                raise SpecError("a store knows code by a module's file: import the task's from one")
         steps = study_steps(inputs)
         found = run_steps(steps.steps[:-1], Store(folder), encoder, inputs, progress)
         (part,) = steps.parts

@@ -196,7 +196,6 @@ def describe(
         table = table_of(texts, "the table of texts")
         trees = trees_of(table) if has_trees(table.rows.column_names) else None
     names = chosen(descriptions, trees is not None)
-    chosen_heads = None if heads is None else pairs_of(encoder, heads)
     if trees is not None:
         laid = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)
         texts = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
@@ -211,5 +210,5 @@ def describe(
             names,
             lambda done: report(done, len(inputs)),
             laid,
-            chosen_heads,
+            None if heads is None else pairs_of(encoder, heads),
         )

@@ -1,6 +1,4 @@
-"""Labelled data as a task of a study: resolved by the same rules, tokenised into a corpus of its
-own.
-"""
+"""Labelled data as a task of a study, resolved by the same rules."""
 
 from __future__ import annotations
 
@@ -9,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import pyarrow.parquet
 
 from papa.corpora.rows import rows_of
 from papa.corpora.sources import SPLITS
 from papa.errors import DataError, SpecError
-from papa.library.encoder import Table, TextEncoder, is_tabular, table_of
+from papa.library.encoder import TextEncoder, is_tabular, table_of
 from papa.probes.own_model import check_own
 from papa.probes.own_probe import check_probe
 from papa.scores.own import OwnCode, OwnMetric, OwnScore
@@ -24,8 +22,6 @@ from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
-
-LabelledData: TypeAlias = str | Mapping[str, Table]
 
 
 @dataclass(frozen=True)
@@ -67,15 +63,14 @@ class Task:
 @contextmanager
 def study_inputs(
     encoder: TextEncoder,
-    dataset: LabelledData,
+    dataset: Any,
     task: Task | None,
     *,
     sampled: Mapping[str, int | None],
     **parts: Any,
 ) -> Iterator[StudyInputs]:
-    """Inside the block, a study of this encoder on this data, of which ``parts`` are the rest;
-    one's own rows lie in temporary Parquet files meanwhile. ``sampled`` are ``train_rows`` and
-    ``validation_rows``, None for all.
+    """Inside the block, a study of this encoder on this data, ``parts`` the rest of it; one's own
+    rows lie in temporary Parquet files meanwhile. ``sampled`` are keys of its task.
     """
     causal, code = encoder.reference.causal, _code(task) if task else None
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
@@ -142,9 +137,7 @@ def _code(task: Task) -> OwnCode | None:
 
 
 def _described(task: Task, causal: bool) -> dict[str, Any]:
-    """The task as a study's file has it; of code of the user's own the metric is one that reads the
-    same labels.
-    """
+    """As a study's file has it; in place of own code stands a metric that reads the same labels."""
     kind: TaskKind = "pair" if task.text_pair is not None else "text"
     metric = task.metric
     if task.score is not None or callable(metric):
@@ -159,7 +152,8 @@ def _described(task: Task, causal: bool) -> dict[str, Any]:
     elif task.metric == "cosine_spearman":
         kind = "similarity"
     read = ("words", "label") if task.words is not None else ("text", "text_pair", "label")
-    rate = OWN_RATE if task.head == "own" else 1e-4
+    usual = OWN_RATE if task.head == "own" else 1e-4
+    rate = usual if task.learning_rate is None else task.learning_rate
     return {
         # Nothing of a task in the registry that happens to have the same name.
         "base": None,
@@ -167,10 +161,6 @@ def _described(task: Task, causal: bool) -> dict[str, Any]:
         "metric": metric,
         "kind": kind,
         "columns": {name: column for name in read if (column := getattr(task, name)) is not None},
-        "probe": {
-            "learning_rate": rate if task.learning_rate is None else task.learning_rate,
-            "batch_size": task.batch_size,
-            "epochs": task.epochs,
-        },
+        "probe": {"learning_rate": rate, "batch_size": task.batch_size, "epochs": task.epochs},
         "source": {"kind": "files"},
     }

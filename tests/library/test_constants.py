@@ -135,8 +135,7 @@ def test_a_measurement_takes_matrices(
             progress=False,
             **options,
         )
-        assert set(found.constants) == set(found.results["constants"])
-        assert ("own" in found.table) == ("own" in found.constants)
+        assert ("own" in found.table) == ("own" in set(found.results["constants"]))
         by_kind = found.results.query("fraction == 0").groupby("constants")["score"]
         return by_kind.agg(list).to_dict()
 

@@ -122,7 +122,7 @@ def test_a_models_own_use_has_the_scores_of_its_study(
         metric="cosine",
         head="own",
         probe={
-            "learning_rate": task.rate,
+            "learning_rate": 0.02,
             "batch_size": task.batch_size,
             "epochs": task.epochs,
         },
@@ -148,7 +148,7 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     assert found.answers[1].startswith("Over 3 seeds the head order by λ ")
     assert list(found.summary["constant_heads"]) == [0, 12, 24]
     # What was averaged and scored serves the other calls: the same heads, the same scores.
-    average, options = found.constants["average"], {"seeds": [0, 1], "progress": False}
+    average, options = papa.average(encoder, reviews["train"], text="review"), {"seeds": [0, 1]}
     assert papa.constant_heads(found.head_scores, 0.5) == papa.constant_heads(
         found.head_scores, count=12
     )

@@ -73,28 +73,3 @@ def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[
     assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:own 2"]
     assert scores["scores:own"] == scores["last_to_first"] != scores["scores:own 2"]
     assert "scores of own 2" in found.table
-
-
-def test_lambda_of_a_model_s_own_use_is_that_of_a_study(
-    encoder: TextEncoder, reviews: dict[str, Any]
-) -> None:
-    own = papa.Task(
-        text="review", label=None, metric="cosine", head="own", learning_rate=0.05, epochs=1
-    )
-    probe = papa.Task(text="review", label="verdict", learning_rate=0.05, epochs=1)
-    measured = papa.measure(
-        encoder, reviews, own, fractions=[0.5], seeds=[0], ranking_seeds=[0, 1], progress=False
-    )
-    found, others = (
-        papa.head_scores(
-            encoder,
-            reviews,
-            task,
-            constants=measured.constants["average"],
-            seeds=[0, 1],
-            progress=False,
-        )["score"]
-        for task in (own, probe)
-    )
-    np.testing.assert_allclose(found, measured.head_scores["score"], atol=1e-4)
-    assert (found - others).abs().max() > 0.01
