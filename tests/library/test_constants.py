@@ -66,12 +66,7 @@ def test_what_is_made_of_an_average(encoder: TextEncoder, texts: list[Any]) -> N
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        lambda matrices: matrices,
-        lambda matrices: matrices.double().requires_grad_(),
-        lambda matrices: matrices.double().numpy(),
-    ],
+    "given", [lambda own: own.double().requires_grad_(), lambda own: own.double().numpy()]
 )
 def test_arrays_and_tensors_are_constants(
     encoder: TextEncoder, constants: ConstantMatrices, given: Callable[[Tensor], Any]

@@ -41,20 +41,6 @@ def test_every_form_is_the_same_order(order: Any) -> None:
         assert papa.constant_heads(one["values"], 0) == tuple(HEADS)
 
 
-@pytest.mark.parametrize(
-    ("order", "sentence"),
-    [
-        ([(0, 0), (2, 0)], r"holds \(2, 0\), which is no head or named twice: "),
-        ([(0, 0), (0, 0)], r"holds \(0, 0\), which is no head or named twice"),
-        (lambda layer, head: None, "numbers that are not finite"),
-        ({"a": 1}, "found a dict"),
-    ],
-)
-def test_what_is_no_order_is_one_sentence(order: Any, sentence: str) -> None:
-    with pytest.raises(papa.PapaError, match=sentence):
-        named_orders([order], 2, 3)
-
-
 def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[str, Any]) -> None:
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
     last = [(1, head) for head in range(12)]
