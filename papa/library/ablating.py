@@ -118,8 +118,8 @@ def substitute_for(
     if isinstance(kind, Substitute):
         return kind
     batches = batches_of(data)
-    of_keys = isinstance(kind, observers.MeanQueriesAndKeys)
-    watching = kind.watching(modules) if of_keys else nullcontext()
+    keyed = kind if isinstance(kind, observers.MeanQueriesAndKeys) else None
+    watching = keyed.watching(modules) if keyed else nullcontext()
     rules = {layer: partial(_seen, kind, layer) for layer in range(len(modules))}
     with torch.no_grad(), watching, routed(cast("PreTrainedModel", model), modules, rules):
         for inputs in batches:
