@@ -172,7 +172,7 @@ def test_a_store_knows_encoders_by_their_files(
 ) -> None:
     model = AutoModel.from_pretrained(shallow)
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
-    with pytest.raises(papa.PapaError, match="is held in memory"):
+    with pytest.raises(papa.PapaError, match="save the one held in memory"):
         papa.measure(held, "reviews", store=tmp_path / "store", progress=False)
     few: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "seeds": [0]}
     few |= {"fractions": [1, 0], "train_rows": 24, "validation_rows": 16, "progress": False}
