@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from papa.errors import PapaError
     from papa.export import export
     from papa.library.ablating import ablated
-    from papa.library.constants import constants
     from papa.library.encoder import load_encoder
     from papa.library.fidelity import fidelity
     from papa.library.head_scores import constant_heads, head_scores, load_scores
     from papa.library.measuring import Measurement, measure
-    from papa.library.steps import average, describe, features, replaced
+    from papa.library.steps import average, constants, describe, features, replaced
     from papa.library.tasks import Task
 
 _HOMES = {
@@ -33,7 +32,7 @@ _HOMES = {
     "ablated": "papa.library.ablating",
     "average": "papa.library.steps",
     "constant_heads": "papa.library.head_scores",
-    "constants": "papa.library.constants",
+    "constants": "papa.library.steps",
     "describe": "papa.library.steps",
     "export": "papa.export",
     "features": "papa.library.steps",

@@ -8,6 +8,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 import papa
+import papa.library
 
 _HEAD = """# The library
 
@@ -20,6 +21,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the page, which mkdocstrings fills."""
     functions = sorted(name for name in papa.__all__ if name[0].islower())
     classes = sorted(name for name in papa.__all__ if name[0].isupper())
-    content = "\n\n".join([_HEAD, *(f"::: papa.{name}" for name in (*functions, *classes))])
+    names = (f"::: papa.{name}" for name in (*functions, *classes))
+    content = "\n\n".join([_HEAD, str(papa.library.__doc__), *names])
     files.append(File.generated(config, "reference/library.md", content=content))
     return files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -18,40 +18,26 @@ from papa.ablation import substitutes as made
 from papa.ablation.interface import LayerAttention, attention_modules, head_count, routed
 from papa.ablation.substitutes import Substitute
 from papa.attention.constants import ConstantMatrices
-from papa.errors import ArtifactError, DataError, SpecError, joined, nearest_first
-from papa.spec.kinds import parameters_of
+from papa.errors import ArtifactError, DataError, EncoderError, SpecError, nearest_first
 
-Heads = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-By = (
-    str
-    | Mapping[str, Any]
-    | Substitute
-    | ConstantMatrices
-    | Tensor
-    | np.ndarray
-    | Callable[..., Any]
-)
-
-_MADE_OF_NOTHING: dict[str, Callable[..., Substitute]] = {
+Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
+_KINDS: dict[str, Callable[..., Substitute | observers.Observer]] = {
     "zeros": made.Zeros,
     "reused": made.Reused,
     "streaming": made.Streaming,
-}
-_OBSERVERS: dict[str, Callable[[int], observers.Observer]] = {
-    "mean": lambda seed: observers.MeanOfOutputs(),
+    "mean": observers.MeanOfOutputs,
     "resample": observers.DrawnOutputs,
-    "average": lambda seed: observers.AverageByPosition(),
-    "relative": lambda seed: observers.AverageByDistance(),
-    "mean_qk": lambda seed: observers.MeanQueriesAndKeys(),
+    "average": observers.AverageByPosition,
+    "relative": observers.AverageByDistance,
+    "mean_qk": observers.MeanQueriesAndKeys,
 }
-"""Substitutes that are made from text."""
 
 
 @contextmanager
 def ablated(
     model: nn.Module,
     heads: Heads,
-    by: By = "zeros",
+    by: Any = "zeros",
     *,
     data: Iterable[Mapping[str, Any]] | None = None,
     seed: int = 0,
@@ -63,32 +49,17 @@ def ablated(
     model's texts. A block inside another takes its heads from it.
 
     Examples:
-        >>> import papa, torch
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
-        >>> tokens = {"input_ids": torch.tensor([[3, 5, 7, 5]])}
-        >>> with papa.ablated(model, {0: [1], 1: [0, 1]}, by="average", data=[tokens]):
-        ...     logits = model(**tokens).logits
-        >>> logits.shape
-        torch.Size([1, 4, 20])
+        >>> with papa.ablated(model, {0: [1], 1: [0, 1]}, by="average", data=batches):
+        ...     model(**batches[0]).logits.shape
+        torch.Size([2, 4, 20])
 
     Args:
-        model: of transformers, behind its attention interface; ``papa models`` lists what is
-            tested.
-        heads: (layer, head) pairs; or ``{layer: [heads]}``; or a mask [layers, heads] that is 0
-            where a head is replaced and 1 elsewhere. Heads count by query.
-        by: a name from docs/how-to/head-mask.md ("zeros", "mean", "resample", "average",
-            "relative", "mean_qk", "reused", "streaming", with parameters ``{"kind": "streaming",
-            "sinks": 4, "recent": 64}``); constant matrices, or an array [layers, heads, slots,
-            slots]; or a function of (layer, head, slots) that gives [slots, slots].
-        data: batches, for a ``by`` that is made from text: keyword arguments of the model.
+        model: of transformers, behind its attention interface (``papa models``).
+        by: a name from docs/how-to/head-mask.md, with parameters such as ``{"kind": "streaming",
+            "sinks": 4, "recent": 64}``; constant matrices; or a function of (layer, head, slots)
+            that gives [slots, slots].
+        data: for a ``by`` that is made from text; no text may be longer than that made slots.
         seed: of the draw of "resample".
-
-    Raises:
-        EncoderError: the model's attention cannot be reached, or a block holds a part of it.
-        SpecError: there is no such head or no such substitute.
-        ArtifactError: the matrices are of another size than the model.
-        DataError: data is missing; in the block, a text is longer than the matrices have slots.
     """
     modules = attention_modules(model)
     chosen = heads_by_layer(heads, [head_count(module) for module in modules])
@@ -123,65 +94,67 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
 
 def substitute_for(
     model: nn.Module,
-    by: By | Any,
+    by: Any,
     *,
     data: Iterable[Mapping[str, Any]] | None = None,
     seed: int = 0,
 ) -> Substitute:
-    """What ``by`` names, made once for several blocks: ``ablated`` takes it. Arguments and errors
-    are as there.
-    """
+    """What ``by`` names, made once for several blocks: ``ablated`` takes it."""
     modules = attention_modules(model)
     by = by.matrices if isinstance(by, ConstantMatrices) else by
     if isinstance(by, Tensor | np.ndarray):
-        matrices, expected = torch.as_tensor(by), (len(modules), head_count(modules[0]))
-        shape = tuple(matrices.shape)
-        if len(shape) != 4 or shape[:2] != expected or shape[2] != shape[3]:
-            raise ArtifactError(
-                f"the constant matrices have the shape {shape}, expected ({expected[0]}, "
-                f"{expected[1]}, slots, slots): a matrix for each layer and head of the model"
-            )
-        if not matrices.isfinite().all():
-            raise ArtifactError("the constant matrices hold NaN or infinity: give finite numbers")
-        return made.ByPosition(matrices)
+        return made.ByPosition(checked_matrices(by, len(modules), head_count(modules[0])))
     if isinstance(by, Substitute) and not isinstance(by, type):
         return by
-    parameters = dict(by) if isinstance(by, Mapping) else {}
-    name = parameters.pop("kind", by)
-    if isinstance(name, str) and name in _MADE_OF_NOTHING:
-        if unknown := [one for one in parameters if one not in parameters_of(name)]:
-            takes = joined(parameters_of(name)) or "no parameter"
-            raise SpecError(f"by='{name}' takes {takes}, found {joined(unknown)}: leave it out")
-        return _MADE_OF_NOTHING[name](**parameters)
     if callable(by):
         return made.OfFunction(by)
-    if not isinstance(name, str) or name not in _OBSERVERS or parameters:
-        known = nearest_first(str(name), [*_MADE_OF_NOTHING, *_OBSERVERS])
+    parameters = dict(by) if isinstance(by, Mapping) else {"kind": by}
+    if (name := parameters.pop("kind", None)) not in _KINDS:
+        known = nearest_first(str(name), _KINDS)
         raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
-    observer, passes = _OBSERVERS[name](seed), 0
-    watching = (
-        observer.watching(modules) if isinstance(observer, observers.MeanQueriesAndKeys) else None
-    )
-    rules = {layer: partial(_seen, observer, layer) for layer in range(len(modules))}
-    own = cast("PreTrainedModel", model)
-    with torch.no_grad(), watching or nullcontext(), routed(own, modules, rules):
-        for inputs in called_with(data or ()):
+    if name == "resample":
+        parameters["seed"] = seed
+    kind = _KINDS[name](**parameters)
+    if isinstance(kind, Substitute):
+        return kind
+    batches = batches_of(data)
+    keyed = kind if isinstance(kind, observers.MeanQueriesAndKeys) else None
+    watching = keyed.watching(modules) if keyed else nullcontext()
+    rules = {layer: partial(_seen, kind, layer) for layer in range(len(modules))}
+    with torch.no_grad(), watching, routed(cast("PreTrainedModel", model), modules, rules):
+        for inputs in batches:
             model(**inputs)
-            passes += 1
-    if not passes:
-        raise DataError(f'by="{name}" is made from text: give data=, such as [inputs]')
-    return observer.result()
+    return kind.result()
 
 
-def called_with(data: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The batches of what a model is called with."""
-    for inputs in data:
-        if not isinstance(inputs, Mapping):
-            raise DataError(
-                f"data holds a {type(inputs).__name__}, expected what the model is called with, "
-                'such as tokenizer(texts, padding=True, return_tensors="pt")'
-            )
-        yield inputs
+def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = None) -> Tensor:
+    """Constant matrices of this shape; None takes any number of slots."""
+    matrices = torch.as_tensor(given)
+    size = slots or matrices.shape[-1]
+    expected, right = [layers, heads, size, size], matrices.is_floating_point()
+    if list(matrices.shape) != expected or not (right and matrices.isfinite().all()):
+        raise ArtifactError(
+            f"the constant matrices are {matrices.dtype} of shape {list(matrices.shape)}, expected "
+            f"finite floating-point numbers {expected} (layers, heads, slots, slots)"
+        )
+    return matrices
+
+
+def batches_of(
+    data: Iterable[Mapping[str, Any]] | None, model: nn.Module | None = None
+) -> list[Mapping[str, Any]]:
+    """The batches of what a model is called with, of one that shall answer."""
+    if model is not None and model.training:
+        raise EncoderError(
+            "the model is in train mode, where dropout changes its answers: call model.eval() first"
+        )
+    batches = list(data or ())
+    if not batches or not isinstance(batches[0], Mapping):
+        raise DataError(
+            "data holds no batch of what the model is called with: give a list, such as "
+            '[tokenizer(texts, padding=True, return_tensors="pt")]'
+        )
+    return batches
 
 
 def _seen(

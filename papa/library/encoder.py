@@ -1,32 +1,35 @@
-"""A model ready for text by its name or in memory: a frozen encoder with its tokenizer and the
-layout of its inputs, or a decoder.
-"""
+"""A model ready for text, by its name or in memory, and texts in the slots of its layout."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
+import pyarrow as pa
 import torch
-from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.corpora.tokens import SpecialTokens, check_vocabulary, special_tokens_of
+from papa.attention.patterns import special_slots
+from papa.corpora import tokens as tokenised
+from papa.corpora.batches import MicroBatch, rows_of_like_length
+from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity
+from papa.corpora.ragged import PackedTokens
+from papa.corpora.rows import text_column
+from papa.corpora.table import SourceTable, names_of_classes
+from papa.corpora.tokens import SpecialTokens
 from papa.encoders import encoder as encoders
 from papa.encoders.encoder import Encoder
-from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
-from papa.errors import EncoderError, SpecError
+from papa.errors import DataError, EncoderError, SpecError, in_one_line
 from papa.spec import EncoderSpec, Precision
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-DEFAULT_SLOTS = 128
+Table: TypeAlias = Any
+Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,18 +39,12 @@ class TextEncoder:
     Attributes:
         reference: its name, shape and digests.
         slots: S, the length of the layout of its inputs; a decoder reads so many tokens of a text.
-        running: what computes; None of a decoder, which is opened by its files.
+        encoder: what computes; None of a decoder, which is opened by its files.
     """
 
     reference: EncoderReference
     slots: int
-    running: Encoder | None = None
-
-    @property
-    def encoder(self) -> Encoder:
-        """What computes, of an encoder."""
-        assert self.running is not None, "calls that take no decoder refuse it"
-        return self.running
+    encoder: Any = None
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -57,7 +54,7 @@ class TextEncoder:
     @cached_property
     def special_tokens(self) -> SpecialTokens:
         """What the layout needs of the tokenizer."""
-        return special_tokens_of(self.tokenizer)
+        return tokenised.special_tokens_of(self.tokenizer)
 
     @property
     def layers(self) -> int:
@@ -69,31 +66,22 @@ class TextEncoder:
         """H, the number of heads in each layer; a decoder's count by query."""
         return self.reference.heads
 
-    @property
-    def width(self) -> int:
-        """d, the width of the hidden states."""
-        return self.reference.width
-
     def __repr__(self) -> str:
-        what = f"on {self.running.device}" if self.running else "a decoder"
-        shape = f"{self.layers} layers of {self.heads} heads, width {self.width}"
+        what = f"on {self.encoder.device}" if self.encoder else "a decoder"
+        shape = f"{self.layers} layers of {self.heads} heads, width {self.reference.width}"
         return f"<{self.reference.display}: {shape}, {self.slots} slots, {what}>"
 
 
 def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False) -> None:
-    """Refuse what ``load_encoder`` did not give, a ``decoder`` unless it may be one, and one inside
-    ``replaced`` where it must be ``whole``.
-    """
+    """Refuse what is none, what may be no ``decoder``, and what must be ``whole``."""
     if not isinstance(encoder, TextEncoder):
+        raise SpecError(f"encoder is a {type(encoder).__name__}, not what papa.load_encoder gives")
+    if encoder.encoder is None and not decoder:
         raise SpecError(
-            f"encoder is a {type(encoder).__name__}, expected what papa.load_encoder gives"
+            f"{encoder.reference.display} is a decoder, which papa.measure and papa.head_scores "
+            "take: give papa.ablated what transformers loads"
         )
-    if encoder.running is None and not decoder:
-        raise SpecError(
-            f"{encoder.reference.display} is a decoder, which papa.measure, papa.head_scores and "
-            "papa.constants take alone: give papa.ablated what transformers loads"
-        )
-    if whole and encoder.running and encoder.running.dispatch.rules:
+    if whole and encoder.encoder and encoder.encoder.dispatch.rules:
         raise SpecError("heads of this encoder are constant inside papa.replaced: leave the block")
 
 
@@ -106,121 +94,156 @@ def load_encoder(
     device: str | None = None,
     precision: Precision = "float32",
 ) -> TextEncoder:
-    """An encoder by its name, or from a model that is loaded already and stays as it is; or a
-    decoder by its name, for ``measure`` and ``head_scores``.
+    """An encoder by its name, or a loaded model, which stays as it is; or a decoder by its name,
+    for ``measure`` and ``head_scores``.
 
-    Its numbers are not the stock model's: ``[SEP]`` stands in the last of the slots (paper, App. A;
-    docs/library.md says how much that moves).
+    Its numbers are not the stock model's, as ``[SEP]`` stands in the last of the slots (paper, App.
+    A; docs/library.md).
 
     Examples:
-        >>> import papa
         >>> papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=64, device="cpu")
         <all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 64 slots, on cpu>
 
     Args:
-        model: a name on the Hugging Face hub, a folder, or an encoder of transformers, whose
-            weights are shared (copied to float32 from half precision); of a model with a task's
-            head, its base model is taken.
-        tokenizer: for a model that is loaded already: its fast tokenizer.
+        model: a name on the Hugging Face hub, a folder, or with its ``tokenizer`` an encoder of
+            transformers (with a task's head: its base model), whose weights are shared, or copied
+            to float32 from half precision.
         slots: S, an even number: up to S-2 tokens of a text fit. None takes 128, or as many as the
             model has positions for.
-        revision: a branch, tag or commit on the hub.
-        device: None takes a GPU where there is one; a loaded model's own device. Decoders compute
-            on the CPU.
+        device: None takes a GPU where there is one; a loaded model's own. Decoders need a CPU.
         precision: "bfloat16" is faster where the device multiplies in it.
-
-    Raises:
-        EncoderError: there is no such encoder, it is not supported, or the tokenizer does not fit.
-        SpecError: there is no such device, or it does not compute in this precision.
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise EncoderError(f"{model} comes with its own tokenizer: leave the tokenizer out")
-        reference, running = _by_name(str(model), revision, device, precision)
-    else:
-        reference, running = _held(model, tokenizer, device, precision)
-    slots = min(DEFAULT_SLOTS, reference.positions) if slots is None else slots
-    if slots not in range(4, reference.positions + 1, 2):
+        where = Path(model).expanduser()
+        is_path = str(model).startswith((".", "/", "~")) or where.is_dir()
+        chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        check_device(chosen)
+        check_precision(precision, chosen)
+        spec = EncoderSpec(name=str(where.resolve() if is_path else model), revision=revision)
+        reference = resolve_encoder(spec, precision)
+        if reference.causal and device not in (None, "cpu"):
+            raise SpecError(f"{reference.display} is a decoder, which computes on the CPU here")
+        running: Any = None if reference.causal else encoders.load_encoder(reference, chosen)
+    elif not isinstance(model, PreTrainedModel):
         raise EncoderError(
-            f"slots is {slots}, expected an even number from 4 to {reference.positions}, the "
-            f"positions that {reference.display} has"
+            f"expected a name or a model of transformers, found a {type(model).__name__}: give the "
+            "one it holds, such as model.module, model.merge_and_unload() or model[0].auto_model"
         )
+    else:
+        whole: Any = model.base_model
+        name = whole.name_or_path or type(whole).__name__
+        if tokenizer is None:
+            raise EncoderError(f"the model {name} comes without a tokenizer: give it as well")
+        device = device or str(whole.device)
+        check_device(device)
+        check_precision(precision, torch.device(device).type)
+        running = Encoder(whole, device, precision)
+        if whole.dtype in (torch.float16, torch.bfloat16):
+            running.model.float()
+        digest = hashlib.sha256()
+        for key, tensor in sorted(whole.state_dict().items()):
+            weights = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+            digest.update(key.encode() + weights.numpy().tobytes())
+        reference = EncoderReference(
+            name=name,
+            revision=None,
+            folder="",
+            digest=digest.hexdigest(),
+            tokenizer_digest=f"of {name}, in memory",
+            model_type=whole.config.model_type,
+            layers=running.layers,
+            heads=running.heads,
+            width=running.width,
+            positions=running.family.positions(whole.config),
+            precision=precision,
+            tokenizer=tokenizer,
+        )
+    slots = min(128, reference.positions) if slots is None else slots
+    if slots not in range(4, reference.positions + 1, 2):
+        most = f"{reference.positions}, as {reference.display} has positions"
+        raise EncoderError(f"slots is {slots}, expected an even number from 4 to {most}")
     found = TextEncoder(reference, int(slots), running)
     if running:
         _ = found.special_tokens  # They are missed here, not in the first call.
-        check_vocabulary(found.tokenizer, len(running.word_embeddings), reference.display)
+        tokenised.check_vocabulary(found.tokenizer, len(running.word_embeddings), reference.display)
     return found
 
 
-def _by_name(
-    name: str, revision: str | None, device: str | None, precision: Precision
-) -> tuple[EncoderReference, Encoder | None]:
-    folder = Path(name).expanduser()
-    if name.startswith((".", "/", "~")) or folder.is_dir():
-        name = str(folder.resolve())
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    check_device(chosen)
-    check_precision(precision, chosen)
-    reference = resolve_encoder(EncoderSpec(name=name, revision=revision), precision)
-    if reference.causal and device not in (None, "cpu"):
-        raise SpecError(f"{reference.display} is a decoder, which computes on the CPU here")
-    return reference, None if reference.causal else encoders.load_encoder(reference, chosen)
+@dataclass(frozen=True)
+class LaidOut:
+    """Texts in the slots of an encoder's layout, and the slots of [CLS] and [SEP] where known."""
+
+    tokens: PackedTokens
+    batch_tokens: int
+    special: tuple[int, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens.lengths)
+
+    def batches(self) -> Iterator[MicroBatch]:
+        """Micro-batches of texts of like length; their rows are numbers of texts."""
+        tokens = self.tokens
+        for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, self.batch_tokens):
+            yield MicroBatch.of(rows, tokens.take(rows))
 
 
-def _held(
-    model: Any, tokenizer: Any, device: str | None, precision: Precision
-) -> tuple[EncoderReference, Encoder]:
-    if not isinstance(model, PreTrainedModel):
-        raise EncoderError(
-            "expected the name of an encoder or a model of transformers, found a "
-            f"{type(model).__name__}: give what it holds, such as model.module, "
-            "model.merge_and_unload() or model[0].auto_model"
-        )
-    whole: Any = model.base_model
-    name = whole.name_or_path or type(whole).__name__
-    device = device or str(whole.device)
-    check_device(device)
-    check_precision(precision, torch.device(device).type)
-    encoder = Encoder(whole, device, precision)
-    if whole.dtype in (torch.float16, torch.bfloat16):
-        encoder.model.float()
-    reference = EncoderReference(
-        name=name,
-        revision=None,
-        folder="",
-        digest=_digest(whole),
-        tokenizer_digest=f"of {name}, in memory",
-        model_type=whole.config.model_type,
-        layers=encoder.layers,
-        heads=encoder.heads,
-        width=encoder.width,
-        positions=encoder.family.positions(whole.config),
-        precision=precision,
-        tokenizer=tokenizer or _tokenizer_of(whole, name),
+def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
+    """Tokenise texts and lay them out in the encoder's slots (paper, App. A), unless they are."""
+    if isinstance(texts, LaidOut):
+        return texts
+    if isinstance(texts, str | bytes):
+        raise DataError(f"texts is one string: give a list, such as [{texts[:20]!r}]")
+    if not is_tabular(texts):
+        items = list(texts)
+        pairs = bool(items) and isinstance(items[0], tuple)
+        for number, item in enumerate(items):
+            if pairs and not (isinstance(item, tuple) and len(item) == 2):
+                raise DataError(f"text {number} is {item!r:.40}, expected a pair of strings")
+        text, text_pair = "text", "text_pair" if pairs else None
+        columns = ([item[side] for item in items] for side in (0, 1))
+        texts = dict(zip((text, text_pair), columns, strict=True)) if pairs else {text: items}
+    table = table_of(texts, "the table of texts")
+    framing, slots = encoder.special_tokens, encoder.slots
+    first, *others = (
+        tokenised.tokens_of_texts(encoder.tokenizer, framing, text_column(table, name).to_pylist())
+        for name in (text, text_pair)
+        if name
     )
-    return reference, encoder
+    if others:
+        pair_capacity(framing, slots)
+        tokens = arrange_pair(first, others[0], framing, "follow", slots)
+    else:
+        tokens = arrange_one(first.cut(slots - 2), framing, slots)
+    double = framing.between == 2
+    special = special_slots("pair" if others else "text", slots, double_separator=double)
+    return LaidOut(tokens, encoder.encoder.tokens_per_batch(None), special)
 
 
-def _tokenizer_of(model: Any, name: str) -> Any:
-    """That which lies beside the model's files."""
-    from transformers import AutoTokenizer
-    from transformers.utils import cached_file
-
-    silent = ("missing_entries", "gated_repo", "connection_errors")
-    quietly: Any = {f"_raise_exceptions_for_{what}": False for what in silent}
-    if not model.name_or_path or not any(
-        cached_file(name, one, **quietly) for one in TOKENIZER_FILES
-    ):
-        raise EncoderError(
-            f"no tokenizer is found with the model {name}: give its own as the second argument"
-        )
-    return AutoTokenizer.from_pretrained(name)
+def is_tabular(data: object) -> bool:
+    """Whether it has columns."""
+    return isinstance(data, Mapping) or hasattr(data, "columns") or hasattr(data, "column_names")
 
 
-def _digest(model: nn.Module) -> str:
-    """SHA-256 over the names and values of a model's weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def table_of(data: Table, origin: str) -> SourceTable:
+    """A table with rows."""
+    names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
+    if "input_ids" in names:
+        told = ", ".join(names)
+        raise DataError(f"{origin}: tokenised inputs ({told}) were given: give the texts")
+    classes: dict[str, tuple[str, ...]] = {}
+    try:
+        if hasattr(data, "features") and hasattr(data, "with_format"):
+            classes = names_of_classes(data.features or {})
+            rows = data.with_format("arrow")[:]
+        else:
+            rows = pa.table(dict(data) if isinstance(data, Mapping) else data)
+    except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
+        raise DataError(
+            f"{origin} cannot be read as a table ({in_one_line(error)}): give a data set, a data "
+            "frame or a mapping of columns"
+        ) from None
+    if rows.num_rows == 0:
+        raise DataError(f"{origin} has no row: give at least one")
+    return SourceTable(rows, origin, classes)

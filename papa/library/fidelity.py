@@ -11,20 +11,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from papa.errors import DataError, EncoderError
-from papa.library.ablating import By, Heads, ablated, called_with, substitute_for
-from papa.scores.fidelity import (
-    LEAST_SENTENCES,
-    embedding_fidelity,
-    mean_over_examples,
-)
+from papa.errors import DataError
+from papa.library.ablating import Heads, ablated, batches_of, substitute_for
+from papa.scores.fidelity import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
 
 
 def fidelity(
     model: nn.Module,
     heads: Heads,
-    by: By = "zeros",
+    by: Any = "zeros",
     *,
     data: Iterable[Mapping[str, Any]],
     made_from: Iterable[Mapping[str, Any]] | None = None,
@@ -41,31 +37,21 @@ def fidelity(
     masked one where ``labels`` say which tokens count.
 
     Examples:
-        >>> import papa, torch
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
-        >>> inputs = {"input_ids": torch.tensor([[3, 5, 7, 5], [2, 2, 4, 9]])}
-        >>> found = papa.fidelity(model, [(0, 1)], data=[inputs])
-        >>> sorted(found.index)
-        ['agreement', 'divergence', 'loss_after', 'loss_before', 'loss_difference']
+        >>> papa.fidelity(model, [(0, 1)], data=batches).index.tolist()
+        ['agreement', 'divergence', 'loss_before', 'loss_after', 'loss_difference']
 
     Args:
-        model, heads, by, data, seed: as for ``ablated``; the model is in eval mode.
-        made_from: other texts than ``data``, for a ``by`` that is made from text: the fairer test.
+        by, seed: as for ``ablated``; the model is in eval mode.
+        made_from: other batches, for a ``by`` that is made from text: the fairer test.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.
 
     Returns:
         A row for every measure: value, and its 95 % interval over texts, low and high;
-        ``attrs["texts"]`` says how many they are. Losses and divergences are in nats.
-
-    Raises:
-        EncoderError, SpecError, ArtifactError: as ``ablated``, or the model is in train mode.
-        DataError: there is nothing to compare.
+        ``attrs["texts"]`` counts them. Losses and divergences are in nats.
     """
-    batches = batches_of(model, data)
-    texts = batches if made_from is None else made_from
-    substitute = substitute_for(model, by, data=texts, seed=seed)
+    batches = batches_of(data, model)
+    substitute = substitute_for(model, by, data=made_from or batches, seed=seed)
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
     with torch.inference_mode():
         for inputs in batches:
@@ -84,31 +70,17 @@ def fidelity(
     else:
         values = compared(before, after)
         found = {name: mean_over_examples(name, own, lengths) for name, own in values.items()}
-    rows = {
-        name: {"value": one.mean, "low": one.low, "high": one.high} for name, one in found.items()
-    }
-    frame = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("measure")
+    rows = [(name, one.mean, one.low, one.high) for name, one in found.items()]
+    columns = ["measure", "value", "low", "high"]
+    frame = pandas.DataFrame(rows, columns=columns).set_index("measure")
     frame.attrs["texts"] = len(lengths)
     return frame
-
-
-def batches_of(model: nn.Module, data: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The batches of a model that can answer."""
-    if getattr(model, "training", False):
-        raise EncoderError(
-            "the model is in train mode, where dropout changes its answers: call model.eval() first"
-        )
-    if not (batches := list(called_with(data))):
-        raise DataError("data holds no batch: give what the model is called with, such as [inputs]")
-    return batches
 
 
 def compared(
     before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What two rounds of ``answers`` without embeddings differ in, by measure: a number for each
-    answer.
-    """
+    """What answers without embeddings differ in, by measure: a number for each answer."""
     if not before["lengths"].sum():
         raise DataError(
             "data holds no token that counts: give longer texts, or labels that are not all -100"
@@ -162,8 +134,8 @@ def of_batch(
     model: Any, inputs: Mapping[str, Any], score: OwnScore | None = None
 ) -> dict[str, Tensor]:
     """What a model says to one batch: ``lengths``, the answers of each text, and ``score``,
-    ``embeddings``, ``logits`` of classes, or of a language model ``words``, the logits at each
-    token that counts, their ``top``, and ``loss`` where the true token is known.
+    ``embeddings``, ``logits`` of classes, or ``words``, a language model's logits at each token
+    that counts, their ``top``, and ``loss`` where the true token is known.
     """
     outputs = model(**inputs)
     if score is not None:
@@ -171,7 +143,7 @@ def of_batch(
         return {"score": own, "lengths": torch.ones(len(own), dtype=torch.int64)}
     logits = getattr(outputs, "logits", None)
     states: Any = getattr(outputs, "last_hidden_state", None)
-    if (logits is None and states is None) or (logits is not None and logits.shape[-1] < 2):
+    if states is None if logits is None else logits.shape[-1] < 2:
         raise DataError(
             f"the model puts out {type(outputs).__name__}, without logits of two classes or more "
             "or last_hidden_state: give score="
@@ -206,9 +178,4 @@ def _real(model: Any, inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
         return outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
     if mask.shape[1] != outputs.shape[1] and hasattr(model, "_get_feature_vector_attention_mask"):
         mask = model._get_feature_vector_attention_mask(outputs.shape[1], mask)
-    if mask.shape != outputs.shape[:2]:
-        raise DataError(
-            f"attention_mask has the shape {tuple(mask.shape)}, and the model puts out "
-            f"{tuple(outputs.shape[:2])} states: leave it out, or give score="
-        )
     return mask.bool().to(outputs.device)

@@ -9,23 +9,30 @@ from typing import Any
 
 import numpy as np
 import pandas
-from torch import nn
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
 
-from papa.errors import SpecError, meant
-from papa.library.ablating import substitute_for
-from papa.library.constants import given_step
+from papa.ablation.interface import attention_modules, head_count
+from papa.ablation.substitutes import Mixed, Substitute
+from papa.errors import NumbersError, SpecError, meant
+from papa.library.ablating import ablated, batches_of, substitute_for
 from papa.library.encoder import TextEncoder, check_loaded
-from papa.library.fidelity import batches_of
+from papa.library.fidelity import answers, compared, kl_divergence, of_batch
 from papa.library.measuring import run_steps
-from papa.library.own_scores import effects, trained_lambda
+from papa.library.steps import constants_for
 from papa.library.tasks import Task, as_list, study_inputs
+from papa.progress import bar
 from papa.ranking.given import score_of_each
 from papa.ranking.seeds import HeadScores
+from papa.scores.fidelity import mean_over_examples
 from papa.scores.own import OwnScore
 from papa.spec.cells import constant_heads as first_heads
 from papa.spec.head_scores import read_scores
 from papa.spec.methods import HEAD_SCORES
 from papa.spec.orders import Head, head_order
+from papa.study.stages.constants import GivenMatrices
+from papa.study.stages.constants import given as keep_given
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
@@ -48,92 +55,58 @@ def head_scores(
     score: OwnScore | None = None,
     progress: bool = True,
 ) -> pandas.DataFrame:
-    """A score for every head: the smallest is of the head that is missed least.
+    """A frame of head scores.
 
     Of what ``load_encoder`` gives, on the training split, as a study has them to the bit: "lambda"
-    (paper, Section 3.2), "gradient" and "effect" (Michel et al., 2019), "shapley" (Held & Yang,
-    2022), "greedy", "gates" (Voita et al., 2019); without labels "confidence", "variance",
-    "distance", "output_distance", "self_lambda" (docs/method.md).
+    (paper, Section 3.2) or another method of docs/method.md.
 
-    Of any other model, by its own answers, without labels: "effect", what is lost with one head
-    alone replaced (``attrs["measure"]``: the loss of a language model, the divergence of other
-    logits, both in nats, or the agreement of masked words without ``labels``; 1 - the cosine of
-    mean-pooled embeddings; what ``score`` falls); and "lambda", trained to keep that small.
+    Of a model that you hold, by its own answers, without labels: "effect", what is lost with one
+    head alone replaced, with intervals over texts (``attrs["measure"]``: the loss of a language
+    model, the divergence of other logits, both in nats, or the agreement of masked words without
+    ``labels``; 1 - the cosine of mean-pooled embeddings; what ``score`` falls); and "lambda",
+    trained to keep that small. ``made_from`` and ``score`` are as for ``fidelity``.
 
     Examples:
-        >>> import papa, torch
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
-        >>> batch = {"input_ids": torch.tensor([[3, 5, 7, 5], [2, 2, 4, 9]])}
-        >>> scores = papa.head_scores(model, [batch], by="effect", progress=False)
-        >>> scores.columns.tolist(), len(scores)
-        (['layer', 'head', 'method', 'score', 'low', 'high'], 4)
-        >>> len(papa.constant_heads(scores, fraction=0.5))
-        2
+        >>> len(papa.head_scores(model, batches, by="effect"))
+        4
 
     Args:
-        model: from ``load_encoder``, with data and task as for ``measure``; or one that you hold,
-            with data as for ``fidelity``.
-        by: the method.
+        model: from ``load_encoder``, or one that you hold.
         constants: as for ``replaced``, or as ``by`` of ``ablated``; "average" is over the training
             texts.
         rows: a sample of so many training rows; None takes the method's.
-        epochs, learning_rate: of what is trained; None takes the task's, and 3 epochs at 0.05 for
-            a model that you hold.
+        epochs, learning_rate: of what is trained; None takes the task's, or 3 epochs at 0.05.
         evaluations: how often "shapley" and "greedy" may value a set of heads.
-        seeds: of all that is drawn: the mean over them counts.
-        made_from, score: of a model that you hold, as for ``fidelity``.
-
-    Returns:
-        A row for every head: layer, head, method, score, and its 95 % interval, low and high: over
-        seeds (Student t), of effects over texts; nan where nothing is known.
-
-    Raises:
-        ArtifactError, DataError, EncoderError, SpecError: as ``measure`` and ``ablated``.
-        NumbersError: a model's answers are NaN or infinite.
+        seeds: of all that is drawn: their mean counts, and intervals are over them (Student t).
     """
-    known = ("lambda", "effect") if isinstance(model, nn.Module) else ("lambda", *HEAD_SCORES)
+    held = isinstance(model, nn.Module)
+    known = ("lambda", "effect") if held else ("lambda", *HEAD_SCORES)
     if by not in known:
         raise SpecError(
             f"there is no head score '{by}' for this model{meant(by, known)}: give one of "
             f"{', '.join(known)}"
         )
-    if not isinstance(model, nn.Module):
-        if made_from is not None or score is not None:
-            raise SpecError("made_from and score are of a model that you hold: leave them out")
-        settings: dict[str, Any] = {"rows": rows, "epochs": epochs, "learning_rate": learning_rate}
-        settings |= {"evaluations": evaluations, "seeds": as_list(seeds)}
-        return _of_study(model, data, task, by, constants, settings, progress)
-    if task is not None or rows is not None:
-        raise SpecError("task and rows are of what papa.load_encoder gives: leave them out")
-    if score is not None and by != "effect":
-        raise SpecError(f"score is for by='effect', found by='{by}': leave it out")
-    batches = batches_of(model, data)
-    texts = batches if made_from is None else made_from
-    substitute = substitute_for(model, constants, data=texts, seed=seeds[0])
-    if by == "effect":
-        return effects(model, batches, substitute, score, progress)
-    how = 3 if epochs is None else epochs, 0.05 if learning_rate is None else learning_rate
-    trained = [trained_lambda(model, batches, substitute, *how, seed, progress) for seed in seeds]
-    return HeadScores(np.stack(trained)).frame(by)
-
-
-def _of_study(
-    encoder: Any,
-    data: Any,
-    task: Task | None,
-    by: str,
-    constants: Any,
-    settings: Mapping[str, Any],
-    progress: bool,
-) -> pandas.DataFrame:
-    """The scores that a study's order by the method follows."""
-    check_loaded(encoder, decoder=True, whole=True)
-    average = isinstance(constants, str) and constants == "average"
-    given = None if average else given_step(encoder, constants)
+    of_others = (task, rows, score if by != "effect" else None) if held else (made_from, score)
+    if any(one is not None for one in of_others):
+        raise SpecError(f"by='{by}' of this model: leave out task and rows, or made_from and score")
+    if isinstance(model, nn.Module):
+        batches = batches_of(data, model)
+        substitute = substitute_for(model, constants, data=made_from or batches, seed=seeds[0])
+        if by == "effect":
+            return effects(model, batches, substitute, score, progress)
+        how = epochs or 3, learning_rate or 0.05
+        every = [trained_lambda(model, batches, substitute, *how, seed, progress) for seed in seeds]
+        return HeadScores(np.stack(every)).frame(by)
+    check_loaded(model, decoder=True, whole=True)
+    given = None
+    if not isinstance(constants, str) or constants != "average":
+        own = GivenMatrices(constants_for(model, constants))
+        given = keep_given("given constants", model.reference, own)
+    settings = {"rows": rows, "evaluations": evaluations, "seeds": as_list(seeds)}
+    settings |= {"epochs": epochs, "learning_rate": learning_rate}
     parts = {"constants": ["zeros"], "orders": [by], "fractions": [0.5], "ranking": settings}
     with (
-        study_inputs(encoder, data, task, sampled={}, **parts) as inputs,
+        study_inputs(model, data, task, sampled={}, **parts) as inputs,
         TemporaryDirectory(prefix="papa-") as folder,
     ):
         (part,) = study_steps(inputs).parts
@@ -142,36 +115,28 @@ def _of_study(
             for seed, step in part.rankings[by].items()
         }
         steps = with_needs(rankings.values())
-        found = run_steps(steps, Store(folder), encoder, inputs, progress)
+        found = run_steps(steps, Store(folder), model, inputs, progress)
         by_seed = {seed: found[step] for seed, step in rankings.items()}
-        return read_head_scores(by, by_seed, encoder.reference).frame(by)
+        return read_head_scores(by, by_seed, model.reference).frame(by)
 
 
 def constant_heads(
     scores: Any, fraction: float | None = None, *, count: int | None = None
 ) -> tuple[Head, ...]:
-    """The heads that become constant first, those with the smallest scores; ties by layer and head.
+    """The heads that become constant first, ``count`` of them or all but a ``fraction``; ties by
+    layer and head.
 
     Examples:
-        >>> import papa, torch
         >>> papa.constant_heads(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), fraction=0.5)
         ((0, 1), (1, 0))
-
-    Args:
-        scores: a frame as ``head_scores`` gives it, by one method; or numbers [layers, heads].
-        fraction: the share of heads that keep their own attention, 0..1.
-        count: or how many heads become constant.
-
-    Raises:
-        SpecError: the scores are no such frame, or the number of heads is impossible.
     """
     numbers = score_of_each(scores)
-    if (fraction is None) == (count is None):
-        raise SpecError("give fraction, the share of heads that keep their attention, or count")
-    if fraction is not None and not 0 <= fraction <= 1:
-        raise SpecError(f"fraction is {fraction}, expected the share of heads that stay: 0 to 1")
-    if count is not None and count not in range(numbers.size + 1):
-        raise SpecError(f"count is {count}, expected how many of the {numbers.size} heads")
+    fits = 0 <= (fraction or 0) <= 1 and (count or 0) in range(numbers.size + 1)
+    if (fraction is None) == (count is None) or not fits:
+        raise SpecError(
+            "give fraction, the share of heads that keep their attention, 0 to 1, or count, how "
+            f"many of the {numbers.size} heads become constant; found {fraction} and {count}"
+        )
     order = head_order("lambda", numbers, *numbers.shape)
     return tuple(order[:count]) if fraction is None else first_heads(order, fraction)
 
@@ -181,23 +146,101 @@ def load_scores(
 ) -> pandas.DataFrame:
     """A score for every head from somebody's file, as ``head_scores`` gives them.
 
-    A file holds a line for each layer with a number for each head (DuoAttention's
-    ``full_attention_heads.tsv``), JSON with a list of scores under each ``"layer-head"``, of which
-    the mean counts (Retrieval_Head's ``head_score``), or JSON with a list of heads under each layer
-    (what ``prune_heads`` took): those get 0 and all others 1.
+    A file holds a line for each layer with a number for each head (as DuoAttention writes), or JSON
+    with a list of scores under each ``"layer-head"``, of which the mean counts (Retrieval_Head), or
+    with a list of heads under each of so many ``layers`` of ``heads``, for ``prune_heads``: 0, and
+    1 for all others.
 
     Examples:
-        >>> import papa, tempfile, pathlib
+        >>> import pathlib, tempfile
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "scores.json"
         >>> _ = file.write_text('{"0-0": [0.5, 0.7], "0-1": [0.1]}')
         >>> papa.constant_heads(papa.load_scores(file), fraction=0.5)
         ((0, 1),)
-
-    Args:
-        layers, heads: how many it must hold; a list of heads needs them, as it names only some.
-
-    Raises:
-        DataError: the file is something else, or a head has no finite score.
     """
     scores = read_scores(path, layers=layers, heads=heads)
     return HeadScores(np.array(scores)[None]).frame(Path(path).name)
+
+
+def effects(
+    model: nn.Module,
+    batches: Sequence[Mapping[str, Any]],
+    substitute: Substitute,
+    score: OwnScore | None,
+    progress: bool,
+) -> pandas.DataFrame:
+    """What is lost of the answers with each head alone replaced, with its interval over texts."""
+    sizes = map(head_count, attention_modules(model))
+    heads = [(layer, head) for layer, size in enumerate(sizes) for head in range(size)]
+    before, rows, measure = answers(model, batches, score), list[tuple[Any, ...]](), ""
+    with bar("effects of heads", progress) as report:
+        for done, (layer, head) in enumerate(heads, 1):
+            with ablated(model, [(layer, head)], by=substitute):
+                measure, lost = _lost(before, answers(model, batches, score))
+            if not np.isfinite(lost).all():
+                what = f"the model's answers with head {(layer, head)} replaced"
+                raise NumbersError(what, "look at its weights and texts")
+            found = mean_over_examples(measure, lost, before["lengths"])
+            rows.append((layer, head, "effect", found.mean, found.low, found.high))
+            report(done, len(heads))
+    frame = pandas.DataFrame(rows, columns=["layer", "head", "method", "score", "low", "high"])
+    frame.attrs["measure"] = measure.partition("_")[0]
+    return frame
+
+
+def _lost(
+    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
+) -> tuple[str, Shaped[np.ndarray, " answers"]]:
+    """The measure, and what is lost of each answer; of agreement whether it is."""
+    if "embeddings" in before:
+        first, second = (one["embeddings"].astype(np.float64) for one in (before, after))
+        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        return "cosine_lost", 1 - (first * second).sum(1) / np.maximum(lengths, 1e-12)
+    values = compared(before, after)
+    for name in ("score_difference", "loss_difference", "divergence"):
+        if name in values:
+            return name, values[name].astype(np.float64) * (-1 if "score" in name else 1)
+    return "agreement", ~values["agreement"]
+
+
+def trained_lambda(
+    model: nn.Module,
+    batches: Sequence[Mapping[str, Any]],
+    substitute: Substitute,
+    epochs: int,
+    learning_rate: float,
+    seed: int,
+    progress: bool,
+) -> Float[np.ndarray, "layers heads"]:
+    """λ = sigmoid(θ) of λA + (1-λ)C after training θ, 0 at the start, on what is lost of the
+    answers, a step a batch; the seed is of their order.
+    """
+    sizes = list(map(head_count, attention_modules(model)))
+    every = {layer: range(size) for layer, size in enumerate(sizes)}
+    theta = torch.zeros(len(sizes), sizes[0], requires_grad=True)
+    optimizer = torch.optim.AdamW([theta], lr=learning_rate, weight_decay=0.0)
+    draw = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(len(batches), generator=draw).tolist() for _ in range(epochs)]
+    steps = [batches[index] for order in orders for index in order]
+    with bar(f"λ, seed {seed}", progress) as report:
+        for done, batch in enumerate(steps, 1):
+            with torch.no_grad():
+                own = of_batch(model, batch)
+            mixed = Mixed(substitute, theta.sigmoid())
+            with torch.enable_grad(), ablated(model, every, mixed):
+                loss = _loss(own, of_batch(model, batch))
+            if not loss.isfinite():
+                raise SpecError("training λ diverged: lower learning_rate, or give longer texts")
+            (theta.grad,) = torch.autograd.grad(loss, theta)
+            optimizer.step()
+            report(done, len(steps))
+    return theta.detach().sigmoid().double().numpy()
+
+
+def _loss(own: Mapping[str, Tensor], mixed: Mapping[str, Tensor]) -> Tensor:
+    if "loss" in mixed:
+        return mixed["loss"].mean()
+    if "embeddings" in mixed:
+        return 1 - nn.functional.cosine_similarity(mixed["embeddings"], own["embeddings"]).mean()
+    name = "words" if "words" in mixed else "logits"
+    return kl_divergence(own[name], mixed[name]).mean()

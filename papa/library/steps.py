@@ -1,30 +1,89 @@
-"""One call each: average, replace, features, and what heads do."""
+"""Constants, the heads that use them, features, and what heads do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pandas
 import torch
 from jaxtyping import Float
+from pydantic import ValidationError
 from torch import Tensor
 
 from papa.attention import replacement
-from papa.attention.average import averaging, check_sums
-from papa.attention.constants import ConstantMatrices
+from papa.attention.average import AttentionAverager, check_sums
+from papa.attention.constants import ConstantMatrices, control, derived
 from papa.attention.replacement import EntryCounts
 from papa.corpora.treebank import Tree, has_trees, lay_out, trees_of
 from papa.descriptions.table import chosen, described
-from papa.library.ablating import Heads, heads_by_layer
-from papa.library.constants import Constants, constants_for
-from papa.library.encoder import TextEncoder, check_loaded
-from papa.library.inputs import LaidOut, Texts, is_tabular, laid_out, table_of
+from papa.errors import ArtifactError, SpecError, in_one_line
+from papa.library.ablating import Heads, checked_matrices, heads_by_layer
+from papa.library.encoder import (
+    LaidOut,
+    TextEncoder,
+    Texts,
+    check_loaded,
+    is_tabular,
+    laid_out,
+    table_of,
+)
 from papa.progress import bar
+from papa.spec import ConstantsSpec
+from papa.spec.kinds import CONTROLS
 from papa.spec.orders import Head
 
 
+def constants(
+    kind: str,
+    encoder: TextEncoder,
+    *,
+    average: ConstantMatrices | None = None,
+    **parameters: int,
+) -> ConstantMatrices:
+    """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
+    ``zeros``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made of an
+    average ``low_rank`` (``rank``, ``largest``) or ``relative`` (paper, Section 5.2;
+    docs/method.md).
+
+    Examples:
+        >>> papa.constants("toeplitz", encoder).matrices[0, 0, 0, :4]
+        tensor([1.0000, 0.5000, 0.3333, 0.2500])
+    """
+    check_loaded(encoder, decoder=True)
+    try:
+        parameters = ConstantsSpec.model_validate({"kind": kind, **parameters}).parameters
+    except ValidationError as error:
+        raise SpecError(f"constants '{kind}': {in_one_line(error)}") from None
+    if kind in CONTROLS:
+        return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
+    if not isinstance(average, ConstantMatrices) or average.special is None:
+        raise SpecError(
+            f"constants '{kind}' are made of an average: give average=papa.average(encoder, texts)"
+        )
+    return derived(kind, constants_for(encoder, average), average.special, **parameters)
+
+
+def constants_for(encoder: TextEncoder, given: Any) -> ConstantMatrices:
+    """What was given as constant matrices of this encoder, as a study keeps them."""
+    if isinstance(given, str):
+        return constants(given, encoder)
+    held = given if isinstance(given, ConstantMatrices) else None
+    slots, own = encoder.slots, held.matrices if held else given
+    matrices = checked_matrices(own, encoder.layers, encoder.heads, slots).detach().float().cpu()
+    if held is None:
+        return ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
+    if held.encoder_digest not in (None, encoder.reference.digest):
+        raise ArtifactError(
+            "the constant matrices were averaged over the attention of another encoder than "
+            f"{encoder.reference.display}: average over this one's"
+        )
+    return replace(held, matrices=matrices, seen=held.seen.cpu())
+
+
+@torch.no_grad()
 def average(
     encoder: TextEncoder,
     texts: Texts,
@@ -36,70 +95,32 @@ def average(
     """The average of the encoder's attention over texts, head by head (paper, Section 3.1).
 
     Examples:
-        >>> import papa
-        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-        >>> constants = papa.average(encoder, ["A first text.", "Another one."], progress=False)
-        >>> constants.matrices.shape  # layers, heads, slots, slots
+        >>> papa.average(encoder, ["A text."]).matrices.shape  # layers, heads, slots, slots
         torch.Size([6, 12, 32, 32])
-
-    Args:
-        texts: strings, pairs of strings, or a data set or data frame with a column of strings.
-        text, text_pair: of a table, the columns with texts, and with second ones.
-
-    Returns:
-        ``matrices``, float32 [layers, heads, slots, slots].
-
-    Raises:
-        DataError: there is no text, or what was given is something else.
     """
     check_loaded(encoder, whole=True)
-    return average_of(encoder, laid_out(encoder, texts, text, text_pair), progress)
-
-
-@torch.no_grad()
-def average_of(encoder: TextEncoder, inputs: LaidOut, progress: bool) -> ConstantMatrices:
-    """The average over texts that are laid out; see ``average``."""
-    done = 0
-    with (
-        bar("averaging", progress) as report,
-        averaging(encoder.encoder, encoder.slots) as averager,
-    ):
-        for batch in inputs.batches():
-            encoder.encoder.observe(batch)
-            done += len(batch.rows)
-            report(done, len(inputs))
-    check_sums(averager.sums, encoder.encoder, inputs.batches(), "the texts")
+    running, inputs = encoder.encoder, laid_out(encoder, texts, text, text_pair)
+    averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
+    with bar("averaging", progress) as report:
+        running.watch(averager.see, inputs.batches(), len(inputs), report)
+    check_sums(averager.sums, running, inputs.batches(), "the texts")
     found, digest = averager.result().average(), encoder.reference.digest
     return replace(found, encoder_digest=digest, special=inputs.special)
 
 
 @contextmanager
-def replaced(encoder: TextEncoder, constants: Constants, heads: Heads) -> Iterator[EntryCounts]:
+def replaced(encoder: TextEncoder, constants: Any, heads: Heads) -> Iterator[EntryCounts]:
     """Inside the block these heads use constant matrices; the encoder is as before after it (paper,
     Section 3.1).
 
-    A block inside a block replaces further heads, and those that both name.
+    An inner block has the last word. The block yields what inputs read of the constants, and how
+    much of it the average had never seen.
 
     Examples:
-        >>> import papa
-        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-        >>> constants = papa.average(encoder, ["A first text.", "Another one."], progress=False)
-        >>> with papa.replaced(encoder, constants, heads=[(0, 3), (5, 7)]) as entries:
-        ...     features = papa.features(encoder, ["A third text."], progress=False)
-        >>> entries.unseen_share  # of the entries read, how many the average had never seen
+        >>> with papa.replaced(encoder, "toeplitz", heads=[(0, 3), (5, 7)]) as entries:
+        ...     states = papa.features(encoder, ["A text."])
+        >>> entries.unseen_share
         0.0
-
-    Args:
-        constants: of ``average`` or ``constants``, a control's name, or a tensor or array [layers,
-            heads, slots, slots].
-        heads: the constant heads, as for ``ablated``.
-
-    Yields:
-        What inputs read of the constants, and how much of it the average had never seen.
-
-    Raises:
-        ArtifactError: the matrices do not fit the encoder, or hold NaN or infinity.
-        SpecError: there is no such head or control.
     """
     check_loaded(encoder)
     matrices = constants_for(encoder, constants)
@@ -124,24 +145,11 @@ def features(
 ) -> list[Float[Tensor, "tokens layers width"]]:
     """The frozen hidden states of each text, as probes see them (paper, Section 3.3).
 
+    One tensor a text, on the CPU: its real tokens, the L+1 hidden states (embeddings first), width.
+
     Examples:
-        >>> import papa
-        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-        >>> texts = ["A first text.", "Another, longer one."]
-        >>> states = papa.features(encoder, texts, progress=False)
-        >>> [tuple(one.shape) for one in states]  # tokens; embeddings and layers; width
-        [(6, 7, 384), (7, 7, 384)]
-
-    Args:
-        encoder: inside ``replaced`` with constant heads.
-        texts, text, text_pair: as for ``average``.
-
-    Returns:
-        A tensor for each text, in their order, on the CPU: its real tokens, the L+1 hidden states,
-        width d.
-
-    Raises:
-        DataError: there is no text, or what was given is something else.
+        >>> [one.shape for one in papa.features(encoder, ["A first text."])]
+        [torch.Size([6, 7, 384])]
     """
     check_loaded(encoder)
     inputs, found = laid_out(encoder, texts, text, text_pair), dict[int, Tensor]()
@@ -169,40 +177,30 @@ def describe(
     """What heads do, told without a task; each of the attention as it is and made constant.
 
     Examples:
-        >>> import papa
-        >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
-        >>> texts = ["A first text.", "Another one."]
-        >>> found = papa.describe(encoder, texts, ["separators"], progress=False)
-        >>> found.columns.tolist()
+        >>> papa.describe(encoder, ["A first text."], ["separators"]).columns.tolist()
         ['description', 'attention', 'layer', 'head', 'of', 'measure', 'value', 'low', 'high']
 
-    Args:
-        texts, text, text_pair: as for ``average``; or a table with the columns ``tokens``, ``head``
-            and ``deprel``, sentences with gold trees, which "syntax" and "trees" need. Sentences
-            that do not fit are left out.
-        descriptions: names from docs/how-to/describe.md, such as "similarity"; None takes all.
-        heads: those that are constant in the replaced model, as for ``ablated``; None takes all.
+    ``descriptions`` are names from docs/how-to/describe.md; None takes all. "syntax" and "trees"
+    need gold trees: a table with the columns ``tokens``, ``head`` and ``deprel``. ``heads`` are
+    those of the replaced model; None takes all.
 
-    Returns:
-        A row for every number, with its 95 % interval; ``of`` is another head or a relation.
-        ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced"
-        (that of the model after replacement). ``attrs["texts"]`` counts texts, tokens, sentences
-        left out and constant heads.
-
-    Raises:
-        DataError: there is no text, what was given is something else, or a tree is none.
-        SpecError: there is no such description, or it needs trees.
+    A row for every number, with its 95 % interval; ``of`` is another head or a relation;
+    ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced" (in
+    the model after replacement). ``attrs["texts"]`` counts what was read and left out.
     """
     check_loaded(encoder, whole=True)
-    trees = _trees(texts)
-    names, laid = chosen(descriptions, trees is not None), None
-    chosen_heads = None if heads is None else pairs_of(encoder, heads)
-    if trees is None:
-        inputs = laid_out(encoder, texts, text, text_pair)
-    else:
+    trees, laid = None, None
+    if isinstance(texts, Sequence) and texts and isinstance(texts[0], Tree):
+        trees = texts
+    elif is_tabular(texts):
+        table = table_of(texts, "the table of texts")
+        trees = trees_of(table) if has_trees(table.rows.column_names) else None
+    names = chosen(descriptions, trees is not None)
+    if trees is not None:
         laid = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)
-        inputs = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
-    constants = average_of(encoder, inputs, progress)
+        texts = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
+    inputs = laid_out(encoder, texts, text, text_pair)
+    constants = average(encoder, inputs, progress=progress)
     with bar("describing", progress) as report:
         return described(
             encoder.encoder,
@@ -212,13 +210,5 @@ def describe(
             names,
             lambda done: report(done, len(inputs)),
             laid,
-            chosen_heads,
+            None if heads is None else pairs_of(encoder, heads),
         )
-
-
-def _trees(texts: Texts | Sequence[Tree]) -> Sequence[Tree] | None:
-    """The gold trees of sentences; None of other texts."""
-    if isinstance(texts, Sequence) and texts and isinstance(texts[0], Tree):
-        return texts
-    table = table_of(texts, "the table of texts", {}) if is_tabular(texts) else None
-    return trees_of(table) if table and has_trees(table.rows.column_names) else None

@@ -1,29 +1,14 @@
-"""Models that people hold: their tokenizer, masks over samples, attentions inside a block."""
+"""Models that people hold: masks over samples, attentions inside a block."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from transformers import AutoModel
 
 import papa
-from papa.encoders.reference import EMBEDDED, embedded_folder
 from tests.ablation.models import inputs_of, random_model
 
 pytestmark = pytest.mark.unchecked
-
-
-def test_the_tokenizer_is_found_by_the_models_name(tmp_path: Path) -> None:
-    model = AutoModel.from_pretrained(embedded_folder())
-    texts = ["a film to see twice"]
-    own = papa.features(papa.load_encoder(model, slots=16, device="cpu"), texts)
-    named = papa.features(papa.load_encoder(EMBEDDED, slots=16, device="cpu"), texts)
-    torch.testing.assert_close(own, named)
-    model.save_pretrained(tmp_path / "bare")
-    with pytest.raises(papa.PapaError, match="no tokenizer is found with the model"):
-        papa.load_encoder(AutoModel.from_pretrained(tmp_path / "bare"))
 
 
 def test_sound_whose_mask_is_over_samples() -> None:

@@ -113,20 +113,6 @@ def test_a_model_in_memory_is_the_same_encoder(
     assert model.dtype == torch.bfloat16
 
 
-def test_words_and_running_text_are_probed_too(encoder: TextEncoder) -> None:
-    words = {
-        "tokens": [["Ann", "saw", "Bo"], ["Bo", "ran"]] * 4,
-        "tags": [["N", "V", "N"], ["N", "V"]] * 4,
-    }
-    task = papa.Task(words="tokens", label="tags", metric="token_f1", epochs=1)
-    found = papa.measure(encoder, {"train": words, "validation": words}, task, **AS_IT_IS)
-    assert 0 <= found.results["score"][0] <= 1
-    text = {"text": ["Ann saw Bo in the park.", "Bo ran home."] * 4}
-    restored = papa.Task(label=None, metric="negative_log_perplexity", epochs=1)
-    found = papa.measure(encoder, {"train": text, "validation": text}, restored, **AS_IT_IS)
-    assert found.results["score"][0] < 0
-
-
 def test_bars_are_shown_unless_switched_off(
     encoder: TextEncoder, capsys: pytest.CaptureFixture[str]
 ) -> None:

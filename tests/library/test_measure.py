@@ -36,13 +36,9 @@ DESIGN: dict[str, Any] = {
 
 
 def finished(
-    folder: Path,
-    encoder: str,
-    reviews: dict[str, pandas.DataFrame],
-    design: dict[str, Any],
-    **task: Any,
+    folder: Path, encoder: str, reviews: dict[str, pandas.DataFrame]
 ) -> tuple[pandas.DataFrame, str]:
-    """Results and report of the study in a file that is finished in ``folder / "store"``."""
+    """Results and report of the same study in a file."""
     for split, frame in reviews.items():
         frame.to_json(folder / f"{split}.jsonl", orient="records", lines=True)
     entry = {
@@ -50,16 +46,12 @@ def finished(
         "kind": "text",
         "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
         "slots": SLOTS,
-        **task,
+        "columns": {"text": "review", "label": "verdict"},
+        "metric": "accuracy",
+        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
     }
-    study = {
-        "name": "same",
-        "encoders": [encoder],
-        "tasks": [entry],
-        **design,
-        "ranking": {"rows": 32},
-        "execution": {"device": "cpu"},
-    }
+    study = {"name": "same", "encoders": [encoder], "tasks": [entry], **DESIGN}
+    study |= {"ranking": {"rows": 32}, "execution": {"device": "cpu"}}
     finish_study(write_study(folder, study), folder / "store")
     results = folder / "store" / "studies" / "same"
     report = html.unescape(" ".join((results / "report.html").read_text().split()))
@@ -71,15 +63,7 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     encoder: TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
     found = papa.measure(encoder, reviews, TASK, **DESIGN, ranking_rows=32, progress=False)
-    expected, report = finished(
-        tmp_path,
-        shallow,
-        reviews,
-        DESIGN,
-        columns={"text": "review", "label": "verdict"},
-        metric="accuracy",
-        probe={"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
-    )
+    expected, report = finished(tmp_path, shallow, reviews)
     ours = found.results
     assert list(ours) == list(expected)
     compared = [name for name in ours if name != "seconds"]
@@ -106,34 +90,6 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     )
 
 
-@pytest.mark.server
-def test_a_models_own_use_has_the_scores_of_its_study(
-    encoder: TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
-) -> None:
-    task = papa.Task(text="review", label=None, metric="cosine", head="own", epochs=1, name="mine")
-    design = {**DESIGN, "constants": ["average"]}
-    found = papa.measure(encoder, reviews, task, **design, ranking_rows=32, progress=False)
-    expected, report = finished(
-        tmp_path,
-        shallow,
-        reviews,
-        design,
-        columns={"text": "review"},
-        metric="cosine",
-        head="own",
-        probe={
-            "learning_rate": task.rate,
-            "batch_size": task.batch_size,
-            "epochs": task.epochs,
-        },
-    )
-    compared = [name for name in found.results if name != "seconds"]
-    pandas.testing.assert_frame_equal(found.results[compared], expected[compared], check_exact=True)
-    means = found.results.groupby(["order", "fraction"])["score"].mean()
-    assert means["lambda"].nunique() == 3, "negative control: cells differ"
-    assert "attention of a head, trained on the model's own use for each" in report
-
-
 def test_a_measurement_is_a_table_a_figure_and_sentences(
     encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
@@ -148,19 +104,9 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     assert found.answers[1].startswith("Over 3 seeds the head order by λ ")
     assert list(found.summary["constant_heads"]) == [0, 12, 24]
     # What was averaged and scored serves the other calls: the same heads, the same scores.
-    average, options = found.constants["average"], {"seeds": [0, 1], "progress": False}
-    assert papa.constant_heads(found.head_scores, 0.5) == papa.constant_heads(
-        found.head_scores, count=12
-    )
-    again = papa.measure(
-        encoder,
-        reviews,
-        TASK,
-        constants=[average],
-        orders=found.head_scores,
-        fractions=[1, 0.5],
-        **options,
-    )
+    average, options = papa.average(encoder, reviews["train"], text="review"), {"seeds": [0, 1]}
+    own = {"constants": [average], "orders": found.head_scores, "fractions": [1, 0.5]}
+    again = papa.measure(encoder, reviews, TASK, **own, **options, progress=False)
     frame, same = found.to_pandas(), again.to_pandas()
     for fraction in (1, 0.5):
         scores = [one[one["fraction"] == fraction]["score"].tolist() for one in (frame, same)]
@@ -170,9 +116,8 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
             papa.head_scores(encoder, reviews, TASK, constants=constants, rows=16, progress=False),
             found.head_scores,
         )
-    one = papa.head_scores(
-        encoder, reviews, TASK, constants="zeros", rows=16, seeds=[1], progress=False
-    )
+    options = {"rows": 16, "seeds": [1], "progress": False}
+    one = papa.head_scores(encoder, reviews, TASK, constants="zeros", **options)
     assert not np.allclose(one["score"], found.head_scores["score"], atol=1e-5), "negative control"
     assert one["low"].isna().all(), "of one seed nothing is known"
 
@@ -227,7 +172,7 @@ def test_a_store_knows_encoders_by_their_files(
 ) -> None:
     model = AutoModel.from_pretrained(shallow)
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
-    with pytest.raises(papa.PapaError, match="is held in memory"):
+    with pytest.raises(papa.PapaError, match="save the one held in memory"):
         papa.measure(held, "reviews", store=tmp_path / "store", progress=False)
     few: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "seeds": [0]}
     few |= {"fractions": [1, 0], "train_rows": 24, "validation_rows": 16, "progress": False}

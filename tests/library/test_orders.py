@@ -41,20 +41,6 @@ def test_every_form_is_the_same_order(order: Any) -> None:
         assert papa.constant_heads(one["values"], 0) == tuple(HEADS)
 
 
-@pytest.mark.parametrize(
-    ("order", "sentence"),
-    [
-        ([(0, 0), (2, 0)], r"holds \(2, 0\), which is no head or named twice: "),
-        ([(0, 0), (0, 0)], r"holds \(0, 0\), which is no head or named twice"),
-        (lambda layer, head: None, "numbers that are not finite"),
-        ({"a": 1}, "found a dict"),
-    ],
-)
-def test_what_is_no_order_is_one_sentence(order: Any, sentence: str) -> None:
-    with pytest.raises(papa.PapaError, match=sentence):
-        named_orders([order], 2, 3)
-
-
 def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[str, Any]) -> None:
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
     last = [(1, head) for head in range(12)]
@@ -73,28 +59,3 @@ def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[
     assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:own 2"]
     assert scores["scores:own"] == scores["last_to_first"] != scores["scores:own 2"]
     assert "scores of own 2" in found.table
-
-
-def test_lambda_of_a_model_s_own_use_is_that_of_a_study(
-    encoder: TextEncoder, reviews: dict[str, Any]
-) -> None:
-    own = papa.Task(
-        text="review", label=None, metric="cosine", head="own", learning_rate=0.05, epochs=1
-    )
-    probe = papa.Task(text="review", label="verdict", learning_rate=0.05, epochs=1)
-    measured = papa.measure(
-        encoder, reviews, own, fractions=[0.5], seeds=[0], ranking_seeds=[0, 1], progress=False
-    )
-    found, others = (
-        papa.head_scores(
-            encoder,
-            reviews,
-            task,
-            constants=measured.constants["average"],
-            seeds=[0, 1],
-            progress=False,
-        )["score"]
-        for task in (own, probe)
-    )
-    np.testing.assert_allclose(found, measured.head_scores["score"], atol=1e-4)
-    assert (found - others).abs().max() > 0.01

@@ -7,10 +7,12 @@ from __future__ import annotations
 import doctest
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import papa
+import papa.library
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 HEAD_MASK = PAGE.parent / "how-to" / "head-mask.md"
@@ -48,10 +50,14 @@ def test_the_page_and_the_surface_name_the_same() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(papa.__all__) - {"Measurement", "PapaError", "Task"}))
 def test_the_examples_in_docstrings_run(name: str) -> None:
-    function = getattr(papa, name)
-    (found,) = doctest.DocTestFinder(recurse=False).find(function, name)
-    assert found.examples
-    assert doctest.DocTestRunner().run(found).failed == 0
+    """After what they share."""
+    given: dict[str, Any] = {}
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for one in (papa.library, getattr(papa, name)):
+        (found,) = finder.find(one, name, extraglobs=given)
+        assert found.examples
+        assert runner.run(found, clear_globs=False).failed == 0
+        given |= found.globs
 
 
 def test_every_public_name_is_documented() -> None:
