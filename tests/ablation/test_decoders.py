@@ -142,14 +142,6 @@ def test_streaming_without_sinks_is_a_sliding_window() -> None:
             assert torch.allclose(answers(full, inputs), before, atol=EXACT, rtol=0) == same
     with pytest.raises(SpecError, match="recent is 0, expected 0 or more and 1 or more"):
         Streaming(1, 0)
-    with (
-        pytest.raises(
-            SpecError,
-            match=r"there is no substitute <class '.*Streaming'>",
-        ),
-        papa.ablated(full, [], by=Streaming),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("name", DECODERS)

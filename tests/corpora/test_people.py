@@ -171,7 +171,7 @@ CONLLU = """# sent_id = 1
 def test_treebanks_are_read_as_treebanks(check: Check) -> None:
     columns = {"words": "words", "label": "upos"}
     found = check("conllu", CONLLU * 3, columns=columns, **WORDS)
-    assert "3 3 5: AUX, PART, PRON, …" in found.replace("│", "").replace("  ", " ")
+    assert "3 3 AUX, PART, PRON, SYM, VERB" in found.replace("│", "").replace("  ", " ")
     headless = CONLLU.replace("\t4\t", "\t_\t").replace("\t0\t", "\t_\t")
     assert "ready" in check("conllu", headless, columns=columns, **WORDS), "no trees are needed"
 

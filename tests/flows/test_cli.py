@@ -38,7 +38,7 @@ def test_version_is_printed_without_engines() -> None:
         ({"fractions": [1, 1.5]}, "store", set(), "'fractions.1'"),
         ({"seeds": []}, "store", set(), "'seeds'"),
         ({"encoders": ["/no/encoder"]}, "store", HEAVY, "/no/encoder"),
-        ({}, "file/store", HEAVY, "cannot be written"),
+        ({}, "file/store", HEAVY, "cannot be made"),
     ],
 )
 def test_a_study_that_cannot_run_is_one_sentence_and_imports_no_engine(

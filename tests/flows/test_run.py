@@ -196,7 +196,10 @@ def test_a_plan_knows_what_is_cached(first: Finished, store: Path, study: str) -
     assert f"{kept} of {len(steps)} steps are cached; {len(steps) - kept} would" in changed.out
 
 
-def test_a_change_reruns_its_stage_and_what_depends_on_it(own_store: Path, study: str) -> None:
+def test_a_change_reruns_its_stage_and_what_depends_on_it(
+    first: Finished, store: Path, study: str, tmp_path: Path
+) -> None:
+    own_store = shutil.copytree(store, tmp_path / "store")
     before = artifacts(own_store, *COMPUTED)
     finish_study(study, own_store, "tasks.0.probe.epochs=2")
     after = artifacts(own_store, *COMPUTED)

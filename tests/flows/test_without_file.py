@@ -88,7 +88,7 @@ def test_what_is_no_store_of_this_version_is_one_sentence(tmp_path: Path) -> Non
     with pytest.raises(ArtifactError, match=r"is no store of PAPA .*: give with --store the one"):
         stored_studies(Store(tmp_path / "none"))
     (tmp_path / MARKER).write_text('{"format": 99}')
-    with pytest.raises(ArtifactError, match="is a store of format 99, this PAPA knows format 1"):
+    with pytest.raises(ArtifactError, match="is a store of format 99, this PAPA knows format 2"):
         stored_studies(Store(tmp_path))
 
 

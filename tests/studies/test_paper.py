@@ -84,7 +84,7 @@ class Design:
 def design(number: str) -> Design:
     study = load_study(STUDIES / "paper" / f"{number}.yaml")
     assert study.reference is not None
-    known = read_reference(study.reference).scores
+    known = read_reference(study.reference)
     keys = known[["encoder", "task", "constants", "order", "fraction"]].itertuples(
         index=False, name=None
     )

@@ -224,7 +224,7 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
     assert found.constants["average"].matrices.shape == (2, HEADS, 2 * HALF, 2 * HALF)
     assert "2 layers of 4 heads, width 64, 48 slots, a decoder" in repr(decoder)
     for wrong in (None, papa.Task(head="own"), papa.Task(label=None)):
-        with pytest.raises(PapaError, match="asked for the next word of plain text by its own"):
+        with pytest.raises(PapaError, match="asked for the next word by its own head"):
             papa.measure(decoder, data, wrong, progress=False)
     with pytest.raises(PapaError, match="lambda, first_to_last or random"):
         papa.measure(decoder, data, task, orders=["distance"], progress=False)

@@ -123,9 +123,10 @@ def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     for method, own in of_heads.groupby("method"):
         assert np.array_equal(own["score"], values[method].ravel())
     told = CliRunner().invoke(app, ["heads", "s", "--store", str(store), "--json"])
-    for scores in json.loads(told.output)["scores"]:
-        ends = found[scores["method"]].interval
-        np.testing.assert_array_equal(scores["mean"], values[scores["method"]])
-        np.testing.assert_array_equal([scores["low"], scores["high"]], ends)
+    shown = pandas.DataFrame(json.loads(told.output)["scores"])
+    pandas.testing.assert_frame_equal(shown, of_heads, check_dtype=False)
+    for method, own in of_heads.groupby("method"):
+        ends = found[method].interval
+        assert np.array_equal(own[["low", "high"]].T, [of.ravel() for of in ends])
         assert (ends[1] > ends[0]).all(), "one seed, and an error over inputs"
-    assert len(json.loads(told.output)["scores"]) == 4
+    assert of_heads["method"].nunique() == 4

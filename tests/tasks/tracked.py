@@ -59,7 +59,8 @@ def make(steps: StudySteps, store: Store, frame: pandas.DataFrame = RESULTS) -> 
                 with published(step.folder(store), _of(step)) as scratch:
                     document.save(scratch)
         rankings = [step for by_seed in part.rankings.values() for step in by_seed.values()]
-        for kept in (*part.constants.values(), *rankings):
+        matrices = filter(None, (kind.artifact for kind in part.constants.values()))
+        for kept in (*matrices, *rankings):
             with published(kept.folder(store), _of(kept)) as scratch:
                 (scratch / f"{kept.stage}.safetensors").write_text("0.1")
     with published(steps.steps[-1].folder(store), _of(steps.steps[-1])) as scratch:
