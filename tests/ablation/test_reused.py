@@ -109,5 +109,5 @@ def test_a_study_scores_reused_heads(tmp_path: Path) -> None:
     cosine = half.query("task == 'own'").groupby("constants")["score"].first()
     assert 0.2 < cosine["reused"] < 0.99
     assert abs(cosine["reused"] - cosine["zeros"]) > 0.01
-    with pytest.raises(SpecError, match=r"no constants 'reused' of this call.*papa\.measure takes"):
+    with pytest.raises(SpecError, match="no constants 'reused' of this call"):
         papa.constants("reused", papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32))

@@ -221,7 +221,6 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
     compared = [name for name in rows if name != "seconds"]
     pandas.testing.assert_frame_equal(found.results[compared], rows[compared], check_exact=True)
     assert found.results["score"].nunique() > 3, "negative control: cells differ"
-    assert found.constants["average"].matrices.shape == (2, HEADS, 2 * HALF, 2 * HALF)
     assert "2 layers of 4 heads, width 64, 48 slots, a decoder" in repr(decoder)
     for wrong in (None, papa.Task(head="own"), papa.Task(label=None)):
         with pytest.raises(PapaError, match="asked for the next word by its own head"):
