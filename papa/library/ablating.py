@@ -75,7 +75,7 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
         if mask.shape != (len(sizes), sizes[0]) or not ((mask == 0) | (mask == 1)).all():
             raise SpecError(
                 f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
-                f"{sizes[0]}): 0 where a head is replaced and 1 elsewhere"
+                f"{sizes[0]}) with 0 where a head is replaced, 1 elsewhere, and no other value"
             )
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):

@@ -32,7 +32,7 @@ from papa.library.encoder import (
 )
 from papa.progress import bar
 from papa.spec import ConstantsSpec
-from papa.spec.kinds import CONTROLS
+from papa.spec.kinds import CONTROLS, DERIVED
 from papa.spec.orders import Head
 
 
@@ -59,6 +59,8 @@ def constants(
         raise SpecError(f"constants '{kind}': {in_one_line(error)}") from None
     if kind in CONTROLS:
         return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
+    if kind not in DERIVED:
+        raise SpecError(f"there are no constants '{kind}' of this call: papa.measure takes them")
     if not isinstance(average, ConstantMatrices) or average.special is None:
         raise SpecError(
             f"constants '{kind}' are made of an average: give average=papa.average(encoder, texts)"

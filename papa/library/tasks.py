@@ -76,6 +76,11 @@ def study_inputs(
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
         tables = {}
         if not isinstance(dataset, str):
+            if causal and (task is None or task.head != "own" or task.label is not None):
+                raise SpecError(
+                    "a decoder is asked for the next word by its own head: give papa.Task("
+                    'label=None, metric="negative_log_perplexity", head="own")'
+                )
             described = _described(task or Task(), causal)
             for split in SPLITS:
                 if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):

@@ -19,6 +19,8 @@ from papa.storage.atomic import write_atomically
 from papa.storage.cache import cache_folder
 from papa.storage.metadata import sha256_of_file, sha256_of_json
 
+_FORMAT = 2
+"""Of what is remembered; format 1 wrapped it."""
 _OLD_ENOUGH_NS = 2_000_000_000
 """How old a last change must be: file systems count in ticks, with two changes in one."""
 
@@ -43,7 +45,7 @@ def remembered_folder() -> Path:
 
 
 def _path(key: Mapping[str, Any]) -> Path:
-    return remembered_folder() / f"{sha256_of_json(dict(key))}.json"
+    return remembered_folder() / f"{sha256_of_json([_FORMAT, dict(key)])}.json"
 
 
 def status_of(path: Path) -> dict[str, Any] | None:

@@ -83,7 +83,7 @@ def test_what_is_impossible_is_one_sentence() -> None:
     assert "there is no head (7,)" in refusal(model, [(7,)])
     assert "expected (3, 4)" in refusal(model, torch.ones(4, 3))
     for fraction in (0.5, float("nan")):
-        assert "more than 0 and 1" in refusal(model, torch.full((3, 4), fraction))
+        assert "no other value" in refusal(model, torch.full((3, 4), fraction))
     assert "there is no substitute 'averge' (known: average" in refusal(model, HEADS, by="averge")
     assert "give data=" in refusal(model, HEADS, by="average")
     assert "expected (3, 4, slots, slots)" in refusal(model, HEADS, by=torch.ones(2, 4, 8, 8))
