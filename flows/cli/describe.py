@@ -25,8 +25,7 @@ _TEXTS = "With --encoder: a text a line, or a table with a column 'text'."
 _TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."
 _ONLY = "A description, such as norms; may be repeated. All without it."
 _FRACTION = (
-    "With STUDY: heads that stay input-dependent in the replaced model, the last of its first "
-    "order; without it none."
+    "With STUDY: share of heads that stay input-dependent, by its first order; without it none."
 )
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from papa.study.manifest import CellEntry, FinishedStudy
 
 _LINE = ["encoder", "task", "constants", "order"]
-"""What cells have in common that differ in their fraction alone."""
 _OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,10 +22,7 @@ from papa.errors import SpecError, joined
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from papa.spec.orders import Head
     from papa.study.manifest import FinishedStudy
-
-_ENDS = {"low": "drop_low", "high": "drop_high"}
 
 
 def heads(
@@ -48,8 +45,6 @@ def heads(
         from papa.spec.head_scores import scores_as_tsv
         from papa.study.manifest import open_study
 
-        if as_json and as_tsv:
-            raise SpecError("--json and --tsv are two forms of one answer: give one of them")
         share, found = parse_share(max_drop), open_study(open_store(store), study)
         if as_tsv:
             keys = ["encoder", "task", "method"]
@@ -100,7 +95,8 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
     frame = heads_at(found.summary, found.constant_heads, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
-        counts = _records(line.drop(columns=LINE).rename(columns=_ENDS))
+        ends = {"low": "drop_low", "high": "drop_high"}
+        counts = _records(line.drop(columns=LINE).rename(columns=ends))
         encoder, (reason, *_) = found.encoder(key[0]), [one.pop("reason") for one in counts]
         most = next((one for one in reversed(counts) if one["verdict"] == "within"), None)
         of_lambda = agreement.get(key[:2])
@@ -134,21 +130,16 @@ def _lines(answer: dict[str, Any], max_drop: float) -> Iterator[str]:
             f"{told.get(one['verdict'], ': too many')}: drop {percent_label(one['drop'])} "
             f"({100 * one['drop_low']:z.1f} to {percent_label(one['drop_high'])}){why}"
         )
-        if one["constant_heads"] == most:
-            yield from _listed(one["heads"])
+        if one["constant_heads"] == most and one["heads"] is None:
+            yield "  which ones differs from seed to seed in this head order"
+        elif one["constant_heads"] == most:
+            yield "  which, layers and heads counted from 0:"
+            for layer in dict.fromkeys(layer for layer, _ in one["heads"]):
+                own = (str(head) for of, head in one["heads"] if of == layer)
+                yield f"    layer {layer}: {', '.join(own)}"
     if answer["reason"]:
         yield f"  the study cannot tell: {answer['reason']}"
     elif not most:
         yield "  no number of heads in the study is known to stay within it"
     if answer["certainty"]:
         yield f"  {answer['certainty']}"
-
-
-def _listed(constant: Sequence[Head] | None) -> Iterator[str]:
-    if constant is None:
-        yield "  which ones differs from seed to seed in this head order"
-        return
-    yield "  which, layers and heads counted from 0:"
-    for layer in dict.fromkeys(layer for layer, _ in constant):
-        own = (str(head) for of, head in constant if of == layer)
-        yield f"    layer {layer}: {', '.join(own)}"

@@ -13,13 +13,7 @@ from rich.console import Console
 from rich.table import Column
 
 from flows.cli.terminal import print_rows, print_table, say
-from papa.errors import (
-    ArtifactError,
-    DamagedError,
-    PapaError,
-    SpecError,
-    shortened,
-)
+from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, shortened
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import published, read_metadata, remove

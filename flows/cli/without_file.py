@@ -21,8 +21,6 @@ from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.atomic import write_atomically
 from papa.study.store import Store
 
-_EXAMPLE = "papa run --encoder google-bert/bert-base-uncased --task cola"
-_OWN_EXAMPLE = "papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt"
 _LEAST, _LEAST_EMBEDDED, _MEASURED = 10, 42, 500
 """Texts in all at least, for embeddings with ten neighbours; texts that are measured at most."""
 _COLUMNS = ("text", "text_pair", "words", "label")
@@ -36,14 +34,13 @@ def study_without_file(
     limit: int | None,
     overrides: Sequence[str],
 ) -> StudySpec:
-    """The study of some encoders on some tasks, by their names or by folders relative to the
-    working directory, with so many rows of each split at most; everything else as a study file has
-    it that says nothing of it.
+    """The study of some encoders on some tasks, by names or folders, with so many rows of each
+    split at most; all else as in a study file that says nothing of it.
     """
     if study is not None or not encoders or not tasks:
         raise SpecError(
             "a study is a file alone, with --set for what should differ, or --encoder and --task, "
-            f"such as {_EXAMPLE}"
+            "such as papa run --encoder google-bert/bert-base-uncased --task cola"
         )
     # Named by all of it, so that another study has results of its own.
     named = ["+".join(Path(name).name for name in encoders), "+".join(tasks)]
@@ -86,7 +83,8 @@ def own_study(
     """
     if others or len(models) != 1:
         raise SpecError(
-            f"--own takes one model and one file of texts, and nothing else: such as {_OWN_EXAMPLE}"
+            "--own takes one model and one file of texts, and nothing else: such as papa run "
+            "--model embedded/all-MiniLM-L6-v2 --own texts.txt"
         )
     table = read_file(texts, format_of(texts) or "text", header=True)
     columns = [name for name in _COLUMNS if name in table.rows.column_names]

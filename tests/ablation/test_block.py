@@ -85,8 +85,8 @@ def test_what_is_impossible_is_one_sentence() -> None:
     for fraction in (0.5, float("nan")):
         assert "no other value" in refusal(model, torch.full((3, 4), fraction))
     assert "there is no substitute 'averge' (known: average" in refusal(model, HEADS, by="averge")
-    assert "give data=" in refusal(model, HEADS, by="average")
-    assert "expected (3, 4, slots, slots)" in refusal(model, HEADS, by=torch.ones(2, 4, 8, 8))
+    assert "data holds no batch" in refusal(model, HEADS, by="average")
+    assert "numbers [3, 4, 8, 8]" in refusal(model, HEADS, by=torch.ones(2, 4, 8, 8))
     short = papa.ablated(model, HEADS, by=torch.ones(3, 4, 8, 8))
     with (
         pytest.raises(

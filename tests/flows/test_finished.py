@@ -122,8 +122,6 @@ def test_lambda_is_written_and_read_to_the_last_digit(
     (tmp_path / "lambda.tsv").write_text(reading(store, "heads", "--tsv").out)
     scores = papa.load_scores(tmp_path / "lambda.tsv", layers=2, heads=12)
     assert np.array_equal(scores["score"], found.heads["score"])
-    line = refusal(said("heads", "alone", "--store", str(store), "--tsv", "--json"))
-    assert "--json and --tsv are two forms of one answer" in line
 
 
 def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
