@@ -28,7 +28,7 @@ from prefect.utilities.annotations import quote
 from pydantic import PositiveInt
 
 from flows.check import Checked, check_study
-from flows.cli.studies import failure_kept
+from flows.kept import failure_kept
 from flows.progress import StudyProgress
 from flows.server import settle_environment
 from papa.errors import PapaError

@@ -11,7 +11,7 @@ def average(step: Step, run: StudyRun) -> bool:
     """Average the attention matrices of an encoder over a text.
 
     In: the tokenised text, and the encoder. Out: C, float32 [L, H, S, S], and in how many rows each
-    pair of slots was seen. Where: all workers, a shard each; sums in float64, merged in the shards'
-    order, so that any number of workers gives the same bits.
+    pair of slots was seen. Where: all workers, a shard each; sums in float64 that are
+    exact in any grouping, so that any number of workers gives the same bits.
     """
     return run.compute(step)

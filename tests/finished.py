@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas
 
-from flows.cli.studies import save_study
+from flows.kept import save_study
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import ArtifactReference
 from papa.study.inputs import check_inputs

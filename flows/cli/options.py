@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from papa.study.store import Store
 
 DEFAULT_STORE = "papa-store"
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+_ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), "free the disk")
+_ADVICE |= dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "name another place")
 
 
 option: Any = partial(typer.Option, show_default=False)
@@ -66,12 +67,12 @@ def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
         with Interruption() as interruption:
             yield interruption
     except (PapaError, OSError) as error:
-        of_the_disk = isinstance(error, OSError) and error.errno in _OF_THE_DISK
-        if verbose or not (isinstance(error, PapaError) or of_the_disk):
-            raise
         said: object = error
         if isinstance(error, OSError):
-            what = error.filename or "a file"
-            said = f"{what} cannot be written ({error.strerror}): free the disk"
+            advice = _ADVICE.get(error.errno or 0)
+            said = f"{error.filename or 'a file'} cannot be written ({error.strerror}): {advice}"
+            verbose = verbose or advice is None
+        if verbose:
+            raise
         typer.echo(f"error: {said}", err=True)
         sys.exit(1)

@@ -85,7 +85,7 @@ def run(
         opened.make()
         with uncollected(), errors.status("checking …") as status:
             from flows.check import check_study
-            from flows.cli.studies import save_study
+            from flows.kept import save_study
             from flows.progress import StudyProgress
 
             checked = check_study(

@@ -1,10 +1,9 @@
-"""The studies of a store: the file of what ran under each name, ``papa list``, ``papa report``."""
+"""The studies of a store: what ``papa list`` and ``papa report`` do."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,53 +13,22 @@ from rich.table import Column
 
 from flows.cli.terminal import print_rows, print_table, say
 from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, shortened
-from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.artifacts import published, read_metadata, remove
-from papa.storage.atomic import write_atomically
 from papa.storage.metadata import METADATA
-from papa.study.manifest import open_study, place_results, specification
+from papa.study.manifest import open_study, place_results
 from papa.study.store import Store, check_marked
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
 
 
-def saved_study(store: Store, name: str) -> Path:
-    """The file of the study that ran last under a name; there before its results are."""
-    return store.study(f"{name}.yaml")
-
-
-def save_study(store: Store, study: StudySpec) -> Path:
-    """Write a study's specification beside its results, so that it can be run again."""
-    path = saved_study(store, study.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, specification(study))
-    return path
-
-
-@contextmanager
-def failure_kept(store: Store, name: str) -> Iterator[None]:
-    """Where the block fails keep why, for ``papa list``; forget it where it did not."""
-    failed = store.study(f"{name}.failed")
-    try:
-        yield
-    except PapaError as error:
-        write_atomically(failed, f"{error}\n")
-        raise
-    failed.unlink(missing_ok=True)
-
-
-def names_in(store: Store) -> set[str]:
-    """The names of the studies that were started in a store."""
-    folder = store.root / "studies"
-    finished = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
-    return {path.stem for path in folder.glob("[!.]*.yaml")} | finished
-
-
 def stored_studies(store: Store) -> list[dict[str, str]]:
     """The studies that were started in a store, the latest first, as ``papa list`` shows them."""
     check_marked(store.address)
-    rows = (_row(store, name) for name in sorted(names_in(store)))
+    folder = store.root / "studies"
+    finished = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
+    names = finished | {path.stem for path in folder.glob("[!.]*.yaml")}
+    rows = (_row(store, name) for name in sorted(names))
     return sorted(rows, key=lambda row: row["Date"], reverse=True)
 
 

@@ -81,3 +81,7 @@ def test_what_cannot_be_compared_is_one_sentence(store: Path, tmp_path: Path) ->
         RESULTS["short"].to_parquet(folder / "results.parquet")
     line = refusal(said("compare", str(tmp_path / "older"), "--store", str(store)))
     assert "older are of an older version of PAPA, without manifest.json" in line
+    taken = tmp_path / "taken"
+    taken.touch()
+    line = refusal(said("compare", "short", "--store", str(store), "--to", str(taken)))
+    assert line == f"error: {taken} cannot be written (File exists): name another place"

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 import papa
 from papa.attention.constants import ConstantMatrices
+from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError
 from papa.study.stages.constants import read_distances
 from papa.study.stages.rank import read_head_scores
@@ -227,3 +228,48 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
             papa.measure(decoder, data, wrong, progress=False)
     with pytest.raises(PapaError, match="lambda, first_to_last or random"):
         papa.measure(decoder, data, task, orders=["distance"], progress=False)
+
+
+@pytest.mark.parametrize(
+    ("task", "parts", "said"),
+    [
+        ({"slots": 64}, {}, "has slots 64, but encoder"),
+        ({"columns": {"text": "text", "label": "text"}}, {}, "reads plain text alone: remove"),
+        ({"columns": {"text": "text", "text_pair": "text"}}, {}, "remove columns.text_pair"),
+        ({"head": "probe"}, {}, "answered by a model's own head: set head: own"),
+        ({"metric": "accuracy"}, {}, "is scored by negative_log_perplexity, agreement"),
+        ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
+        ({}, {"constants": ["next"]}, "constants: next ones look ahead"),
+        ({}, {"encoders": [EMBEDDED]}, "is an encoder: take kind: mlm or text"),
+        (
+            {"kind": "text", "metric": "nearest_10"},
+            {"encoders": [EMBEDDED], "constants": ["streaming"]},
+            "'streaming' is for decoders, and 'embedded/all-MiniLM-L6-v2' is an encoder",
+        ),
+        (
+            {},
+            {"constants": [{"kind": "average", "recent": 3}]},
+            "recent belongs to kind 'streaming'",
+        ),
+        ({}, {"constants": [{"kind": "streaming", "recent": 0}]}, "recent"),
+        (
+            {"slots": 32, "validation_slots": 2 * HALF},
+            {},
+            "average is read by slot, and task t has 32 slots and validation_slots 48",
+        ),
+        (
+            {"validation_slots": 64},
+            {"constants": ["relative"]},
+            "has slots 64, but encoder",
+        ),
+        ({"kind": "mlm", "validation_slots": 64}, {}, "validation_slots is for tasks of kind"),
+        ({}, {"orders": ["distance"]}, "orders: distance is not computed of decoders"),
+    ],
+)
+def test_what_no_decoder_can_be_asked_is_one_sentence(
+    task: dict[str, Any], parts: dict[str, Any], said: str, folder: Path, tmp_path: Path
+) -> None:
+    entry = {"name": "t", "metric": "agreement", **TASK, **task}
+    with pytest.raises(PapaError) as error:
+        finished(folder, tmp_path / "store", **{"tasks": [entry], **parts})
+    assert said in str(error.value)

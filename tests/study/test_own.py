@@ -30,6 +30,7 @@ from flows.cli.export import export_cell
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import embedded_folder
+from papa.errors import PapaError, SpecError
 from papa.reporting.answers import answers
 from papa.scores.summary import summarise
 from papa.study.stages.own import read_answers
@@ -365,3 +366,40 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
     )
     few = console("embedded/all-MiniLM-L6-v2", data, **TEXT, metric="nearest_10", validation_rows=9)
     assert "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences" in few
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (
+            {"metric": "cosine", "head": "probe", "probe": PROBE},
+            "cosine compares a model with itself: set head: own",
+        ),
+        ({"metric": "accuracy"}, "a task of kind 'text' needs columns.label"),
+        (
+            {"metric": "nearest_10", "kind": "mlm"},
+            "a task of kind 'mlm' is scored by negative_log_perplexity, agreement",
+        ),
+        ({"metric": "agreement", "head": "mine"}, "Input should be 'probe' or 'own'"),
+    ],
+)
+def test_what_no_head_can_be_asked_is_one_sentence(
+    task: dict[str, Any], said: str, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PapaError) as error:
+        finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, **task}])
+    assert said in str(error.value)
+
+
+def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        SpecError,
+        match="trained ones are trained with PAPA's own probe, and task cosine has head: own",
+    ):
+        finished(
+            tmp_path,
+            "embedded/all-MiniLM-L6-v2",
+            data,
+            [{**TEXT, "metric": "cosine"}],
+            constants=["trained"],
+        )

@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from papa.attention.constants import ConstantMatrices
+from papa.errors import PapaError
 from tests.finished import Scored, score_study
 
 pytestmark = pytest.mark.unchecked
@@ -106,3 +107,28 @@ def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, p
     torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)
     together = papa.average(encoder, rows, text="premise", text_pair="hypothesis", progress=False)
     assert (ours.matrices - together.matrices).abs().max() > 0.01, "negative control"
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"head": "probe"}, "answered by a model's own head: set head: own"),
+        ({"columns": {"text": "premise", "label": "follows"}}, "needs columns.text_pair"),
+        ({"metric": "spearman"}, "is scored by cosine_spearman, not 'spearman'"),
+        (
+            {"kind": "pair"},
+            "a task of kind 'pair' is scored by accuracy, matthews, f1, spearman, agreement",
+        ),
+        (
+            {"columns": {"text": "premise", "text_pair": "hypothesis", "label": "premise"}},
+            "a number",
+        ),
+    ],
+)
+def test_what_is_no_similarity_is_one_sentence(
+    task: dict[str, Any], said: str, shallow: str, pairs: Path, tmp_path: Path
+) -> None:
+    document = {"name": "s", "encoders": [shallow], "tasks": [{**TASK, **task}], "fractions": [1]}
+    with pytest.raises(PapaError) as error:
+        score_study({**document, "orders": ["first_to_last"]}, pairs, tmp_path)
+    assert said in str(error.value)
