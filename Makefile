@@ -70,12 +70,17 @@ bench: setup
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows '$(ROWS)')
 
 # The tools have an environment of their own: what they need is no part of what is looked over.
-AUDIT := build/audit/tools
+AUDIT := build/audit/tools/bin
 
 audit: setup
-	test -x $(AUDIT)/bin/python || $(PYTHON) -m venv $(AUDIT)
-	$(BIN)/python infra/audit.py tools | xargs $(AUDIT)/bin/python $(INSTALL) -c constraints.txt
-	$(BIN)/python infra/audit.py $(AUDIT)/bin $(BIN)/python
+	test -x $(AUDIT)/python || $(PYTHON) -m venv build/audit/tools
+	$(AUDIT)/python $(INSTALL) -c constraints.txt \
+		pip-audit==2.10.1 pip-licenses==5.5.5 cyclonedx-bom==7.5.0
+	$(AUDIT)/pip-audit -r constraints.txt --no-deps --disable-pip --progress-spinner off
+	$(AUDIT)/pip-licenses --python=$(BIN)/python --with-urls --format=json \
+		--output-file=build/audit/licences.json
+	$(AUDIT)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml \
+		--mc-type application --output-reproducible -o build/audit/bill-of-materials.cdx.json
 
 # build/site, to be read from disk.
 # Searching needs a server: python -m http.server --directory build/site

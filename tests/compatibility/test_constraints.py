@@ -22,13 +22,9 @@ def pinned(file: str) -> dict[str, Version]:
 
 
 def required() -> dict[str, Requirement]:
-    """What pyproject.toml names, with every extra but `audit`, whose tools have an environment of
-    their own.
-    """
+    """What pyproject.toml names, with every extra."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    extras = (
-        named for extra, named in project["optional-dependencies"].items() if extra != "audit"
-    )
+    extras = project["optional-dependencies"].values()
     texts = [*project["dependencies"], *(text for named in extras for text in named)]
     found = {canonicalize_name(one.name): one for one in map(Requirement, texts)}
     return {name: one for name, one in found.items() if name not in UNTYPED}
