@@ -19,7 +19,7 @@ from papa.ablation.interface import LayerAttention, attention_modules, head_coun
 from papa.ablation.substitutes import Substitute
 from papa.attention.constants import ConstantMatrices
 from papa.errors import ArtifactError, DataError, SpecError, joined, nearest_first
-from papa.spec.kinds import parameters_of
+from papa.spec.constants import PARAMETERS
 
 Heads = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
 By = (
@@ -149,8 +149,9 @@ def substitute_for(
     parameters = dict(by) if isinstance(by, Mapping) else {}
     name = parameters.pop("kind", by)
     if isinstance(name, str) and name in _MADE_OF_NOTHING:
-        if unknown := [one for one in parameters if one not in parameters_of(name)]:
-            takes = joined(parameters_of(name)) or "no parameter"
+        keys = PARAMETERS.get(name, {})
+        if unknown := [one for one in parameters if one not in keys]:
+            takes = joined(keys) or "no parameter"
             raise SpecError(f"by='{name}' takes {takes}, found {joined(unknown)}: leave it out")
         return _MADE_OF_NOTHING[name](**parameters)
     if callable(by):

@@ -15,7 +15,7 @@ from papa.encoders.finite import sum_is_finite
 from papa.errors import ArtifactError, SpecError, meant
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.spec import ConstantsSpec
-from papa.spec.kinds import CONTROLS, DERIVED, most_of, parameters_of
+from papa.spec.constants import CONTROLS, DERIVED, PARAMETERS, most_of
 from papa.study.stages.constants import GivenMatrices
 from papa.study.stages.constants import given as keep_given
 from papa.study.step import Step
@@ -62,7 +62,7 @@ def constants(
             f"there are no constants '{kind}' of this call{meant(kind, every)}: take one of "
             f"{', '.join(every)}, or papa.average"
         )
-    most, least = most_of(encoder.slots), parameters_of(kind)
+    most, least = most_of(encoder.slots), PARAMETERS.get(kind, {})
     for name, value in parameters.items():
         if name not in least or value not in range(min(least[name], 1), most[name] + 1):
             takes = [f"{one} from {min(own, 1)} to {most[one]}" for one, own in least.items()]

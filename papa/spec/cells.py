@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from papa.spec.orders import Head
-from papa.spec.values import Order
+from papa.spec.orders import Head, Order
 
 
 @dataclass(frozen=True)

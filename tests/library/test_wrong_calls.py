@@ -208,7 +208,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
             lambda g: papa.head_scores(
                 g.encoder, g.reviews, replace(TASK, head="own"), by="gates", progress=False
             ),
-            "L0 gates are trained with a probe, and task data has head: own: take effect",
+            "gates scores no heads for task data, which has head: own: take effect",
         ),
         (lambda g: g.score(seeds=3), "be a valid tuple, found 3"),
         (lambda g: g.score(constants="zeroes"), "no constants"),

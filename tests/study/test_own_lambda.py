@@ -20,7 +20,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.probes.own_model import opened_own
 from papa.ranking.own import train_lambda_of_own
 from papa.spec.file import resolve_study
-from papa.study.inputs import check_inputs
+from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.stages.tokenise import open_corpus
@@ -68,7 +68,7 @@ def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Step, S
     study = resolve_study(document, folder=data, origin="test")
     store = Store(folder)
     store.make()
-    steps = study_steps(check_inputs(study)).steps
+    steps = study_steps(resolve_inputs(study).inputs()).steps
     (rank,) = (step for step in steps if step.stage == "rank")
     run_here(with_needs([rank]), store, study.execution, Told())
     return rank, store

@@ -15,7 +15,7 @@ from flows.cli import app
 from papa.spec import ExecutionSpec
 from papa.spec.document import write_yaml
 from papa.spec.file import load_study
-from papa.study.inputs import check_inputs
+from papa.study.inputs import resolve_inputs
 from papa.study.results import found_orders
 from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
@@ -93,7 +93,7 @@ def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     orders = {"orders": [*ORDERS, "gradient"], "name": "s"}
     file.write_text(write_yaml({**TINY, "encoders": [shallow], **orders}))
     finish_study(str(file), store)
-    steps, place = study_steps(check_inputs(load_study(file))), Store(store)
+    steps, place = study_steps(resolve_inputs(load_study(file)).inputs()), Store(store)
     found = {
         method: read_head_scores(method, {0: step.reference(place)})
         for step in scorings(steps)

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from papa.spec.file import resolve_study
 from papa.spec.orders import Head, head_order
 from papa.storage.artifacts import published, reference
-from papa.study.inputs import check_inputs
+from papa.study.inputs import resolve_inputs
 from papa.study.stages.probe import ConstantHeads
 from papa.study.stages.rank import LAMBDA
 from papa.study.step import Step
@@ -25,7 +25,7 @@ HEADS = 72
 
 def steps_of(**changes: Any) -> StudySteps:
     study = resolve_study({**SMALL, **changes}, folder=Path(), origin="test")
-    return study_steps(check_inputs(study))
+    return study_steps(resolve_inputs(study).inputs())
 
 
 def heads(steps: Sequence[Step]) -> list[tuple[Head, ...]]:
