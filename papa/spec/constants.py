@@ -1,6 +1,4 @@
-"""The constants of a study: a kind, its text and its parameters. To add a control, or a kind made
-of the average: its function (``module:name``), and its name here.
-"""
+"""The constants of a study: a kind, which has a function (``module:name``), and its parameters."""
 
 from __future__ import annotations
 
@@ -59,9 +57,8 @@ class ConstantsSpec(Frozen):
     kind: ConstantsKind
     """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
     fibonacci; made of the average: low_rank, relative; mean_qk; trained; a constant output:
-    mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md); reused: the
-    attention of the same head of the layer before; of decoders, streaming: their own attention to
-    the first and the last tokens."""
+    mean_output, mean_output_by_slot, resampled_output, optimal_output; reused: the attention of the
+    layer before; of decoders, streaming: their own, to the first and last (docs/method.md)."""
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section
     5.3, Table 2)."""

@@ -58,9 +58,7 @@ Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator
 
 
 class Columns(Frozen):
-    """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one
-    per word.
-    """
+    """Which columns of the source hold what."""
 
     text: ColumnName | None = None
     """The column with the texts; of a pair, with the first ones."""
@@ -82,9 +80,7 @@ class EncoderSpec(Frozen):
 
 
 class HeadScores(Frozen):
-    """Somebody's scores of all heads; the smallest become constant first. An order ``scores:FILE``
-    reads them.
-    """
+    """Somebody's scores of all heads; the smallest become constant first."""
 
     name: Text
     """What orders call them after ``scores:``."""

@@ -28,12 +28,11 @@ class ScoringMethod:
 
     Attributes:
         label: its name in messages, tables and figures.
-        function: ``module:name`` of what computes it: it takes and gives what
-            ``papa.ranking.scores.asked`` says; of a streamed one, what
-            ``papa.ranking.scores.streamed`` says.
+        function: ``module:name`` of what computes it, as ``papa.ranking.scores.asked`` says, or
+            ``papa.ranking.scores.streamed``.
         nothing: the score of a head that is as good constant; nan where none is known.
-        own_head: which tasks of a model's own head it scores heads of: all; those with a loss of
-            their own, as what compares answers with themselves has no gradient there; or none.
+        own_head: which tasks of a model's own head it scores heads of; what compares answers with
+            themselves has no gradient there.
         label_free: whether it reads text alone; others read labels too.
         frozen_probe: whether it reads the task's probe, trained on the encoder as it is.
         streamed: whether it is a mean over rows of attention matrices; these share a pass.
@@ -111,23 +110,19 @@ def _ascending(heads: list[Head], scores: Any, seed: Any) -> list[Head]:
     return sorted(heads, key=lambda head: float(scores[head]))
 
 
-def _descending(heads: list[Head], scores: Any, seed: Any) -> list[Head]:
-    return sorted(heads, key=lambda head: -float(scores[head]))
-
-
-def _last_layer_first(heads: list[Head], scores: Any, seed: Any) -> list[Head]:
-    return sorted(heads, key=lambda head: -head[0])
-
-
 def _drawn(heads: list[Head], scores: Any, seed: Any) -> list[Head]:
     return [heads[index] for index in np.random.default_rng(seed).permutation(len(heads))]
 
 
 HEAD_ORDERS: dict[str, HeadOrder] = {
     "lambda": HeadOrder("λ ascending", _ascending, scored_by="lambda"),
-    "lambda_reversed": HeadOrder("λ descending", _descending, scored_by="lambda"),
+    "lambda_reversed": HeadOrder(
+        "λ descending", lambda heads, scores, seed: _ascending(heads, -scores, seed), "lambda"
+    ),
     "first_to_last": HeadOrder("first layer to last", lambda heads, scores, seed: heads),
-    "last_to_first": HeadOrder("last layer to first", _last_layer_first),
+    "last_to_first": HeadOrder(
+        "last layer to first", lambda heads, scores, seed: sorted(heads, key=lambda head: -head[0])
+    ),
     "random": HeadOrder("random", _drawn, differs_by_seed=True),
 }
 SCORES, REVERSED = "scores", "reversed:"
@@ -135,9 +130,7 @@ _CODE = re.compile(r"(?!(?:scores|reversed):)([A-Za-z_]\w*):[A-Za-z_]\w*", re.AS
 
 
 def module_of(name: object) -> str | None:
-    """Of ``module:name``, code of the user's own, the file that holds it, without ``.py``; None
-    where a name is of no code.
-    """
+    """Of ``module:name``, code of the user's own, the module; None where a name is of no code."""
     found = _CODE.fullmatch(name) if isinstance(name, str) else None
     return found[1] if found else None
 
@@ -190,9 +183,7 @@ def order_named(order: str) -> HeadOrder:
 
 
 def scored_by(order: str) -> str | None:
-    """What gives the scores that the order follows: "lambda" or a method of ``HEAD_SCORES``; None
-    where a study needs to compute none.
-    """
+    """``HeadOrder.scored_by`` of an order."""
     return order_named(order).scored_by
 
 
@@ -208,8 +199,7 @@ def head_order(
 
     Args:
         scores: λ of every head [layers, heads], or what else the order is ``scored_by``, if any.
-        seed: for orders that differ by seed; one number or several. Of an order by scores, its
-            draw (``StudySpec.draws``).
+        seed: what an order that differs by seed, or by scores, is drawn from (``StudySpec.draws``).
     """
     every = [(layer, head) for layer in range(layers) for head in range(heads)]
     return order_named(order).arrange(every, scores, seed)

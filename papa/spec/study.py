@@ -1,6 +1,4 @@
-"""The study's specification: frozen models, of which ``execution`` alone changes no result and
-enters no key.
-"""
+"""A study's specification, of which ``execution`` alone changes no result and enters no key."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ from papa.spec.values import (
 )
 
 CONTROLLED = 5
-"""Ranking seeds from which on λ of shuffled labels can tell anything at 5 %: where each exchanges
-both or not, they have 32 arrangements.
-"""
+"""Ranking seeds from which on λ of shuffled labels can tell anything at 5 %: 32 arrangements."""
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(no_repeats)]
 
 
@@ -105,11 +101,10 @@ class StudySpec(Frozen):
     )
     """What replaces attention: a ladder of kinds, from nothing to trained matrices."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
-    """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first
-    or random; or the smallest score first: gradient, shapley, greedy, gates, effect, label-free
-    confidence, variance, distance (to constant) or self_lambda, somebody's 'scores:FILE'
-    (``papa.load_scores`` says what it may hold), code of your own, module:name
-    (docs/how-to/own-data.md). Each also from its end: reversed:distance."""
+    """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first,
+    random; the smallest score first, of gradient, shapley, greedy, gates, effect, label-free
+    confidence, variance, distance, self_lambda, or a file, 'scores:FILE' (``papa.load_scores``);
+    or code of your own, module:name. Each also from its end: reversed:distance."""
     scores: tuple[HeadScores, ...] = ()
     """Scores of heads that orders name; those of files and of code are added by themselves."""
     code: tuple[CodeSpec, ...] = ()
@@ -152,9 +147,8 @@ class StudySpec(Frozen):
         return self
 
     def draws(self, order: Order) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """The seeds of the study that share a head order, and the numbers that ``head_order`` draws
-        theirs from: of one that differs by seed the first of ``ranking.seeds`` and that seed; of
-        one by scores the places of all heads, the smallest score first, ties by (layer, head).
+        """The seeds of the study that share a head order, and what ``head_order`` draws theirs
+        from: of one by scores the places of all heads, the smallest first, ties by (layer, head).
         """
         if (name := scores_in(order)) is not None:
             (values,) = (scores.values for scores in self.scores if scores.name == name)
@@ -169,7 +163,7 @@ def _against_constants(task: TaskSpec, constants: ConstantsSpec) -> str | None:
     kind, where, name = constants.kind, f"constants: {constants.label}", f"task {task.name}"
     if task.kind == "causal" and kind in (*OUTPUTS, "mean_qk", "next"):
         return f"{where} is of encoders, and {name} is a decoder's: take relative or previous"
-    if task.most_slots > task.slots and kind not in ("relative", REUSED, *OF_DECODERS):
+    if (task.validation_slots or 0) > task.slots and kind not in ("relative", REUSED, *OF_DECODERS):
         return (
             f"{where} is read by slot, and {name} has {task.slots} slots and validation_slots "
             f"{task.validation_slots}: take relative or streaming, or as many slots"

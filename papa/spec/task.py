@@ -54,7 +54,7 @@ KINDS: dict[TaskKind, Kind] = {
 _OF_CLASSES: tuple[TaskKind, ...] = ("text", "pair", "words")
 """The kinds that metrics and probes of the user's own are for."""
 OWN_RATE = 0.02
-"""The rate of λ on a model's own head: θ is trained alone, and hardly moves at a probe's."""
+"""The rate of λ on a model's own head: θ hardly moves at a probe's."""
 
 
 def is_own(metric: str) -> bool:
@@ -161,11 +161,6 @@ class TaskSpec(Frozen):
         return self
 
     @property
-    def most_slots(self) -> int:
-        """Of any input."""
-        return max(self.slots, self.validation_slots or 0)
-
-    @property
     def regression(self) -> bool:
         """Whether the label is a number (scored by rank correlation), not a class."""
         return self.metric in RANKED
@@ -178,9 +173,9 @@ class TaskSpec(Frozen):
     @property
     def with_itself(self) -> bool:
         """Whether a model's own head is compared with what it answered before."""
-        own = self.metric == "agreement" or is_own(self.metric)
-        agrees = own and self.kind not in ("mlm", "causal")
-        return self.head == "own" and (agrees or self.of_embeddings)
+        agrees = self.metric == "agreement" or is_own(self.metric)
+        words = self.kind in ("mlm", "causal")
+        return self.head == "own" and (self.of_embeddings or (agrees and not words))
 
     @property
     def lambda_objective(self) -> str:

@@ -210,10 +210,10 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
         name, shape = encoder.name, (encoder.layers, encoder.heads)
         for index, task in enumerate(study.tasks):
             where = f"tasks.{index} ({task.name})"
-            if task.most_slots > encoder.positions:
+            if (slots := max(task.slots, task.validation_slots or 0)) > encoder.positions:
                 yield (
                     where,
-                    f"task '{task.name}' has slots {task.most_slots}, but encoder '{name}' takes "
+                    f"task '{task.name}' has slots {slots}, but encoder '{name}' takes "
                     f"{encoder.positions} at most: set slots to {encoder.positions} or less",
                 )
             if encoder.causal != (task.kind == "causal"):
