@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -91,24 +91,16 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     resolved = _merged(_AUTHORS if authors else {}, resolved)
     if isinstance(path := resolved.get("reference"), str):
         resolved["reference"] = _absolute(path, folder)
-
-    def resolve(key: str, change: Callable[[Any], Any], named: str = "name") -> None:
+    task = partial(_full_task, folder=folder, origin=origin, authors=authors)
+    in_full: dict[str, Callable[[Any], Any]] = {
+        "encoders": partial(_local_encoder, folder=folder),
+        "tasks": task,
+        "constants": lambda entry: _with_corpus(entry, task),
+    }
+    for key, full in in_full.items():
         if isinstance(entries := resolved.get(key), list):
-            entries = [_named(entry, named) for entry in entries]
-            resolved[key] = [
-                change(entry) if isinstance(entry, dict) else entry for entry in entries
-            ]
-
-    def task(entry: dict[str, Any]) -> dict[str, Any]:
-        return _full_task(entry, folder, origin, authors)
-
-    def constants(entry: dict[str, Any]) -> dict[str, Any]:
-        corpus = _named(entry.get("corpus"))
-        return {**entry, "corpus": task(corpus)} if isinstance(corpus, dict) else entry
-
-    resolve("encoders", lambda entry: _local_encoder(entry, folder))
-    resolve("tasks", task)
-    resolve("constants", constants, "kind")
+            named = [_named(entry, "kind" if key == "constants" else "name") for entry in entries]
+            resolved[key] = [full(own) if isinstance(own, dict) else own for own in named]
     try:
         resolved |= _with_files(resolved.get("orders"), resolved.get("scores", []), folder)
         return StudySpec.model_validate(resolved)
@@ -159,6 +151,11 @@ def _local_encoder(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
         if name.startswith((".", "/", "~")) or Path(local).is_dir():
             return {**entry, "name": local}
     return entry
+
+
+def _with_corpus(entry: dict[str, Any], task: Callable[[Any], Any]) -> dict[str, Any]:
+    corpus = _named(entry.get("corpus"))
+    return {**entry, "corpus": task(corpus)} if isinstance(corpus, dict) else entry
 
 
 def _full_task(entry: dict[str, Any], folder: Path, origin: str, authors: bool) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Annotated, Literal
 
 import numpy as np
@@ -137,13 +139,8 @@ class StudySpec(Frozen):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> StudySpec:
-        for task in self.tasks:
-            wrong = [_against_constants(task, constants) for constants in self.constants]
-            wrong += [_against_order(task, scored_by(order)) for order in self.orders]
-            if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "own"):
-                wrong.append("layout: a model's own head is given pairs with segment_ids: follow")
-            for reason in filter(None, wrong):
-                raise ValueError(reason)
+        for reason in _misfits(self):
+            raise ValueError(reason)
         return self
 
     def draws(self, order: Order) -> dict[tuple[int, ...], tuple[int, ...]]:
@@ -158,42 +155,41 @@ class StudySpec(Frozen):
         return {self.seeds: ()}
 
 
-def _against_constants(task: TaskSpec, constants: ConstantsSpec) -> str | None:
-    """Why constants cannot be measured on a task, if so."""
-    kind, where, name = constants.kind, f"constants: {constants.label}", f"task {task.name}"
-    if task.kind == "causal" and kind in (*OUTPUTS, "mean_qk", "next"):
-        return f"{where} is of encoders, and {name} is a decoder's: take relative or previous"
-    if (task.validation_slots or 0) > task.slots and kind not in ("relative", REUSED, *OF_DECODERS):
-        return (
-            f"{where} is read by slot, and {name} has {task.slots} slots and validation_slots "
-            f"{task.validation_slots}: take relative or streaming, or as many slots"
-        )
-    if constants.is_trained and (task.own_probe or task.head == "own"):
-        other = "own_probe" if task.own_probe else "head: own"
-        return f"{where} is trained with PAPA's own probe, and {name} has {other}"
-    most = most_of(task.slots)
-    for key, value in constants.parameters.items():
-        if value > most.get(key, value):
-            return (
-                f"constants: {key} of kind '{kind}' is {value}, and {name} has {task.slots} slots: "
-                f"take {most[key]} or less"
+def _misfits(study: StudySpec) -> Iterator[str]:
+    """Why constants cannot be measured, and orders not be had, on a task."""
+    for task, constants in product(study.tasks, study.constants):
+        kind, where, name = constants.kind, f"constants: {constants.label}", f"task {task.name}"
+        if task.kind == "causal" and kind in (*OUTPUTS, "mean_qk", "next"):
+            yield f"{where} is of encoders, and {name} is a decoder's: take relative or previous"
+        longer = (task.validation_slots or 0) > task.slots
+        if longer and kind not in ("relative", REUSED, *OF_DECODERS):
+            yield (
+                f"{where} is read by slot, and {name} has {task.slots} slots and validation_slots "
+                f"{task.validation_slots}: take relative or streaming, or as many slots"
             )
-    return None
-
-
-def _against_order(task: TaskSpec, method: str | None) -> str | None:
-    """Why a method scores no heads for a task, if so."""
-    if method not in HEAD_SCORES:
-        return None
-    if task.kind == "causal":
-        return (
-            f"orders: {method} is not computed of decoders, and task {task.name} is one's: take "
-            "lambda, first_to_last or random, or give scores:FILE"
-        )
-    reads = HEAD_SCORES[method].own_head
-    if task.head == "own" and (reads == "none" or (reads == "with a loss" and task.with_itself)):
-        return (
-            f"orders: {method} scores no heads for task {task.name}, which has head: own: take "
-            "effect, or a label-free one such as distance"
-        )
-    return None
+        if constants.is_trained and (task.own_probe or task.head == "own"):
+            other = "own_probe" if task.own_probe else "head: own"
+            yield f"{where} is trained with PAPA's own probe, and {name} has {other}"
+        most = most_of(task.slots)
+        for key, value in constants.parameters.items():
+            if value > most.get(key, value):
+                yield (
+                    f"constants: {key} of kind '{kind}' is {value}, and {name} has {task.slots} "
+                    f"slots: take {most[key]} or less"
+                )
+    for task, method in product(study.tasks, map(scored_by, study.orders)):
+        if task.kind == "causal" and method in HEAD_SCORES:
+            yield (
+                f"orders: {method} is not computed of decoders, and task {task.name} is one's: "
+                "take lambda, first_to_last or random, or give scores:FILE"
+            )
+        reads = HEAD_SCORES[method].own_head if method in HEAD_SCORES else "all"
+        unread = reads == "none" or (reads == "with a loss" and task.with_itself)
+        if task.head == "own" and unread:
+            yield (
+                f"orders: {method} scores no heads for task {task.name}, which has head: own: take "
+                "effect, or a label-free one such as distance"
+            )
+    for task in study.tasks:
+        if study.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "own"):
+            yield "layout: a model's own head is given pairs with segment_ids: follow"

@@ -49,7 +49,7 @@ class StudyInputs:
 def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
     """The inputs of a study whose one encoder is at hand."""
     (spec,), study = study.encoders, with_code(study, {})
-    sources = {text.source: _source(text.source) for text in named_texts(study)}
+    sources = {text.source: _described(text.source, None) for text in named_texts(study)}
     resolved = ResolvedInputs(study, {spec: encoder}, sources)
     for _, what in _misfits(resolved):
         raise SpecError(what)
@@ -79,26 +79,20 @@ class ResolvedInputs:
         if self.problems:
             raise CheckError(self.problems)
         study, encoders = self.study, tuple(self.encoders[spec] for spec in self.study.encoders)
-        pinned = {
-            "tasks": tuple(map(self.at_commit, study.tasks)),
-            "constants": tuple(
-                one.model_copy(update={"corpus": one.corpus and self.at_commit(one.corpus)})
-                for one in study.constants
-            ),
-            "encoders": tuple(
-                spec.model_copy(update={"revision": encoder.revision})
-                for spec, encoder in zip(study.encoders, encoders, strict=True)
-            ),
-        }
+        constants = [
+            one.model_copy(update={"corpus": one.corpus and self.at_commit(one.corpus)})
+            for one in study.constants
+        ]
+        specs = [
+            spec.model_copy(update={"revision": encoder.revision})
+            for spec, encoder in zip(study.encoders, encoders, strict=True)
+        ]
+        tasks = tuple(map(self.at_commit, study.tasks))
+        pinned = {"tasks": tasks, "constants": tuple(constants), "encoders": tuple(specs)}
         study = study.model_copy(update=pinned)
-        code = {task: code_of(study, task, self.texts) for task in study.tasks}
-        return StudyInputs(
-            study=study,
-            encoders=encoders,
-            fingerprints=dict(self.sources.values()),
-            labels=labels_of(encoders),
-            code={task: found for task, found in code.items() if found},
-        )
+        code = {task: own for task in tasks if (own := code_of(study, task, self.texts))}
+        prints = dict(self.sources.values())
+        return StudyInputs(study, encoders, prints, labels_of(encoders), code)
 
     def at_commit(self, task: TaskSpec) -> TaskSpec:
         """The task with its source pinned."""
@@ -128,26 +122,22 @@ def resolve_inputs(
     places: dict[Any, str] = {
         spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)
     }
-    jobs: dict[Any, Callable[[], Any]] = {
-        spec: partial(describe_encoder, spec, precision) for spec in study.encoders
-    }
     for text, where in named_texts(study).items():
         places.setdefault(text.source, where)
-        jobs[text.source] = partial(_source, text.source)
-    if any(isinstance(what, HubSource) for what in jobs):
+    if any(isinstance(what, HubSource) for what in places):
         import datasets  # noqa: F401 — once and here instead of by several threads
     if any(not name.startswith(("/", "embedded/")) for name in names):
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
+    jobs = {what: partial(_described, what, precision) for what in places}
     for what, found in run_concurrently(jobs).items():
         if isinstance(found, EncoderReference):
             # One after another: several at once would need several times the memory.
             found = attempted(partial(_with_weights, what, found, fetch=fetch_weights))
         if isinstance(found, HubUnreachableError) and shapes_suffice:
-            published: Any = what, f"unknown, of {what.model_dump_json()}"
+            unreachable, found = found, (what, f"unknown, of {what.model_dump_json()}")
             if isinstance(what, EncoderSpec):
-                published = known_shape(what, precision) or found
-            resolved.unreachable += [found] if published is not found else []
-            found = published
+                found = known_shape(what, precision) or unreachable
+            resolved.unreachable += [unreachable] if found is not unreachable else []
         if isinstance(found, PapaError):
             resolved.problems.append(Problem(places[what], found))
         elif isinstance(found, EncoderReference):
@@ -197,10 +187,13 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     return names
 
 
-def _source(source: Source) -> tuple[Source, str]:
+def _described(what: Any, precision: Any) -> Any:
+    """An encoder by its small files; a source at its commit, with its fingerprint."""
+    if isinstance(what, EncoderSpec):
+        return describe_encoder(what, precision)
     from papa.corpora import fingerprint, pinned
 
-    return pinned(source), fingerprint(source)
+    return pinned(what), fingerprint(what)
 
 
 def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:

@@ -129,6 +129,35 @@ def test_what_a_study_says_itself_wins_over_the_authors_switch(tmp_path: Path) -
     )
 
 
+DECODER = OWN | {"kind": "causal", "columns": {"text": "a"}, "metric": "agreement", "head": "own"}
+PAIRS = {"kind": "similarity", "head": "own", "columns": {"text": "a", "text_pair": "b"}}
+HEADS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (DECODER | {"columns": OWN["columns"]}, {}, "a task of kind 'causal' reads text: name"),
+    (DECODER | {"head": "probe"}, {}, "is answered by a model's own head: set head: own"),
+    (DECODER | {"metric": "f1"}, {}, "scored by negative_log_perplexity, agreement, not 'f1'"),
+    (DECODER, {"constants": ["next"]}, "next is of encoders, and task mine is a decoder's"),
+    (DECODER, {"orders": ["distance"]}, "distance is not computed of decoders, and task mine"),
+    (
+        DECODER | {"validation_slots": 32},
+        {},
+        "average is read by slot, and task mine has 16 slots and validation_slots 32: take",
+    ),
+    (OWN | PAIRS | {"metric": "cosine_spearman"}, {}, "'similarity' reads text, text_pair, label"),
+    (OWN | {"metric": "cosine"}, {}, "with head: probe is scored by accuracy, matthews, f1"),
+    (OWN | {"head": "own"}, {"constants": ["trained"]}, "trained is trained with PAPA's own probe"),
+]
+
+
+@pytest.mark.parametrize(("task", "parts", "said"), HEADS)
+def test_what_no_own_head_can_be_asked_is_one_sentence(
+    tmp_path: Path, task: dict[str, Any], parts: dict[str, Any], said: str
+) -> None:
+    orders = {"orders": ["first_to_last"]}
+    study(tmp_path, SMALLEST | orders | {"tasks": [DECODER]})
+    with pytest.raises(SpecError, match=re.escape(said)):
+        study(tmp_path, SMALLEST | orders | {"tasks": [task]} | parts)
+
+
 TASK = "'tasks.0"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a key": ({"hue": 1}, "unknown key 'hue': correct it; 'papa init' explains the keys"),

@@ -28,12 +28,11 @@ TASK: dict[str, Any] = {
     "slots": SLOTS,
 }
 DESIGN: dict[str, Any] = {
-    "constants": ["average"],
     "orders": ["lambda", "first_to_last"],
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
+    "ranking": {"rows": 8, "epochs": 1, "seeds": [0]},
 }
-RANKING = {"rows": 8, "epochs": 1, "seeds": [0]}
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +56,13 @@ def frame(pairs: Path, split: str) -> pandas.DataFrame:
 
 @pytest.fixture(scope="module")
 def scored(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    document = {"name": "s", "encoders": [shallow], "tasks": [TASK], **DESIGN, "ranking": RANKING}
+    document = {"name": "s", "encoders": [shallow], "tasks": [TASK], **DESIGN}
     return score_study(document, pairs, tmp_path_factory.mktemp("s") / "store")
 
 
-@pytest.fixture(scope="module")
-def study(scored: Scored) -> pandas.DataFrame:
-    return scored.table
-
-
 @torch.no_grad()
-def test_the_score_is_that_of_the_stock_model(
-    study: pandas.DataFrame, shallow: str, pairs: Path
-) -> None:
+def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pairs: Path) -> None:
+    study = scored.table
     stock = AutoModel.from_pretrained(shallow).eval()
     tokenizer = AutoTokenizer.from_pretrained(shallow)
 

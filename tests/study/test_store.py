@@ -21,13 +21,6 @@ def test_a_store_makes_itself_and_says_where_it_cannot(tmp_path: Path) -> None:
         Store(tmp_path / "file" / "store").make()
 
 
-def test_a_folder_is_its_own_root(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    assert store.address == str(store.root) == Store(f"file://{tmp_path}/store").address
-    assert store.folder("probe", "key") == str(tmp_path / "store" / "artifacts" / "probe" / "key")
-    assert not store.is_remote
-
-
 def test_behind_a_uri_each_machine_has_a_root_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
