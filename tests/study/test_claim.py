@@ -1,4 +1,4 @@
-"""Whoever holds a step's claim works on it; others wait, and a dead process holds nothing."""
+"""Whoever holds a step's claim works on it; a dead process holds nothing."""
 
 from __future__ import annotations
 

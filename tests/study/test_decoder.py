@@ -29,11 +29,13 @@ TASK: dict[str, Any] = {
     "slots": 2 * HALF,
     "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
 }
-STREAMING: list[dict[str, Any]] = [
-    {"kind": "streaming", "sinks": 1, "recent": 24},
-    {"kind": "streaming", "sinks": 1, "recent": 23},
-]
+STREAMING = [{"kind": "streaming", "sinks": 1, "recent": recent} for recent in (24, 23)]
 """The copier's heads look 23 tokens back: the first sees that token, the second does not."""
+DESIGN: dict[str, Any] = {
+    "constants": ["average", "relative", "zeros", *STREAMING],
+    "orders": ["first_to_last"],
+    "fractions": [1, 0.5, 0],
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +60,7 @@ def finished(folder: Path, to: Path, **parts: Any) -> Scored:
         "name": "decoder",
         "encoders": [str(folder / "model")],
         "tasks": [{"name": metric, "metric": metric, **TASK} for metric in metrics],
-        "constants": ["average", "relative", "zeros", *STREAMING],
-        "orders": ["first_to_last"],
-        "fractions": [1, 0.5, 0],
+        **DESIGN,
         **parts,
     }
     return score_study(document, folder, to)
@@ -164,15 +164,7 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
     }
     metric = "negative_log_perplexity"
     task = papa.Task(label=None, metric=metric, head="own", name=metric)
-    found = papa.measure(
-        decoder,
-        data,
-        task,
-        constants=["average", "relative", "zeros", *STREAMING],
-        orders=["first_to_last"],
-        fractions=[1, 0.5, 0],
-        progress=False,
-    )
+    found = papa.measure(decoder, data, task, **DESIGN, progress=False)
     rows = study[2][study[2]["task"] == metric].reset_index(drop=True)
     compared = [name for name in rows if name != "seconds"]
     pandas.testing.assert_frame_equal(found.results[compared], rows[compared], check_exact=True)

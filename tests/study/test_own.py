@@ -215,23 +215,14 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
         tmp_path, "embedded/all-MiniLM-L6-v2", data, tasks, fractions=[1, 0], seeds=[0, 1]
     )
     stages = [step.stage for step in study[0].steps]
-    assert {stage: stages.count(stage) for stage in ("tokenise", "average", "answers", "own")} == {
-        "tokenise": 1,
-        "average": 1,
-        "answers": 2,
-        "own": 8,
-    }
+    counts = [stages.count(stage) for stage in ("tokenise", "average", "answers", "own")]
+    assert counts == [1, 1, 2, 8]
     corpus = open_corpus(own_step(study, "cosine", 1)["corpus"].reference(study[1]))
-    split = corpus.split("validation")
-    tokens = split.tokens()
-    ids = [
-        torch.from_numpy(one.astype(np.int64))
-        for one in np.split(tokens.input_ids, np.cumsum(tokens.lengths)[:-1])
-    ]
+    tokens = corpus.split("validation").tokens()
+    rows = np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1])
     stock = AutoModel.from_pretrained(embedded_folder()).eval()
-    pooled = np.stack(
-        [stock(input_ids=one[None]).last_hidden_state[0].mean(0).numpy() for one in ids]
-    )
+    states = [stock(input_ids=torch.from_numpy(one)[None]).last_hidden_state[0] for one in rows]
+    pooled = torch.stack([one.mean(0) for one in states]).numpy()
     assert np.abs(answered(study, "cosine", 1)["embeddings"] - pooled).max() < 1e-5
     for metric in metrics:
         found = scores(study, metric)

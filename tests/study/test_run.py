@@ -79,7 +79,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     DAMAGES.clear()
 
 
-def test_so_is_what_it_was_made_from(session: Session) -> None:
+def test_what_a_step_finds_damaged_is_made_again_and_what_that_reads_too(session: Session) -> None:
     for step in (FIRST, SECOND):
         make(step, session)
     DAMAGES.extend([None, None])
