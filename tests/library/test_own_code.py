@@ -160,7 +160,7 @@ def test_code_that_fits_nothing_is_one_sentence(
 
 def test_trained_constants_have_papas_own_probe(encoder: TextEncoder, reviews: Reviews) -> None:
     task = papa.Task(**COLUMNS, probe=nn.Linear)
-    with pytest.raises(papa.PapaError, match="trained is trained with PAPA's own probe"):
+    with pytest.raises(papa.PapaError, match="trained ones are trained with PAPA's own probe"):
         papa.measure(encoder, reviews, task, **{**FEW, "constants": ["trained"]})
 
 
