@@ -41,7 +41,8 @@ def fidelity(
         ['agreement', 'divergence', 'loss_before', 'loss_after', 'loss_difference']
 
     Args:
-        by, seed: as for ``ablated``; the model is in eval mode.
+        by: as for ``ablated``; the model is in eval mode.
+        seed: as for ``ablated``.
         made_from: other batches, for a ``by`` that is made from text: the fairer test.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.

@@ -74,7 +74,8 @@ def head_scores(
         constants: as for ``replaced``, or as ``by`` of ``ablated``; "average" is over the training
             texts.
         rows: a sample of so many training rows; None takes the method's.
-        epochs, learning_rate: of what is trained; None takes the task's, or 3 epochs at 0.05.
+        epochs: of what is trained; None takes the task's, or 3.
+        learning_rate: likewise, or 0.05.
         evaluations: how often "shapley" and "greedy" may value a set of heads.
         seeds: of all that is drawn: their mean counts, and intervals are over them (Student t).
     """

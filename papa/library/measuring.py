@@ -122,9 +122,11 @@ def measure(
         orders: names, or orders of one's own, which tables call ``scores:own``, ``scores:own 2``,
             …: a list of heads, scores, or a function of (layer, head), the smallest first.
         fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
-        seeds, ranking_seeds: a probe for each; λ is trained once with each, and its mean counts.
-        train_rows, validation_rows, ranking_rows: samples, the last to score heads on; None takes
-            all.
+        seeds: a probe for each.
+        ranking_seeds: λ is trained once with each, and its mean counts.
+        train_rows: a sample of so many; None takes all.
+        validation_rows: likewise.
+        ranking_rows: likewise, to score heads on.
         store: a folder or address that keeps what is computed, also for ``papa run``.
     """
     check_loaded(encoder, decoder=True, whole=True)

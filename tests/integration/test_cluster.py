@@ -61,8 +61,8 @@ def test_a_host_lost_in_the_middle_changes_nothing(
             busy = any(
                 command.startswith(WORKS) for command in descendants(node.process.pid).values()
             )
-            running = begun - done
-            return busy and bool(running) and all(name.startswith(f"{stage} ·") for name in running)
+            assert process.process.poll() is None, f"over before its '{stage}' was met:\n{log}"
+            return busy and any(name.startswith(f"{stage} ·") for name in begun - done)
 
         wait_until(
             in_the_middle, 600, f"the other host works on '{stage}':\n{process.log.read_text()}"

@@ -92,7 +92,6 @@ def test_a_machine_dies_and_the_next_run_goes_on(
 
     dead, whole = flow_runs(deployed, "disturbed")
     assert (dead["state_name"], whole["state_name"]) == ("Crashed", "Completed"), log
-    assert states_of_steps(deployed, dead) <= {"Completed", "Crashed"}
     assert artifacts(store, *COMPUTED).items() >= before.items(), "finished steps are not repeated"
     assert findings(str(store)) == undisturbed
 
