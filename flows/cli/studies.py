@@ -22,11 +22,10 @@ from papa.errors import (
 )
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.storage.artifacts import published, read_metadata, remove
-from papa.storage.atomic import write_atomically
-from papa.storage.metadata import METADATA
+from papa.storage.artifacts import METADATA, published, read_metadata, remove
+from papa.storage.files import write_atomically
+from papa.storage.store import Store
 from papa.study.manifest import open_study, place_results, specification
-from papa.study.store import Store, check_marked
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
 
@@ -39,7 +38,6 @@ def saved_study(store: Store, name: str) -> Path:
 def save_study(store: Store, study: StudySpec) -> Path:
     """Write a study's specification beside its results, so that it can be run again."""
     path = saved_study(store, study.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, specification(study))
     return path
 
@@ -65,7 +63,7 @@ def names_in(store: Store) -> set[str]:
 
 def stored_studies(store: Store) -> list[dict[str, str]]:
     """The studies that were started in a store, the latest first, as ``papa list`` shows them."""
-    check_marked(store.address)
+    store.check_marked()
     rows = (_row(store, name) for name in sorted(names_in(store)))
     return sorted(rows, key=lambda row: row["Date"], reverse=True)
 

@@ -18,8 +18,8 @@ from papa.errors import DataError, SpecError, joined
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import override, resolve_study
 from papa.spec.task import EMBEDDING_METRICS
-from papa.storage.atomic import write_atomically
-from papa.study.store import Store
+from papa.storage.files import write_atomically
+from papa.storage.store import Store
 
 _EXAMPLE = "papa run --encoder google-bert/bert-base-uncased --task cola"
 _OWN_EXAMPLE = "papa run --model embedded/all-MiniLM-L6-v2 --own texts.txt"

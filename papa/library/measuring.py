@@ -27,6 +27,7 @@ from papa.scores.summary import INFLUENCE, summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
+from papa.storage.store import Store
 from papa.study.inputs import StudyInputs
 from papa.study.results import StudyPart, results_table
 from papa.study.run import run_here
@@ -34,7 +35,6 @@ from papa.study.stages.constants import Constants as Kind
 from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import study_steps
-from papa.study.store import Store
 
 if TYPE_CHECKING:
     from papa.reporting.drawing import Figure

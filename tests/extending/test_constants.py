@@ -17,12 +17,12 @@ from papa.errors import SpecError
 from papa.spec.file import resolve_study
 from papa.spec.kinds import CONTROLS, DERIVED
 from papa.spec.values import OUTPUTS
+from papa.storage.store import Store
 from papa.study.inputs import check_inputs
 from papa.study.run import run_here
 from papa.study.stages.constants import read_constants
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.attention.cases import HALF, Case, distance
 from tests.flows.conftest import SMALL
 from tests.plain import plainly

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from papa.errors import PapaError
-from papa.study.store import Store, claimed
+from papa.storage.store import Store, claimed
 from tests.flows.processes import PATIENCE_SECONDS
 
 

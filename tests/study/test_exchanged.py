@@ -21,11 +21,12 @@ from papa.errors import DataError, EncoderError
 from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
 from papa.storage.artifacts import remove
-from papa.study.run import Session, ThisProcess, run_step
+from papa.storage.store import Store
+from papa.study.run import Session, run_step
 from papa.study.stages.average import average
 from papa.study.stages.tokenise import tokenise
 from papa.study.step import Context, Step
-from papa.study.store import Store
+from papa.workers import Worker
 from tests.hub.encoders import write_encoder
 from tests.study.minilm import computed as compute
 from tests.study.told import Told
@@ -170,7 +171,7 @@ def test_an_average_with_exchanged_weights(step: Step, folder: Path, store: Stor
     encoder = step["tokenizer"]
     made = average("average", encoder, step, step["task"].slots)
     loaded = {encoder: load_encoder(encoder)}
-    session = Session(store, ThisProcess("cpu", loaded), ExecutionSpec(), Told())
+    session = Session(store, Worker("cpu", loaded), ExecutionSpec(), Told())
     in_place(folder / WEIGHTS)
     with pytest.raises(EncoderError, match=r"model\.safetensors changed while it was read"):
         run_step(made, session, ignore_progress)

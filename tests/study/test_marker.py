@@ -10,7 +10,7 @@ import pytest
 from papa.errors import ArtifactError
 from papa.storage.artifacts import published
 from papa.storage.files import filesystem
-from papa.study.store import MARKER, Store, is_marked
+from papa.storage.store import MARKER, Store
 
 KEY = "0123456789abcdef" * 4
 
@@ -38,13 +38,13 @@ def finish_a_step(store: Store, key: str = KEY) -> None:
 
 
 def test_a_new_store_says_what_it_is(store: Store) -> None:
-    assert not is_marked(store.address)
+    assert not store.is_marked()
     store.make()
-    assert is_marked(store.address)
+    assert store.is_marked()
     assert names(store) == {MARKER}
     finish_a_step(store)
     store.make()
-    assert is_marked(store.address)
+    assert store.is_marked()
 
 
 def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
@@ -83,7 +83,7 @@ def test_runs_that_begin_at_once_make_one_store(store: Store) -> None:
 )
 def test_a_marker_of_something_else_is_refused(store: Store, data: bytes, told: str) -> None:
     put(store, MARKER, data)
-    for ask in (store.make, lambda: is_marked(store.address)):
+    for ask in (store.make, store.is_marked):
         with pytest.raises(ArtifactError, match=told):
             ask()
 
@@ -92,7 +92,7 @@ def test_mlflow_may_have_been_there_before(tmp_path: Path) -> None:
     """``mlflow`` makes its database where there is none."""
     (tmp_path / "mlflow.db").touch()
     Store(tmp_path).make()
-    assert is_marked(str(tmp_path))
+    assert Store(tmp_path).is_marked()
 
 
 def test_a_folder_with_nothing_but_empty_folders_is_empty(tmp_path: Path) -> None:

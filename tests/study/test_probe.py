@@ -13,6 +13,7 @@ from papa.probes.evaluate import evaluate_trained_cell
 from papa.scores.metrics import score_of_examples
 from papa.spec import ExecutionSpec, FeaturesSpec
 from papa.storage.artifacts import read_metadata
+from papa.storage.store import Store
 from papa.study.stages.constants import Constants
 from papa.study.stages.probe import (
     ConstantHeads,
@@ -24,7 +25,6 @@ from papa.study.stages.probe import (
     read_scores,
 )
 from papa.study.step import Step
-from papa.study.store import Store
 from tests.study import minilm as here
 
 pytest.importorskip(

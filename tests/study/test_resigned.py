@@ -22,8 +22,7 @@ from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
-from papa.storage.artifacts import fetched, published, reference
-from papa.storage.metadata import METADATA, describe, metadata_bytes
+from papa.storage.artifacts import METADATA, describe, metadata_bytes, published, reference
 from papa.study.results import measured_of
 from papa.study.stages.probe import (
     BASELINE,
@@ -45,7 +44,7 @@ Change = Callable[[Any], Any]
 
 def signed_again(folder: Path) -> None:
     metadata = json.loads((folder / METADATA).read_text())
-    data = fetched(folder)
+    data = reference(folder).folder
     changed = describe(data, metadata)
     data.rename(folder / changed["digest"])
     (folder / METADATA).write_bytes(metadata_bytes(changed))
@@ -80,7 +79,7 @@ def test_constant_matrices(tmp_path: Path, change: Change) -> None:
     assert torch.equal(
         ConstantMatrices.load(folder, encoder=ENCODER, slots=4).matrices, matrices.matrices
     )
-    path = fetched(folder) / FILE
+    path = reference(folder).folder / FILE
     save_file(change(load_file(path)), path)
     signed_again(folder)
     refused(folder, lambda: ConstantMatrices.load(folder, encoder=ENCODER, slots=4))
@@ -125,7 +124,7 @@ def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> N
     tokenise_corpus(task, LayoutSpec(), bert, ENCODER, folder, shard_rows=8)
     signed_again(folder)
     assert len(load_corpus(folder).split("train")) == 6
-    shard = fetched(folder) / "train-00000.arrow"
+    shard = reference(folder).folder / "train-00000.arrow"
     with pa.ipc.open_file(pa.OSFile(str(shard))) as file:
         batch = change(file.get_batch(0))
     with pa.OSFile(str(shard), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
@@ -197,7 +196,7 @@ def test_what_a_stage_found(
     for number, other in enumerate(others):
         folder = written(tmp_path / f"other-{number}", sound | {name: other})
         refused(folder, partial(read, folder))
-    path = fetched(tmp_path / "sound") / name
+    path = reference(tmp_path / "sound").folder / name
     content = path.read_bytes()
     path.write_bytes(content.replace(b"0.6", b"0.7")[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ArtifactError, match=rf"{name} is damaged .*delete .* and run again"):

@@ -13,9 +13,10 @@ from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import verify
-from papa.study.run import Session, ThisProcess, make, run_here
+from papa.storage.store import Store
+from papa.study.run import Session, make, run_here
 from papa.study.step import Context, Step, stage
-from papa.study.store import Store
+from papa.workers import Worker
 from tests.flows.conftest import artifacts
 from tests.study.test_steps import steps_of
 from tests.study.told import Told
@@ -55,7 +56,7 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
 
 
 def test_an_encoder_is_loaded_once() -> None:
-    process, encoders = ThisProcess("cpu"), []
+    process, encoders = Worker("cpu"), []
     reference = steps_of().parts[0].encoder
 
     def note(*, encoder: object, progress: Progress) -> None:
@@ -63,7 +64,7 @@ def test_an_encoder_is_loaded_once() -> None:
 
     for _ in range(2):
         process.run(note, encoder=reference, arguments={})
-    ThisProcess("cpu", {reference: encoders[0]}).run(note, encoder=reference, arguments={})
+    Worker("cpu", {reference: encoders[0]}).run(note, encoder=reference, arguments={})
     assert encoders[0] is encoders[1] is encoders[2]
 
 
@@ -88,7 +89,7 @@ THIRD = reads("third", "third", SECOND)
 def session(tmp_path: Path) -> Iterator[Session]:
     store = Store(tmp_path / "store")
     store.make()
-    yield Session(store, ThisProcess(), ExecutionSpec(), Told())
+    yield Session(store, Worker(), ExecutionSpec(), Told())
     DAMAGES.clear()
 
 

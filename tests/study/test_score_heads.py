@@ -15,13 +15,13 @@ from flows.cli import app
 from papa.spec import ExecutionSpec
 from papa.spec.document import write_yaml
 from papa.spec.file import load_study
+from papa.storage.store import Store
 from papa.study.inputs import check_inputs
 from papa.study.results import found_orders
 from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
-from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, TINY
 from tests.study import test_steps

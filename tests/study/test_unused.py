@@ -13,8 +13,8 @@ from papa.errors import ArtifactError
 from papa.processes import Process
 from papa.storage.artifacts import metadata_below, published, read_metadata, remove, sha256_of_json
 from papa.storage.files import filesystem
-from papa.study.store import Store, announced, running
-from papa.study.unused import Unused, survey
+from papa.storage.store import Store, announced, users
+from papa.storage.unused import Unused, survey
 
 USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
 
@@ -199,26 +199,25 @@ def test_scratch_of_killed_runs_is_found(folder: Store) -> None:
     assert complete(folder) == KEPT
 
 
+def running(store: Store) -> set[str]:
+    return {file.path for file, runs in users(store).items() if runs}
+
+
 def test_who_runs_says_so(store: Store) -> None:
-    assert running(store) == {}
-    begun = time.time()
+    assert users(store) == {}
     with announced(store) as again:
         again()
-        assert 0 <= running(store)[str(Process.this())] <= time.time() - begun + 1
-    assert running(store) == {}
+        assert running(store) == {str(Process.this())}
+    again()
+    assert users(store) == {}, "who took it back says no more"
 
 
-def test_who_is_silent_for_a_day_is_taken_for_killed(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    store.files.write("runs/host:1:2", b"")
-    long_ago = time.time() - 25 * 3600
-    os.utime(Path(store.runs) / "host:1:2", (long_ago, long_ago))
-    assert running(store) == {}
-
-
-def test_who_is_known_to_run_uses_the_store_whatever_the_clock_says(tmp_path: Path) -> None:
+def test_the_clock_decides_only_for_other_machines(tmp_path: Path) -> None:
+    """There, who is silent for a day is taken for killed."""
     store, this = Store(tmp_path / "store"), str(Process.this())
     with announced(store):
-        for moment in (time.time() - 25 * 3600, time.time() + 25 * 3600):
-            os.utime(Path(store.runs) / this, (moment, moment))
-            assert running(store)[this] >= 0
+        for name, hours in ((this, -25), (this, 25), ("host:1:2", -25)):
+            store.files.write(f"runs/{name}", b"")
+            moment = time.time() + hours * 3600
+            os.utime(Path(store.runs) / name, (moment, moment))
+            assert running(store) == {this}
