@@ -49,8 +49,7 @@ class ClusterError(PapaError):
 class WorkerPool(AbstractContextManager["WorkerPool"]):
     """Workers that are handed out to whoever asks. Thread-safe.
 
-    Ray starts, or the cluster is joined, with ``begin`` or the first call; what it starts ends with
-    the thread that called.
+    Ray starts, or the cluster is joined, with ``begin`` or the first call.
 
     Args:
         workers: how many; None takes one for each GPU, or for each CPU core where there is no GPU.
@@ -72,6 +71,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         elsewhere = folder if address and shared else None
         self._marker = elsewhere and elsewhere / f".driver.{uuid.uuid4().hex}"
         self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
+        # Ray's processes get a signal when the thread that started them ends, and Ray takes SIGTERM
+        # for itself where that is the main one: one keeps them.
+        self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
         self._ray: Any = None
         # The paths of Ray's sockets must be short.
         place = None if len(tempfile.gettempdir()) <= 20 else "/tmp"
@@ -96,7 +98,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         # One at a time: imports in two threads find each other's modules half made.
         with self._lock:
             if self._ray is None:
-                self._start()
+                self._keeper.submit(self._start).result()
 
     def run(
         self,
@@ -164,7 +166,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self.closed = True
         with self._lock:
             if self._ray is not None:
-                self._ray.shutdown()
+                self._keeper.submit(self._ray.shutdown).result()
+        self._keeper.shutdown()
         self._temporary.cleanup()
         if self._marker is not None:
             self._marker.unlink(missing_ok=True)
@@ -181,8 +184,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def _start(self) -> None:
         ray = _init(self._address, self._size, self._temporary.name)
         found = ray.cluster_resources()
-        cpus, gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
-        gpus = 0 if self._device == "cpu" else gpus
+        cpus = int(found.get("CPU", 0))
+        gpus = 0 if self._device == "cpu" else int(found.get("GPU", 0))
         self._size = self._asked or min(gpus, cpus) or cpus
         if not 0 < self._size <= cpus or (self._device == "cuda" and not gpus):
             ray.shutdown()

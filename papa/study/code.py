@@ -51,7 +51,7 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
         digests[module] = hashlib.sha256(text.encode()).hexdigest()
     for name in orders:
         if module_of(name) not in texts and name not in {scores.name for scores in kept}:
-            raise SpecError(not_given(name))
+            raise SpecError(not_given(str(name)))
     for name in others:
         if module_of(name) not in (None, *digests):
             raise SpecError(not_given(name))

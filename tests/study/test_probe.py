@@ -12,7 +12,7 @@ from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_trained_cell
 from papa.scores.metrics import score_of_examples
 from papa.spec import ExecutionSpec, FeaturesSpec
-from papa.storage.artifacts import read_metadata
+from papa.storage.artifacts import read_metadata, reference
 from papa.storage.store import Store
 from papa.study.stages.constants import Constants
 from papa.study.stages.probe import (
@@ -53,20 +53,20 @@ def computed(step: Step, encoder: Encoder, folder: Path) -> str:
 
 def test_scores_and_metadata_agree(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     folder = computed(step, minilm, tmp_path / "store")
-    found, metadata = read_scores(folder), read_metadata(folder)
+    found, metadata = read_scores(reference(folder)), read_metadata(folder)
     assert [scored.seed for scored in found.scores] == [0, 1]
     assert (found.constant_heads, found.heads, found.unseen_share) == (HEADS, 72, 0.0)
     assert (found.positive, found.device) == (None, "cpu")
     assert 0 < found.seconds == metadata["seconds"]
     assert (metadata["stage"], metadata["key"]) == ("probe", step.key)
-    assert read_examples(folder).mean(axis=1)[:, 0].tolist() == pytest.approx(
+    assert read_examples(reference(folder)).mean(axis=1)[:, 0].tolist() == pytest.approx(
         [scored.score for scored in found.scores]
     )
 
 
 def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     def scores(**changes: object) -> ProbeScores:
-        return read_scores(computed(step.changed(**changes), minilm, tmp_path / "store"))
+        return read_scores(reference(computed(step.changed(**changes), minilm, tmp_path / "store")))
 
     trained = scores(trained=True)
     expected = evaluate_trained_cell(
@@ -88,7 +88,7 @@ def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_pat
 def test_baselines_are_read_as_published(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     asked = (step[name] for name in ("encoder", "corpus", "task", "seeds", "features"))
     folder = computed(baseline("baseline", *asked), minilm, tmp_path / "store")
-    found = read_baseline(folder)
+    found = read_baseline(reference(folder))
     assert found.always_one_answer.answer in ("negative", "positive")
     assert 0.5 <= found.always_one_answer.score < 1
     assert [scored.seed for scored in found.word_embeddings] == [0, 1]

@@ -50,6 +50,10 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     with WorkerPool(2, "cpu", tmp_path_factory.mktemp("pool")) as pool:
+        # The thread that called first ends.
+        first = threading.Thread(target=pool.run, args=(own_process,), kwargs={"arguments": {}})
+        first.start()
+        first.join()
         yield pool
     os.environ.pop("PYTHONPATH")
     os.environ.update({} if before is None else {"PYTHONPATH": before})
