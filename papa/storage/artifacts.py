@@ -303,8 +303,9 @@ def damaged(what: str, address: object) -> DamagedError:
 
 def check_files(folder: Path, metadata: Mapping[str, Any], address: object, *needed: str) -> None:
     """Check the files in ``folder`` against the metadata, which must name the ``needed`` ones."""
-    for name in {*needed} - {*metadata["files"]}:
-        raise damaged(f"{METADATA} names no {name}", address)
+    for name in needed:
+        if name not in metadata["files"]:
+            raise damaged(f"{METADATA} names no {name}", address)
     for name, expected in metadata["files"].items():
         path = folder / name
         if not path.is_file():

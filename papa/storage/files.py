@@ -31,12 +31,9 @@ from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError, DamagedError, PapaError, TransientError
 
 Address = str | Path
-_PATIENCE = {
-    "connect_timeout": 5,
-    "read_timeout": 20,
-    "retries": {"mode": "standard", "total_max_attempts": 4},
-}
+_PATIENCE = {"connect_timeout": 5, "retries": {"mode": "standard", "total_max_attempts": 5}}
 """With a server for S3."""
+_ANSWER_SECONDS = 15.0
 _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
 MARK = r"\d+\.[0-9a-f]{8}"
 """What ends the name of what is written aside: by which process, and 8 random digits."""
@@ -104,7 +101,7 @@ class Files:
         """The bytes of a small file; None where there is none."""
         with self._at(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
             # A range spares s3fs its question for the size, and tells more when it is refused.
-            return bytes(files.cat_file(path, start=0))
+            return bytes(files.cat_file(path, start=0, **_limit(files)))
         return None
 
     def write(self, name: str, data: bytes, *, new: bool = False) -> bool:
@@ -114,11 +111,12 @@ class Files:
         with self._at(name) as (files, path):
             try:
                 if self.folder is None:
-                    files.pipe_file(path, data, mode="create" if new else "overwrite")
+                    mode = "create" if new else "overwrite"
+                    files.pipe_file(path, data, mode=mode, **_limit(files))
                 else:
                     write_atomically(Path(path), data, new=new)
             except OSError:
-                if not (new and files.exists(path)):
+                if not (new and files.exists(path, **_limit(files))):
                     raise
                 return False
         return True
@@ -178,6 +176,11 @@ def filesystem(uri: str) -> tuple[Any, str]:
         return url_to_fs(uri, use_listings_cache=False, **options)
     except (ImportError, ValueError) as error:
         raise ArtifactError(f"{uri} is no address of a store ({error}): {_OTHER}") from None
+
+
+def _limit(files: Any) -> dict[str, float]:
+    """For small files: s3fs repeats what its client repeats already."""
+    return {"timeout": _ANSWER_SECONDS} if files.async_impl else {}
 
 
 def refuse_links(root: Path, path: Path) -> None:

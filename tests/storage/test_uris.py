@@ -151,7 +151,7 @@ def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.Mon
 def test_a_server_that_never_answers_is_said(
     s3_place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(_PATIENCE, "read_timeout", 0.2)
+    monkeypatch.setattr("papa.storage.files._ANSWER_SECONDS", 0.5)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
