@@ -30,6 +30,7 @@ from papa.errors import (
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import StudySpec, TaskSpec
+from papa.storage.store import Store
 from papa.study.inputs import (
     ResolvedInputs,
     StudyInputs,
@@ -39,7 +40,6 @@ from papa.study.inputs import (
     run_concurrently,
 )
 from papa.study.steps import StudySteps, study_steps
-from papa.study.store import Store
 
 _WORKER, _BESIDE = 0.56e9, 2e9
 """Bytes of a worker with its libraries; of the study itself, Prefect's server, Ray and weights."""

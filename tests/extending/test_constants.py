@@ -16,12 +16,12 @@ from papa.attention.replacement import replaced
 from papa.errors import SpecError
 from papa.spec.constants import CONTROLS, DERIVED, OUTPUTS
 from papa.spec.file import resolve_study
+from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.stages.constants import read_constants
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.attention.cases import HALF, Case, distance
 from tests.flows.conftest import SMALL
 from tests.plain import plainly

@@ -11,12 +11,12 @@ from papa.ranking.scores.asked import Asked, Scored
 from papa.reporting.wording import order_label
 from papa.spec.file import resolve_study
 from papa.spec.orders import HEAD_SCORES, ScoringMethod
+from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.flows.conftest import SMALL
 from tests.study.told import Told
 

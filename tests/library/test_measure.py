@@ -16,10 +16,10 @@ import papa
 from papa.library.encoder import TextEncoder
 from papa.progress import Bars
 from papa.spec.file import resolve_study
+from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import artifacts, said, words, write_study
 from tests.library.conftest import SLOTS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.study.store import Store
+from papa.storage.store import Store
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])

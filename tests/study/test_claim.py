@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from papa.study.store import Store, claimed
+from papa.storage.store import Store, claimed
 from tests.flows.processes import PATIENCE_SECONDS
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from papa.attention.kinds import Averages, low_rank, relative
 from papa.spec import ExecutionSpec
+from papa.storage.store import Store
 from papa.study.run import run_here
 from papa.study.step import with_needs
-from papa.study.store import Store
 from tests.flows.conftest import SMALL
 from tests.study.test_steps import steps_of
 from tests.study.told import Told

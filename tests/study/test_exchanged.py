@@ -18,9 +18,9 @@ from papa.errors import DataError, EncoderError
 from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
 from papa.storage.artifacts import remove
+from papa.storage.store import Store
 from papa.study.stages.tokenise import tokenise
 from papa.study.step import Context, Step
-from papa.study.store import Store
 from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
 from tests.study.minilm import computed as compute

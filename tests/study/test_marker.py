@@ -8,7 +8,7 @@ import pytest
 
 from papa.errors import ArtifactError
 from papa.storage.files import filesystem
-from papa.study.store import MARKER, Store, is_marked
+from papa.storage.store import MARKER, Store
 
 KEY = "0123456789abcdef" * 4
 
@@ -24,13 +24,13 @@ def names(store: Store) -> set[str]:
 
 
 def test_a_new_store_says_what_it_is(store: Store) -> None:
-    assert not is_marked(store.address)
+    assert not store.is_marked()
     store.make()
-    assert is_marked(store.address)
+    assert store.is_marked()
     assert names(store) == {MARKER}
     put(store, f"artifacts/probe/{KEY}/data")
     store.make()
-    assert is_marked(store.address)
+    assert store.is_marked()
 
 
 def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
@@ -58,6 +58,6 @@ MARKERS = {
 @pytest.mark.parametrize("data", MARKERS)
 def test_a_marker_of_something_else_is_refused(store: Store, data: bytes) -> None:
     put(store, MARKER, data)
-    for ask in (store.make, lambda: is_marked(store.address)):
+    for ask in (store.make, store.is_marked):
         with pytest.raises(ArtifactError, match=MARKERS[data]):
             ask()

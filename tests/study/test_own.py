@@ -28,10 +28,10 @@ from papa.corpora.tokens import IGNORED
 from papa.encoders.reference import EMBEDDED, embedded_folder
 from papa.errors import CheckError
 from papa.spec.file import resolve_study
+from papa.storage.store import Store
 from papa.study.stages.own import read_answers
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
-from papa.study.store import Store
 from tests.encoders.lower import with_tokenizer
 from tests.finished import Scored, score_study
 from tests.flows.conftest import hurried  # noqa: F401

@@ -20,13 +20,13 @@ from papa.attention.constants import ConstantMatrices
 from papa.probes.own_model import opened_own
 from papa.ranking.own import train_lambda_of_own
 from papa.spec.file import resolve_study
+from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step, with_needs
 from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.encoders.lower import with_tokenizer
 from tests.study.test_own import NAMES, SMALL, written
 from tests.study.told import Told

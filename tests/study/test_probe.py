@@ -11,7 +11,8 @@ from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_trained_cell
 from papa.spec import ExecutionSpec, FeaturesSpec
-from papa.storage.artifacts import read_metadata
+from papa.storage.artifacts import read_metadata, reference
+from papa.storage.store import Store
 from papa.study.stages.constants import Constants
 from papa.study.stages.probe import (
     ConstantHeads,
@@ -21,7 +22,6 @@ from papa.study.stages.probe import (
     read_scores,
 )
 from papa.study.step import Step
-from papa.study.store import Store
 from tests.study import minilm as here
 
 SEEDS, HEADS = (0, 1), ((0, 0), (0, 1))
@@ -47,20 +47,20 @@ def computed(step: Step, encoder: Encoder, folder: Path) -> str:
 
 def test_scores_and_metadata_agree(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     folder = computed(step, minilm, tmp_path / "store")
-    found, metadata = read_scores(folder), read_metadata(folder)
+    found, metadata = read_scores(reference(folder)), read_metadata(folder)
     assert [scored.seed for scored in found.scores] == [0, 1]
     assert (found.constant_heads, found.heads, found.unseen_share) == (HEADS, 72, 0.0)
     assert (found.positive, found.device) == (None, "cpu")
     assert 0 < found.seconds == metadata["seconds"]
     assert (metadata["stage"], metadata["key"]) == ("probe", step.key)
-    assert read_examples(folder).mean(axis=1)[:, 0].tolist() == pytest.approx(
+    assert read_examples(reference(folder)).mean(axis=1)[:, 0].tolist() == pytest.approx(
         [scored.score for scored in found.scores]
     )
 
 
 def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     def scores(**changes: object) -> ProbeScores:
-        return read_scores(computed(step.changed(**changes), minilm, tmp_path / "store"))
+        return read_scores(reference(computed(step.changed(**changes), minilm, tmp_path / "store")))
 
     trained = scores(trained=True)
     expected = evaluate_trained_cell(

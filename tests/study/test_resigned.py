@@ -22,8 +22,7 @@ from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
-from papa.storage.artifacts import fetched, published, reference
-from papa.storage.metadata import METADATA, describe, metadata_bytes
+from papa.storage.artifacts import METADATA, describe, metadata_bytes, published, reference
 from papa.study.stages.probe import (
     BASELINE,
     EXAMPLES,
@@ -44,7 +43,7 @@ Change = Callable[[Any], Any]
 
 def signed_again(folder: Path) -> None:
     metadata = json.loads((folder / METADATA).read_text())
-    data = fetched(folder)
+    data = reference(folder).folder
     changed = describe(data, metadata)
     data.rename(folder / changed["digest"])
     (folder / METADATA).write_bytes(metadata_bytes(changed))
@@ -76,7 +75,7 @@ def test_constant_matrices(tmp_path: Path, change: Change) -> None:
     signed_again(folder)
     loaded = ConstantMatrices.load(folder, encoder=ENCODER, slots=4)
     assert torch.equal(loaded.matrices, matrices.matrices)
-    path = fetched(folder) / FILE
+    path = reference(folder).folder / FILE
     save_file({name: change(tensor) for name, tensor in load_file(path).items()}, path)
     signed_again(folder)
     refused(folder, lambda: ConstantMatrices.load(folder, encoder=ENCODER, slots=4))
@@ -110,7 +109,7 @@ def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> N
     tokenise_corpus(task, LayoutSpec(), bert, ENCODER, folder, shard_rows=8)
     signed_again(folder)
     assert len(load_corpus(folder).split("train")) == 6
-    shard = fetched(folder) / "train-00000.arrow"
+    shard = reference(folder).folder / "train-00000.arrow"
     with pa.ipc.open_file(pa.OSFile(str(shard))) as file:
         batch = change(file.get_batch(0))
     with pa.OSFile(str(shard), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:

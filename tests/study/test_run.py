@@ -13,9 +13,10 @@ from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import verify
-from papa.study.run import Session, ThisProcess, make, run_here
+from papa.storage.store import Store
+from papa.study.run import Session, make, run_here
 from papa.study.step import Context, Step, stage
-from papa.study.store import Store
+from papa.workers import Worker
 from tests.flows.conftest import artifacts
 from tests.study.test_steps import steps_of
 from tests.study.told import Told
@@ -75,7 +76,7 @@ THIRD = reads("third", "third", SECOND)
 def session(tmp_path: Path) -> Iterator[Session]:
     store = Store(tmp_path / "store")
     store.make()
-    yield Session(store, ThisProcess(), ExecutionSpec(), Told())
+    yield Session(store, Worker(), ExecutionSpec(), Told())
     DAMAGES.clear()
 
 

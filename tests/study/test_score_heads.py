@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from papa.spec import ExecutionSpec
+from papa.storage.store import Store
 from papa.study.results import found_orders
 from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
-from papa.study.store import Store
 from tests.finished import score_study
 from tests.flows.conftest import SMALL, TINY
 from tests.study import test_steps

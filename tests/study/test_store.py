@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
-from papa.study.store import Store
+from papa.storage.store import Store
 
 
 def test_a_store_makes_itself_and_says_where_it_cannot(tmp_path: Path) -> None:

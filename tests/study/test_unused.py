@@ -11,8 +11,8 @@ import pytest
 from papa.errors import ArtifactError
 from papa.processes import Process
 from papa.storage.artifacts import metadata_below, published, remove, sha256_of_json
-from papa.study.store import Store, announced, running
-from papa.study.unused import survey
+from papa.storage.store import Store, announced, users
+from papa.storage.unused import survey
 
 USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
 
@@ -143,9 +143,8 @@ def test_scratch_of_killed_runs_is_found(folder: Store) -> None:
 
 
 def test_who_runs_says_so(store: Store) -> None:
-    assert running(store) == {}
-    begun = time.time()
+    assert users(store) == {}
     with announced(store) as again:
         again()
-        assert 0 <= running(store)[str(Process.this())] <= time.time() - begun + 1
-    assert running(store) == {}
+        assert [file.path for file in users(store)] == [str(Process.this())]
+    assert users(store) == {}
