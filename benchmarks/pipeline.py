@@ -22,7 +22,7 @@ from benchmarks.timing import Comparison, repeated, seconds
 from papa.encoders.files import TOKENIZER_FILES
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
-from papa.study.store import Store
+from papa.storage.store import Store
 
 HELP_SECONDS, TINY_SECONDS, CACHED_SECONDS, CELL_SECONDS = 0.5, 12.0, 6.0, 0.5
 NUMBERS = itertools.count()

@@ -24,7 +24,7 @@ from flows.check import check_study
 from papa.encoders.reference import EMBEDDED
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
-from papa.study.store import Store
+from papa.storage.store import Store
 
 CELLS_OF_A_TASK = 100
 WHOLE = {

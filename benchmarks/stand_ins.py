@@ -42,13 +42,13 @@ class StandIn:
     def __init__(self, seconds: Mapping[str, float]) -> None:
         self._seconds = seconds
 
-    def ready(self) -> None:
+    def ready(self, shared: Path | None) -> None:
         """Nothing, as soon as the worker can take a call."""
 
-    def run(
+    def call(
         self, function: Any, encoder: Any, arguments: dict[str, Any], epochs: bool
     ) -> tuple[Any, list[Any]]:
-        """As ``Worker.run``."""
+        """As ``Worker.call``."""
         step, store = arguments["step"], arguments["store"]
         if "shards" not in arguments:
             time.sleep(self._seconds[step.stage])

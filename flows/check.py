@@ -5,7 +5,7 @@ problem is reported. Encoders and datasets are requested concurrently.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -30,6 +30,7 @@ from papa.errors import (
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import StudySpec, TaskSpec
+from papa.storage.store import Store
 from papa.study.inputs import (
     ResolvedInputs,
     StudyInputs,
@@ -39,7 +40,6 @@ from papa.study.inputs import (
     run_concurrently,
 )
 from papa.study.steps import StudySteps, study_steps
-from papa.study.store import Store
 
 _WORKER, _BESIDE = 0.56e9, 2e9
 """Bytes of a worker with its libraries; of the study itself, Prefect's server, Ray and weights."""
@@ -92,16 +92,17 @@ def check_study(
         if not missing and fetch_weights:
             # Nothing is to be computed: no text is read.
             return Checked(inputs, steps, False, workers, cluster, {})
-    if problems or missing:
-        problems += _tokenizers(resolved)
-    previews, unchecked = _previews(resolved, for_plan)
-    notes = [f"{text.name}: {said}" for text, seen in previews.items() for said in seen.warnings]
-    problems += _tasks(resolved, previews, notes)
+    unchecked, notes = list[str](), dict[str, None]()
+    if resolved.unreachable:
+        what = missing_from(resolved.unreachable)
+        unchecked.append(f"{what}; published shapes and sizes are used instead")
+    _check_encoders(resolved, bool(problems or missing), unchecked)
+    previews = _check_texts(resolved, for_plan, unchecked, notes)
     if here and study.execution.device == "cuda":
         problems += problems_of("execution", partial(check_device, "cuda"))
-    if here and study.precision != "auto":
-        asked = study.precision, device_of(study)
-        problems += problems_of("precision", partial(check_precision, *asked))
+    if here and resolved.study.precision == "bfloat16":
+        asked = partial(check_precision, "bfloat16", device_of(resolved.study))
+        problems += problems_of("precision", asked)
     if problems:
         raise CheckError(problems)
     for step in missing if inputs.code and not for_plan else ():
@@ -111,10 +112,9 @@ def check_study(
     if here and missing:
         _check_memory(inputs, workers or os.cpu_count() or 1)
     if 1 not in study.fractions:
-        notes.append("fractions have no 1: without the original there is no drop to report: add 1")
+        notes["fractions have no 1: without the original there is no drop to report: add 1"] = None
     by_commit = {resolved.at_commit(text): seen for text, seen in previews.items()}
-    said = [*dict.fromkeys(notes)]
-    return Checked(inputs, steps, bool(missing), workers, cluster, by_commit, unchecked, said)
+    return Checked(inputs, steps, bool(missing), workers, cluster, by_commit, unchecked, [*notes])
 
 
 def cluster_address(ray_address: str | None) -> str | None:
@@ -127,44 +127,8 @@ def cluster_address(ray_address: str | None) -> str | None:
     return address
 
 
-def _previews(
-    resolved: ResolvedInputs, for_plan: bool
-) -> tuple[dict[TaskSpec, Preview], list[str]]:
-    """What is seen of each text, and what could not be checked; it adds its problems."""
-    texts, known = named_texts(resolved.study), resolved.sources.keys() - resolved.assumed
-    previews: dict[TaskSpec, Preview] = {}
-    unchecked = []
-    if resolved.unreachable:
-        missing = missing_from(resolved.unreachable)
-        unchecked.append(f"{missing}; published shapes and sizes are used instead")
-    for where, encoder in _encoders(resolved):
-        if encoder.folder and encoder.digest.startswith("unknown"):
-            unchecked.append(f"{where}: whether its weights fit (they are not downloaded yet)")
-    read = {text: resolved.at_commit(text) for text in texts if text.source in known}
-    looks = {text: partial(preview, at_commit) for text, at_commit in read.items()}
-    for text, result in run_concurrently(looks).items():
-        if isinstance(result, HubUnreachableError) and for_plan:
-            unchecked.append(f"{texts[text]}: {result}")
-        elif isinstance(result, PapaError):
-            resolved.problems.append(Problem(texts[text], result))
-        else:
-            seen, errors = result
-            resolved.problems += [Problem(texts[text], error) for error in errors]
-            if seen is not None:
-                previews[text] = seen
-                unchecked += [f"{texts[text]}: {seen.unchecked}"] if seen.unchecked else []
-    return previews, unchecked
-
-
-def _encoders(resolved: ResolvedInputs) -> Iterator[tuple[str, EncoderReference]]:
-    """The encoders that are known, with their positions in the study."""
-    for index, spec in enumerate(resolved.study.encoders):
-        if spec in resolved.encoders:
-            yield f"encoders.{index} ({spec.name})", resolved.encoders[spec]
-
-
-def _tokenizers(resolved: ResolvedInputs) -> Iterator[Problem]:
-    """Tokenizers that cannot be loaded or cannot write the layout."""
+def _check_encoders(resolved: ResolvedInputs, tokenizers: bool, unchecked: list[str]) -> None:
+    """Look for tokenizers that cannot be loaded or cannot write the layout."""
 
     def check(encoder: EncoderReference) -> None:
         from papa.encoders.supported import read_configuration
@@ -174,34 +138,55 @@ def _tokenizers(resolved: ResolvedInputs) -> Iterator[Problem]:
         words = read_configuration(folder, encoder.name).vocab_size
         check_vocabulary(tokenizer, words, encoder.display)
 
-    for where, encoder in _encoders(resolved):
-        if encoder.folder:
-            yield from problems_of(where, partial(check, encoder))
+    for index, spec in enumerate(resolved.study.encoders):
+        where, encoder = f"encoders.{index} ({spec.name})", resolved.encoders.get(spec)
+        if encoder is None or not encoder.folder:
+            continue
+        if encoder.digest.startswith("unknown"):
+            unchecked.append(f"{where}: whether its weights fit (they are not downloaded yet)")
+        if tokenizers:
+            resolved.problems += problems_of(where, partial(check, encoder))
 
 
-def _tasks(
-    resolved: ResolvedInputs, previews: Mapping[TaskSpec, Preview], notes: list[str]
-) -> Iterator[Problem]:
-    """Tasks whose F1 would be of a class that is none, and those that a model's own head cannot
-    serve; which class is which of the others goes into ``notes``.
+def _check_texts(
+    resolved: ResolvedInputs, for_plan: bool, unchecked: list[str], notes: dict[str, None]
+) -> dict[TaskSpec, Preview]:
+    """What is seen of each text, where its source is known; F1 of a class that is none, and tasks
+    that a model's own head cannot serve, are problems.
     """
 
-    def check_own_head(task: TaskSpec, seen: Preview, encoder: EncoderReference) -> None:
+    def check_head(task: TaskSpec, seen: Preview, encoder: EncoderReference) -> None:
         from papa.probes.own_model import check_own
 
-        rows = seen.rows and seen.rows[1]
-        if said := check_own(task, encoder, seen.label_names, rows):
-            notes.append(f"{task.name}: the classes of {encoder.display}'s own head: {said}")
+        if said := check_own(task, encoder, seen.label_names, seen.rows and seen.rows[1]):
+            notes[f"{task.name}: the classes of {encoder.display}'s own head: {said}"] = None
 
-    for index, task in enumerate(resolved.study.tasks):
-        if (seen := previews.get(task)) is None:
+    texts, tasks, sources = named_texts(resolved.study), resolved.study.tasks, resolved.sources
+    known = [source for source, (_, content) in sources.items() if content[:7] != "unknown"]
+    looks = {
+        text: partial(preview, resolved.at_commit(text)) for text in texts if text.source in known
+    }
+    previews: dict[TaskSpec, Preview] = {}
+    for text, result in run_concurrently(looks).items():
+        where = texts[text]
+        if isinstance(result, HubUnreachableError) and for_plan:
+            unchecked.append(f"{where}: {result}")
             continue
-        where = f"tasks.{index} ({task.name})"
+        seen, errors = (None, [result]) if isinstance(result, PapaError) else result
+        resolved.problems += [Problem(where, error) for error in errors]
+        if seen is None:
+            continue
+        previews[text] = seen
+        unchecked += [f"{where}: {seen.unchecked}"] if seen.unchecked else []
+        notes |= {f"{text.name}: {said}": None for said in seen.warnings}
+        if text not in tasks:
+            continue
         if seen.label_names:
-            yield from problems_of(where, partial(positive_class, task, seen.label_names))
-        for encoder in resolved.encoders.values() if task.head == "own" else ():
+            resolved.problems += problems_of(where, partial(positive_class, text, seen.label_names))
+        for encoder in resolved.encoders.values() if text.head == "own" else ():
             if not encoder.digest.startswith("unknown"):
-                yield from problems_of(where, partial(check_own_head, task, seen, encoder))
+                resolved.problems += problems_of(where, partial(check_head, text, seen, encoder))
+    return previews
 
 
 def _check_memory(inputs: StudyInputs, workers: int) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from papa.errors import PapaError
 from papa.spec import StudySpec
-from papa.storage.atomic import write_atomically
+from papa.storage.files import write_atomically
+from papa.storage.store import Store
 from papa.study.manifest import specification
-from papa.study.store import Store
 
 
 def save_study(store: Store, study: StudySpec) -> Path:

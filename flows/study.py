@@ -33,9 +33,9 @@ from flows.progress import StudyProgress
 from flows.server import settle_environment
 from papa.errors import PapaError
 from papa.spec.file import load_study
+from papa.storage.store import Store, announced
 from papa.study.run import Session
 from papa.study.step import Step
-from papa.study.store import Store, announced
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
 from tasks.answer import answer

@@ -29,8 +29,8 @@ from papa.encoders.family import Family
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joined
 from papa.library.ablating import Heads, heads_by_layer, substitute_for
-from papa.storage.atomic import scratch_beside
-from papa.storage.metadata import sha256_of_file
+from papa.storage.artifacts import sha256_of_file
+from papa.storage.files import scratch_beside
 
 TYPE = "papa_constant_heads"
 FAMILIES = ("BERT", "RoBERTa", "ELECTRA", "DistilBERT", "ModernBERT")

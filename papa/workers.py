@@ -11,15 +11,14 @@ import logging
 import math
 import os
 import secrets
-import shutil
 import socket
 import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -47,7 +46,7 @@ class ClusterError(PapaError):
     """Ray cannot be reached, refuses or has ended, or one of its machines does not fit."""
 
 
-class WorkerPool:
+class WorkerPool(AbstractContextManager["WorkerPool"]):
     """Workers that are handed out to whoever asks. Thread-safe.
 
     Ray starts, or the cluster is joined, with ``begin`` or the first call.
@@ -72,38 +71,34 @@ class WorkerPool:
         elsewhere = folder if address and shared else None
         self._marker = elsewhere and elsewhere / f".driver.{uuid.uuid4().hex}"
         self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
-        # Ray's processes get a signal when the thread that started them ends: one keeps them.
+        # Ray's processes get a signal when the thread that started them ends, and Ray takes SIGTERM
+        # for itself where that is the main one: one keeps them.
         self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
-        self._beginning: Future[Any] | None = None
         self._ray: Any = None
-        self._temporary = ""
+        # The paths of Ray's sockets must be short.
+        place = None if len(tempfile.gettempdir()) <= 20 else "/tmp"
+        self._temporary = tempfile.TemporaryDirectory("", "papa-ray-", place, True)
         self._idle: LifoQueue[Any] = LifoQueue()
         self._actors: set[Any] = set()
-        self._refusal: BaseException | None = None
+        self._refusal: PapaError | None = None
         self.closed = False
 
     @property
     def size(self) -> int:
         """How many workers it has; a cluster is asked for it."""
         if self._address and not self._asked:
-            self._started()
+            self.begin()
         return self._size
-
-    def __enter__(self) -> WorkerPool:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def begin(self) -> None:
-        """Start Ray, or join the cluster, so that workers come up meanwhile; the first call says
-        what went wrong, and where Ray did not start it is tried anew.
-        """
+        """Start Ray, or join the cluster, so that workers come up meanwhile."""
+        # One at a time: imports in two threads find each other's modules half made.
         with self._lock:
-            if self._beginning is None or (self._beginning.done() and self._beginning.exception()):
-                self._beginning = self._keeper.submit(self._start)
-        # Awaited: imports in two threads at once find each other's modules half made.
-        wait([self._beginning])
+            if self._ray is None:
+                self._keeper.submit(self._start).result()
 
     def run(
         self,
@@ -119,33 +114,34 @@ class WorkerPool:
         ``encoder`` and ``on_epoch``, on the next idle worker, and wait for its result.
 
         Args:
+            progress: told when a worker begins.
             on_epoch: told of every epoch once the call has ended.
             at_driver: what the function reads lies on this machine alone: on a cluster it runs
                 here, and where no worker was started yet.
         """
-        if at_driver and (self._address or self._beginning is None):
+        if at_driver and (self._address or self._ray is None):
             with self._at_driver:
                 return function(**arguments, progress=progress)
-        ray = self._started()
+        self.begin()
+        errors = self._ray.exceptions
         for _ in range(_ATTEMPTS):
             actor = self._next()
             progress(0, 1)
             try:
-                pending = actor.run.remote(function, encoder, arguments, on_epoch is not None)
-                while not ray.wait([pending], timeout=_POLL_SECONDS)[0]:
+                pending = actor.call.remote(function, encoder, arguments, on_epoch is not None)
+                while not self._ray.wait([pending], timeout=_POLL_SECONDS)[0]:
                     _check_processes()
-                result, epochs = ray.get(pending)
-            except ray.exceptions.RayActorError:
+                result, epochs = self._ray.get(pending)
+            except errors.RayActorError:
                 self._actors.discard(actor)
                 self._hire()
                 continue
-            except ray.exceptions.RayTaskError as error:
+            except errors.RayTaskError as error:
                 self._idle.put(actor)
                 raise (error.cause if isinstance(error.cause, PapaError) else error) from None
             self._idle.put(actor)
             for epoch in epochs:
                 on_epoch(*epoch)  # type: ignore[misc]
-            progress(1, 1)
             return result
         raise WorkerError(
             "a worker was lost four times while it ran this step: "
@@ -168,13 +164,11 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers and Ray, or leave the cluster, and remove what was needed for it."""
         self.closed = True
-        if self._beginning is not None:
-            wait([self._beginning])
-        if self._ray is not None:
-            self._keeper.submit(self._ray.shutdown).result()
+        with self._lock:
+            if self._ray is not None:
+                self._keeper.submit(self._ray.shutdown).result()
         self._keeper.shutdown()
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary.cleanup()
         if self._marker is not None:
             self._marker.unlink(missing_ok=True)
 
@@ -187,19 +181,11 @@ class WorkerPool:
                 self._ray.kill(actor)
             self._ray.shutdown()
 
-    def _started(self) -> Any:
-        self.begin()
-        assert self._beginning is not None
-        return self._beginning.result()
-
-    def _start(self) -> Any:
-        # The paths of its sockets must be short.
-        place = None if len(tempfile.gettempdir()) <= 20 else "/tmp"
-        self._temporary = tempfile.mkdtemp(prefix="papa-ray-", dir=place)
-        self._ray = ray = _init(self._address, self._size, self._temporary)
+    def _start(self) -> None:
+        ray = _init(self._address, self._size, self._temporary.name)
         found = ray.cluster_resources()
-        cpus, gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
-        gpus = 0 if self._device == "cpu" else gpus
+        cpus = int(found.get("CPU", 0))
+        gpus = 0 if self._device == "cpu" else int(found.get("GPU", 0))
         self._size = self._asked or min(gpus, cpus) or cpus
         if not 0 < self._size <= cpus or (self._device == "cuda" and not gpus):
             ray.shutdown()
@@ -212,14 +198,14 @@ class WorkerPool:
         self._share = 1 / math.ceil(self._size / gpus) if gpus else 0
         if self._marker is not None:
             self._marker.touch()
+        self._ray = ray
         for _ in range(self._size):
             self._hire()
-        return ray
 
     def _new(self) -> Any:
         worker = self._ray.remote(Worker).options(num_cpus=1, num_gpus=self._share)
-        elsewhere = _versions() if self._address else None
-        return worker.remote("cuda" if self._share else "cpu", elsewhere, self._marker)
+        versions = _versions() if self._address else None
+        return worker.remote("cuda" if self._share else "cpu", versions=versions)
 
     def _hire(self) -> None:
         """Have another worker come up, which is idle once it answers: on a cluster that lost a node
@@ -232,83 +218,121 @@ class WorkerPool:
             if (error := answer.exception()) is None:
                 self._idle.put(actor)
             elif not self.closed:
-                self._refusal = getattr(error, "cause", None) or error
+                cause = getattr(error, "cause", None) or error
+                why = str(cause).strip().splitlines()[-1]
+                refused = ClusterError(f"a worker cannot start ({why}): {_INSTALL}")
+                self._refusal = cause if isinstance(cause, PapaError) else refused
 
-        actor.ready.remote().future().add_done_callback(answered)
+        actor.ready.remote(self._marker).future().add_done_callback(answered)
 
     def _next(self) -> Any:
         """The next idle worker, of which the one used last has its encoder at hand."""
-        while True:
-            if isinstance(self._refusal, PapaError):
-                raise self._refusal
-            if self._refusal:
-                why = str(self._refusal).strip().splitlines()[-1]
-                raise ClusterError(f"a worker cannot start ({why}): {_INSTALL}")
+        while self._refusal is None:
             _check_processes()
             with suppress(Empty):
                 return self._idle.get(timeout=_POLL_SECONDS)
+        raise self._refusal
 
 
 class Worker:
-    """One process that runs calls one after the other; an actor once Ray wraps it.
+    """What calls functions one after the other, each with one thread, so that results are any
+    run's, to the bit: in this process, where it stands in for a pool, or in an actor once Ray wraps
+    it. It keeps the encoder that it loaded last, and those that were ``loaded`` before.
 
     Args:
-        versions: of the driver's libraries, where this may be another machine; else None.
-        shared: a file that every machine must see.
+        versions: of the driver's libraries, where that may be another machine; else None.
     """
 
+    size, closed = 1, False
+
     def __init__(
-        self, device: str, versions: Mapping[str, str] | None, shared: Path | None
+        self,
+        device: str = "auto",
+        loaded: Mapping[EncoderReference, Any] | None = None,
+        versions: Mapping[str, str] | None = None,
     ) -> None:
+        self._device, self._versions, self._given = device, versions, dict(loaded or {})
+        self._last: dict[EncoderReference, Any] = {}
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *,
+        arguments: Mapping[str, Any],
+        encoder: EncoderReference | None = None,
+        progress: Progress = ignore_progress,
+        at_driver: bool = False,
+        on_epoch: EpochEnded | None = None,
+    ) -> Any:
+        """Call a function; see ``WorkerPool.run``."""
+        import torch
+
+        given: dict[str, Any] = {}
+        if on_epoch is not None:
+            given["on_epoch"] = lambda epoch, losses: on_epoch(epoch, losses, time.time())
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            if encoder is not None:
+                given["encoder"] = self._load(encoder)
+            result = function(**given, **arguments, progress=progress)
+        finally:
+            torch.set_num_threads(threads)
+        if encoder is not None:
+            given["encoder"].check_unchanged()
+        return result
+
+    def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
+        """Call a function of each value; see ``WorkerPool.each``."""
+        for value in values:
+            yield function(value)  # type: ignore[misc]
+
+    def ready(self, shared: Path | None) -> None:
+        """Nothing, as soon as an actor can take a call; ClusterError where it never can, for one
+        that every machine must see the file ``shared``.
+        """
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         with uncollected():
             # What every call needs, while the driver is still busy with its own start.
             import papa.encoders.encoder
             import papa.probes.evaluate  # noqa: F401
-        self._device, self._versions, self._shared = device, versions, shared
-        self._encoder: Any = None
-        self._loaded: EncoderReference | None = None
-
-    def ready(self) -> None:
-        """Nothing, as soon as the worker can take a call; ClusterError where it never can."""
         node, here = f"node {socket.gethostname()}", _versions()
         if self._versions not in (None, here):
             raise ClusterError(f"{node} has {here}, the driver {self._versions}: {_INSTALL}")
-        if self._versions and self._shared and not self._shared.is_file():
+        if self._versions and shared and not shared.is_file():
             raise ClusterError(
-                f"{node} does not see {self._shared.parent} of the store: use a store that all "
-                "nodes reach, such as --store s3://bucket/papa, or a shared folder"
+                f"{node} does not see {shared.parent} of the store: use a store that all nodes "
+                "reach, such as --store s3://bucket/papa, or a shared folder"
             )
 
-    def run(
+    def call(
         self,
         function: Callable[..., Any],
         encoder: EncoderReference | None,
         arguments: Mapping[str, Any],
         epochs: bool,
     ) -> tuple[Any, list[tuple[int, Mapping[int, float], float]]]:
-        """What a function returns, and each of its epochs: number, losses of each seed, and when it
-        ended.
+        """What a function returns in an actor, and each of its epochs: number, losses of each seed,
+        and when it ended.
         """
-        import torch
-
-        torch.set_num_threads(1)
         ended: list[tuple[int, Mapping[int, float], float]] = []
-        given: dict[str, Any] = {"progress": ignore_progress}
-        if epochs:
-            given["on_epoch"] = lambda epoch, losses: ended.append((epoch, losses, time.time()))
-        if encoder is None:
-            return function(**arguments, **given), ended
-        if self._loaded != encoder:
+        told = (lambda *epoch: ended.append(epoch)) if epochs else None
+        return self.run(function, arguments=arguments, encoder=encoder, on_epoch=told), ended
+
+    def _load(self, reference: EncoderReference) -> Any:
+        if reference in self._given:
+            return self._given[reference]
+        if reference not in self._last:
+            import torch
+
             from papa.encoders.encoder import load_encoder
 
-            self._encoder, self._loaded = None, None
-            here = encoder_here(encoder) if self._versions else encoder
-            self._encoder, self._loaded = load_encoder(here, self._device), encoder
-        result = function(encoder=self._encoder, **arguments, **given)
-        self._encoder.check_unchanged()
-        return result, ended
+            self._last.clear()
+            auto = "cuda" if torch.cuda.is_available() else "cpu"
+            here = encoder_here(reference) if self._versions else reference
+            self._last[reference] = load_encoder(here, self._device.replace("auto", auto))
+        return self._last[reference]
 
 
 def _versions() -> dict[str, str]:
@@ -332,7 +356,14 @@ def _init(address: str | None, cores: int, temporary: str) -> Any:
     ``host:port`` of the head where this machine is a node, or ``ray://host:port`` from anywhere.
     """
     if address:
-        _reach(address)
+        host, _, port = address.removeprefix(_CLIENT).rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+        except (OSError, ValueError) as error:
+            raise ClusterError(
+                f"no Ray cluster answers at {address} ({error}): give host:port on one of its "
+                f"nodes, {_CLIENT}host:10001, or no --ray-address to use this machine"
+            ) from None
         # Ray's own patience with a wrong token is 20 and 30 seconds.
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "8")
         os.environ.setdefault("RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S", "2")
@@ -366,17 +397,6 @@ def _init(address: str | None, cores: int, temporary: str) -> Any:
             f"fit, and that this machine is a node (else use {_CLIENT}host:10001)"
         ) from None
     return ray
-
-
-def _reach(address: str) -> None:
-    host, _, port = address.removeprefix(_CLIENT).rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise ClusterError(
-            f"no Ray cluster answers at {address} ({error}): give host:port on one of its nodes, "
-            f"{_CLIENT}host:10001, or no --ray-address to use this machine"
-        ) from None
 
 
 def _check_processes() -> None:

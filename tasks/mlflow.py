@@ -27,11 +27,11 @@ from papa.errors import PapaError, TransientError
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json, verify
+from papa.storage.store import Store, claimed
 from papa.study.results import StudyPart
 from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
-from papa.study.store import Store, claimed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

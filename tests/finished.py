@@ -11,13 +11,13 @@ import pandas
 from flows.kept import save_study
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import ArtifactReference
-from papa.study.inputs import check_inputs
+from papa.storage.store import Store
+from papa.study.inputs import resolve_inputs
 from papa.study.manifest import FinishedStudy, open_study, place_results
 from papa.study.results import results_table
 from papa.study.run import run_here
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
-from papa.study.store import Store
 from tests.study.told import Told
 
 
@@ -27,7 +27,7 @@ def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] =
     """
     spec, place, told = load_study(Path(file), overrides), Store(store), Told()
     place.make()
-    inputs = check_inputs(spec, code=code)
+    inputs = resolve_inputs(spec, code=code).inputs()
     found = {"code": inputs.study.code, "scores": inputs.study.scores}
     save_study(place, spec.model_copy(update=found))
     steps = study_steps(inputs).steps
@@ -51,7 +51,7 @@ def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
     """Run a study in ``to`` whose files lie in ``folder``, but for its report."""
     study, store = resolve_study(document, folder=folder, origin="test"), Store(to)
     store.make()
-    steps = study_steps(check_inputs(study))
+    steps = study_steps(resolve_inputs(study).inputs())
     *scoring, _ = steps.steps
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}

@@ -14,9 +14,9 @@ from papa.encoders.reference import resolve_encoder
 from papa.errors import ArtifactError, DamagedError, PapaError, Problem, SpecError
 from papa.spec import EncoderSpec
 from papa.spec.file import load_study
-from papa.storage.cache import cache_folder
+from papa.storage.files import cache_folder
+from papa.storage.store import Store
 from papa.study.provenance import command_line
-from papa.study.store import Store
 
 SECRET = "pa55w/rd+of=mine"
 WITH = [

@@ -91,7 +91,7 @@ def export_cell(
         known = joined(f"{share:g}" for share in cells)
         raise SpecError(f"the study has no fraction {at:g}: give one of {known}")
     heads, task = _constant_heads(finished, cell), finished.task(cell.task)
-    family_to_export(finished.encoder(cell.encoder).model_type)
+    family_to_export(finished.manifest.encoders[cell.encoder].model_type)
     layout, pairs = finished.study.layout, task.kind == "pair"
     if pairs and layout.segment_ids == "stay":
         raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
@@ -140,13 +140,12 @@ def _within(line: DataFrame, max_drop: float) -> float:
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
     """The heads of a cell that is one encoder with constant matrices."""
-    from papa.spec.kinds import OF_DECODERS
-    from papa.spec.values import OUTPUTS, REUSED
+    from papa.spec.constants import OF_DECODERS, OUTPUTS, REUSED
 
     kind, heads, fault = finished.constants(cell), cell.constant_heads, ""
     if heads == ():
         fault = "no head is constant in it: give a fraction below 1"
-    elif finished.encoder(cell.encoder).key_heads is not None:
+    elif finished.manifest.encoders[cell.encoder].key_heads is not None:
         fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
     elif heads is None:
         fault = f"order '{cell.order}' makes other heads constant for each seed"

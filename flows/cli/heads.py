@@ -93,11 +93,13 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
     from papa.spec.orders import needs_lambda
 
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
-    frame = heads_at(found.summary, found.constant_heads, max_drop)
+    constant = {entry.cell: entry.constant_heads for entry in found.manifest.cells}
+    frame = heads_at(found.summary, constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
         ends = {"low": "drop_low", "high": "drop_high"}
         counts = _records(line.drop(columns=LINE).rename(columns=ends))
-        encoder, (reason, *_) = found.encoder(key[0]), [one.pop("reason") for one in counts]
+        encoder = found.manifest.encoders[key[0]]
+        reason, *_ = [one.pop("reason") for one in counts]
         most = next((one for one in reversed(counts) if one["verdict"] == "within"), None)
         of_lambda = agreement.get(key[:2])
         yield {

@@ -16,7 +16,7 @@ from papa.errors import PapaError
 
 if TYPE_CHECKING:
     from flows.interrupt import Interruption
-    from papa.study.store import Store
+    from papa.storage.store import Store
 
 DEFAULT_STORE = "papa-store"
 _ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), "free the disk")
@@ -51,7 +51,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Show logs of engines, 
 
 def open_store(address: str) -> Store:
     """The store at an address, which answers."""
-    from papa.study.store import Store
+    from papa.storage.store import Store
 
     store = Store(address)
     store.check()

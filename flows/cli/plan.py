@@ -24,7 +24,7 @@ from flows.progress import duration
 
 if TYPE_CHECKING:
     from flows.check import Checked
-    from papa.study.store import Store
+    from papa.storage.store import Store
 
 
 def plan(

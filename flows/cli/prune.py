@@ -26,13 +26,14 @@ def prune(
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""
     with one_sentence(verbose):
         from papa.storage.artifacts import remove
-        from papa.study.store import check_marked, running
-        from papa.study.unused import survey
+        from papa.storage.store import users
+        from papa.storage.unused import survey
 
         opened, console = open_store(store), Console()
-        check_marked(opened.address)
+        opened.check_marked()
         # A study uses artifacts that nothing refers to yet.
-        unused, users = survey(opened), ", ".join(running(opened))
+        unused = survey(opened)
+        busy = ", ".join(file.path for file, runs in users(opened).items() if runs)
         if not unused:
             say(console, f"Everything of PAPA's in {opened.address} is in use.")
             return
@@ -47,11 +48,11 @@ def prune(
         print_table(console, headings, rows)
         everything = f"{len(unused)} in all, {decimal(sum(entry.size for entry in unused))}"
         if not delete:
-            busy = f" A study uses the store ({users}); wait for its end." if users else ""
-            say(console, f"{everything}: nothing was deleted; --delete does it.{busy}")
-        elif users:
+            wait = f" A study uses the store ({busy}); wait for its end." if busy else ""
+            say(console, f"{everything}: nothing was deleted; --delete does it.{wait}")
+        elif busy:
             raise ArtifactError(
-                f"a study uses {opened.address} ({users}): nothing was deleted, run again when it "
+                f"a study uses {opened.address} ({busy}): nothing was deleted, run again when it "
                 "ended"
             )
         else:

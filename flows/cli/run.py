@@ -25,7 +25,7 @@ from flows.cli.terminal import say
 from papa.errors import PapaError
 
 if TYPE_CHECKING:
-    from papa.study.store import Store
+    from papa.storage.store import Store
 
 
 def run(
@@ -64,7 +64,7 @@ def run(
         interruption.kept = lambda: f"finished steps are kept in {store}"
         from flows.server import prepare_engines, start_server
         from papa.imports import uncollected
-        from papa.study.store import Store, no_longer_announced
+        from papa.storage.store import Store, no_longer_announced
 
         opened, errors = Store(store), Console(stderr=True)
         models, settings = encoders or [], overrides or []

@@ -14,17 +14,16 @@ from rich.table import Column
 from flows.cli.terminal import print_rows, print_table, say
 from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, shortened
 from papa.spec.file import load_study
-from papa.storage.artifacts import published, read_metadata, remove
-from papa.storage.metadata import METADATA
+from papa.storage.artifacts import METADATA, published, read_metadata, remove
+from papa.storage.store import Store
 from papa.study.manifest import open_study, place_results
-from papa.study.store import Store, check_marked
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
 
 
 def stored_studies(store: Store) -> list[dict[str, str]]:
     """The studies that were started in a store, the latest first, as ``papa list`` shows them."""
-    check_marked(store.address)
+    store.check_marked()
     folder = store.root / "studies"
     finished = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
     names = finished | {path.stem for path in folder.glob("[!.]*.yaml")}

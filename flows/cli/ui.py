@@ -22,7 +22,7 @@ from papa.errors import PapaError
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     """Serve Prefect's pages, and MLflow's of a store, until Ctrl-C."""
     with one_sentence(verbose), TemporaryDirectory(prefix="papa-ui-") as folder:
-        from papa.study.store import Store
+        from papa.storage.store import Store
 
         opened, console, output = Store(store), Console(), None if verbose else subprocess.DEVNULL
         prepare_engines(opened.root, verbose=verbose)

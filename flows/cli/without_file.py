@@ -18,8 +18,8 @@ from papa.errors import DataError, SpecError, joined
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import override, resolve_study
 from papa.spec.task import EMBEDDING_METRICS
-from papa.storage.atomic import write_atomically
-from papa.study.store import Store
+from papa.storage.files import write_atomically
+from papa.storage.store import Store
 
 _LEAST, _LEAST_EMBEDDED, _MEASURED = 10, 42, 500
 """Texts in all at least, for embeddings with ten neighbours; texts that are measured at most."""

@@ -22,8 +22,8 @@ from papa.attention.product import at_slots, constant_product, masked_product
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
-from papa.spec.kinds import CONTROLS, DERIVED
-from papa.storage.artifacts import Address, check_form, fetched, published, reading, verify
+from papa.spec.constants import CONTROLS, DERIVED
+from papa.storage.artifacts import Address, check_form, published, reading, reference, verify
 
 FILE = "constants.safetensors"
 APART = 2
@@ -117,7 +117,7 @@ class ConstantMatrices:
         Raises:
             ArtifactError: the artifact is damaged, or was made for another encoder or S.
         """
-        path = fetched(folder) / FILE
+        path = reference(folder).folder / FILE
         with reading(folder):
             metadata = verify(folder, FILE)
             # By digest, not name: a name may stand for other weights tomorrow.

@@ -22,7 +22,7 @@ from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.encoder import Encoder
 from papa.progress import Progress, ignore_progress
 from papa.spec import ConstantsKind
-from papa.spec.values import OPTIMAL
+from papa.spec.constants import OPTIMAL
 from papa.storage.artifacts import ArtifactReference, check_form, reading, verify
 
 FILE = "outputs.safetensors"

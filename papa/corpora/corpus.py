@@ -34,7 +34,7 @@ from papa.corpora.tokens import (
 from papa.errors import ArtifactError
 from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
-from papa.storage.artifacts import Address, fetched, published, reading, verify
+from papa.storage.artifacts import Address, published, reading, reference, verify
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -83,7 +83,7 @@ class TokenisedCorpus:
 
 def load_corpus(address: Path) -> TokenisedCorpus:
     """Open the corpus at ``address`` after checking every file against its digest."""
-    metadata, folder = verify(address, CORPUS), fetched(address)
+    metadata, folder = verify(address, CORPUS), reference(address).folder
     with reading(address):
         held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
         for shard in (shard for name in SPLITS for shard in held["shards"][name]):

@@ -14,7 +14,7 @@ from pathlib import Path
 from papa.errors import DataError, HubUnreachableError
 from papa.hub_errors import PATIENCE, download_bar, hub_errors
 from papa.spec import HubSource
-from papa.storage.metadata import is_plain
+from papa.storage.artifacts import is_plain
 
 README = "README.md"
 _TAIL = 65_536

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from papa.errors import EncoderError
 from papa.hub_errors import PATIENCE, download_bar, hub_errors
-from papa.storage.cache import cache_folder
-from papa.storage.metadata import sha256_of_file, sha256_of_json
+from papa.storage.artifacts import sha256_of_file, sha256_of_json
+from papa.storage.files import cache_folder
 from papa.storage.remembered import recall, remember
 
 CONFIGURATION = "config.json"

@@ -29,14 +29,13 @@ from papa.scores.fidelity import mean_over_examples
 from papa.scores.own import OwnScore
 from papa.spec.cells import constant_heads as first_heads
 from papa.spec.head_scores import read_scores
-from papa.spec.methods import HEAD_SCORES
-from papa.spec.orders import Head, head_order
+from papa.spec.orders import HEAD_SCORES, Head, head_order
+from papa.storage.store import Store
 from papa.study.stages.constants import GivenMatrices
 from papa.study.stages.constants import given as keep_given
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
-from papa.study.store import Store
 
 
 def head_scores(

@@ -27,13 +27,13 @@ from papa.spec import ConstantsSpec, Order
 from papa.spec.cells import Cell
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference
+from papa.storage.store import Store
 from papa.study.inputs import StudyInputs
 from papa.study.results import results_table
 from papa.study.run import run_here
 from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import study_steps
-from papa.study.store import Store
 
 if TYPE_CHECKING:
     from papa.reporting.drawing import Figure

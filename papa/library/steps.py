@@ -32,7 +32,7 @@ from papa.library.encoder import (
 )
 from papa.progress import bar
 from papa.spec import ConstantsSpec
-from papa.spec.kinds import CONTROLS, DERIVED
+from papa.spec.constants import CONTROLS, DERIVED
 from papa.spec.orders import Head
 
 

@@ -38,7 +38,7 @@ def score_cell(
     **options: Any,
 ) -> tuple[list[SeedScore], float | None]:
     """The scores of the task's probe for every seed while ``heads`` are constant (or of the layer
-    before, by ``papa.spec.values.REUSED``), and the unseen share of an average; ``options`` are
+    before, by ``papa.spec.constants.REUSED``), and the unseen share of an average; ``options`` are
     those of ``evaluate_cell``.
     """
     block: AbstractContextManager[Any] = nullcontext()

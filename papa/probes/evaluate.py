@@ -32,8 +32,8 @@ from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+from papa.spec.constants import OPTIMAL_RATE
 from papa.spec.orders import Head
-from papa.spec.values import OPTIMAL_RATE
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""

@@ -81,17 +81,18 @@ def _which(cell: Any, cells: pandas.DataFrame) -> str:
 
 def mean_drops(summary: pandas.DataFrame) -> list[str]:
     """In a sentence, each encoder's mean drop over the tasks, by both readings of an
-    average drop; none for one encoder.
+    average drop, or why there is none; nothing for one encoder.
     """
     points, left_out = drops_over_tasks(summary)
+    without = "".join(f"; left out: {task} ({reason})" for task, reason in left_out.items())
     if len(points) < 2:
-        return []
+        several = left_out and summary["encoder"].nunique() > 1
+        return [f"No mean drop compares the encoders{without}."] if several else []
     both = (
         f"{point['encoder']} {percent_label(point['relative_drop'])} and "
         f"{percent_label(point['drop_of_means'])}"
         for point in points.to_dict("records")
     )
-    without = "".join(f"; left out: {task} ({reason})" for task, reason in left_out.items())
     return [
         f"The mean relative drop over tasks {condition(summary['fraction'].min())}, and the drop "
         f"of the mean score: {', '.join(both)}{without}."

@@ -14,8 +14,7 @@ from papa.attention.patterns import HeadPatterns, head_patterns
 from papa.reporting.drawing import Figure, Spec
 from papa.reporting.figures import TOLD, figure, mark, number
 from papa.reporting.written import WrittenTable
-from papa.spec.methods import HEAD_SCORES
-from papa.spec.orders import Head
+from papa.spec.orders import HEAD_SCORES, Head
 
 
 @dataclass(frozen=True, eq=False)

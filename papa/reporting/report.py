@@ -35,7 +35,7 @@ from papa.scores.orders import each_way
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import needs_lambda
-from papa.storage.atomic import write_atomically
+from papa.storage.files import write_atomically
 
 _library = cache(vl_convert.javascript_bundle)
 """Vega, Vega-Lite and Vega-Embed as one script; it takes a second."""

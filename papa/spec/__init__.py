@@ -1,6 +1,6 @@
 """What a study is: its specification, the files it is written in, and its cells."""
 
-from papa.spec.constants import ConstantsSpec
+from papa.spec.constants import ConstantsKind, ConstantsSpec, constants_kinds
 from papa.spec.data import (
     CodeSpec,
     Columns,
@@ -11,14 +11,7 @@ from papa.spec.data import (
     HubSource,
     Source,
 )
+from papa.spec.orders import Order
 from papa.spec.study import ExecutionSpec, FeaturesSpec, LayoutSpec, RankingSpec, StudySpec
 from papa.spec.task import Metric, NamedMetric, ProbeSpec, TaskKind, TaskSpec
-from papa.spec.values import (
-    ConstantsKind,
-    Frozen,
-    Order,
-    Precision,
-    PrecisionChoice,
-    constants_kinds,
-    listed,
-)
+from papa.spec.values import Frozen, Precision, PrecisionChoice, listed

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from papa.spec.orders import Head
-from papa.spec.values import Order
+from papa.spec.orders import Head, Order
 
 
 @dataclass(frozen=True)
 class Result:
     """What tells one result of a study from another; cells with equal results share one. Constants
-    and order are None where they change nothing: with every head input-dependent, and the order
-    also with every head constant.
+    and order are None where they change nothing.
     """
 
     encoder: str
@@ -47,9 +45,7 @@ class Cell:
         return asdict(self)
 
     def result(self, heads_in_all: int | None = None) -> Result:
-        """Its result, which other cells may share; with L·H also those whose fractions make equally
-        many heads constant.
-        """
+        """Its result; with L·H, fractions that make equally many heads constant share one."""
         fraction = self.fraction
         if heads_in_all is not None:
             fraction = 1 - constant_count(fraction, heads_in_all) / heads_in_all

@@ -1,14 +1,54 @@
-"""The constants of a study: a kind, its text and its parameters."""
+"""The constants of a study: a kind, which has a function (``module:name``), and its parameters."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
-from papa.spec.kinds import PARAMETERS, parameters_of
 from papa.spec.task import TaskSpec
-from papa.spec.values import OPTIMAL, ConstantsKind, Frozen, NotNegative, Positive
+from papa.spec.values import Frozen, NotNegative, Positive, one_of
+
+_AT = "papa.attention"
+CONTROLS: dict[str, str] = {
+    **{kind: f"{_AT}.kinds:{kind}" for kind in ("identity", "toeplitz", "zeros", "previous")},
+    "next": f"{_AT}.kinds:next_slot",
+    **{kind: f"{_AT}.kinds:{kind}" for kind in ("local", "fibonacci")},
+}
+"""What makes matrices from S; from L·H as well, where it asks for ``heads``."""
+DERIVED: dict[str, str] = {kind: f"{_AT}.kinds:{kind}" for kind in ("low_rank", "relative")}
+"""What makes matrices from the average."""
+OPTIMAL, RESAMPLED, REUSED = "optimal_output", "resampled_output", "reused"
+OUTPUTS: dict[str, str] = {
+    "mean_output": f"{_AT}.outputs:mean_output",
+    "mean_output_by_slot": f"{_AT}.outputs:mean_output_by_slot",
+    RESAMPLED: f"{_AT}.outputs:resampled_outputs",
+    OPTIMAL: f"{_AT}.outputs:mean_output",
+}
+"""What makes constant outputs from an encoder and a split of text, ``batch_tokens`` at a time; the
+optimal one starts from it, the resampled one is drawn by ``seed``."""
+OPTIMAL_RATE = 2e-3
+"""The learning rate of an optimal output (Li and Janson, 2024)."""
+OF_DECODERS = ("streaming",)
+PARAMETERS: dict[str, dict[str, int]] = {
+    "local": {"window": 2},
+    "low_rank": {"rank": 4, "largest": 0},
+    "streaming": {"sinks": 4, "recent": 64},
+}
+"""The keys of a kind, with their defaults."""
+
+
+def most_of(slots: int) -> dict[str, int]:
+    """The largest values of the keys that slots bound."""
+    return {"window": slots - 1, "rank": slots, "largest": slots**2}
+
+
+def constants_kinds() -> tuple[str, ...]:
+    """The kinds of constants that a study may name."""
+    return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, *OF_DECODERS, REUSED, "trained")
+
+
+ConstantsKind = Annotated[str, BeforeValidator(lambda kind: one_of(constants_kinds(), kind))]
 
 
 class ConstantsSpec(Frozen):
@@ -16,16 +56,15 @@ class ConstantsSpec(Frozen):
 
     kind: ConstantsKind
     """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
-    fibonacci; what is made of the average: low_rank, relative; mean_qk; trained; or a constant
-    output: mean_output, mean_output_by_slot, resampled_output, optimal_output (docs/method.md);
-    for comparison, reused: the attention of the same head of the layer before; of decoders,
-    streaming: their own attention to the first and the last tokens."""
+    fibonacci; made of the average: low_rank, relative; mean_qk; trained; a constant output:
+    mean_output, mean_output_by_slot, resampled_output, optimal_output; reused: the attention of the
+    layer before; of decoders, streaming: their own, to the first and last (docs/method.md)."""
     corpus: TaskSpec | None = None
     """average: take it over this task's training text instead of the study's own (paper, Section
     5.3, Table 2)."""
     rows: Positive | None = None
-    """average: take it over a sample of this many training rows, whatever the task's probe is
-    trained on; null takes all of the task's. A smaller sample is part of a larger one."""
+    """average: take it over a sample of this many training rows; null takes all of the task's. A
+    smaller sample is part of a larger one."""
     start: Literal["toeplitz", "average"] = "toeplitz"
     """trained: the matrices that training starts from."""
     window: Positive | None = None
@@ -41,11 +80,11 @@ class ConstantsSpec(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _parameters_of_the_kind(cls, values: Any) -> Any:
+    def _defaults_of_the_kind(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
         given = {name: value for name, value in values.items() if value is not None}
-        return {**values, **parameters_of(values.get("kind")), **given}
+        return {**PARAMETERS.get(str(values.get("kind")), {}), **given}
 
     @model_validator(mode="after")
     def _nothing_of_other_kinds(self) -> ConstantsSpec:
@@ -63,16 +102,13 @@ class ConstantsSpec(Frozen):
     @property
     def parameters(self) -> dict[str, int]:
         """The values of the kind's own keys."""
-        return {name: getattr(self, name) for name in parameters_of(self.kind)}
+        return {name: getattr(self, name) for name in PARAMETERS.get(self.kind, {})}
 
     @property
     def label(self) -> str:
         """The name in tables and plots."""
-        parts: list[Any] = list(self.parameters.values())
-        if self.corpus:
-            parts.append(self.corpus.name)
-        if self.rows:
-            parts.append(f"{self.rows} rows")
-        if self.kind == "trained" and self.start != "toeplitz":
-            parts.append(self.start)
-        return ":".join(map(str, (self.kind, *parts)))
+        parts = [self.kind, *map(str, self.parameters.values())]
+        parts += [self.corpus.name] if self.corpus else []
+        parts += [f"{self.rows} rows"] if self.rows else []
+        parts += [self.start] if self.kind == "trained" and self.start != "toeplitz" else []
+        return ":".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from papa.spec.values import Frozen, Text
 
@@ -58,9 +58,7 @@ Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator
 
 
 class Columns(Frozen):
-    """Which columns of the source hold what. ``label`` holds one value per row; for ``words`` one
-    per word.
-    """
+    """Which columns of the source hold what."""
 
     text: ColumnName | None = None
     """The column with the texts; of a pair, with the first ones."""
@@ -82,21 +80,12 @@ class EncoderSpec(Frozen):
 
 
 class HeadScores(Frozen):
-    """Somebody's scores of all heads; the smallest become constant first. An order ``scores:FILE``
-    reads them.
-    """
+    """Somebody's scores of all heads; the smallest become constant first."""
 
     name: Text
     """What orders call them after ``scores:``."""
     values: Annotated[Scores, Field(min_length=1)]
     """A list for each layer, with a number for each head."""
-
-    @field_validator("values")
-    @classmethod
-    def _one_for_every_head(cls, values: Scores) -> Scores:
-        if not values[0] or len({*map(len, values)}) > 1:
-            raise ValueError("layers have scores of different numbers of heads: give one for each")
-        return values
 
 
 class CodeSpec(Frozen):

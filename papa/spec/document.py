@@ -34,19 +34,16 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
-            raise yaml.MarkedYAMLError(
-                problem=f"an alias (*{event.anchor}) is not read: write the value out",
-                problem_mark=event.start_mark,
-            )
+            self._refuse(event, f"an alias (*{event.anchor}) is not read: write the value out")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"'{key.value}' stands there a second time: remove one of them",
-                    problem_mark=key.start_mark,
-                )
-            seen.add(key.value if isinstance(key.value, str) else id(key))
+            if (name := str(key.value)) in seen:
+                self._refuse(key, f"'{name}' stands there a second time: remove one of them")
+            seen.add(name)
         return super().construct_mapping(node, deep)
+
+    def _refuse(self, found: Any, why: str) -> None:
+        raise yaml.MarkedYAMLError(problem=why, problem_mark=found.start_mark)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ _AUTHORS: dict[str, dict[str, Any]] = {
     "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
     "ranking": {"seeds": [0]},
 }
-_AUTHORS_PROBE = {"encoder_dropout": True}
 _AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
 
 
@@ -89,16 +88,21 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
         raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {shown(authors)}: use true or false")
-    for key, theirs in _AUTHORS.items() if authors else ():
-        if isinstance(ours := resolved.get(key, {}), dict) and "seed" not in ours:
-            resolved[key] = {**theirs, **ours}
+    resolved = _merged(_AUTHORS if authors else {}, resolved)
     if isinstance(path := resolved.get("reference"), str):
         resolved["reference"] = _absolute(path, folder)
-    for key, resolve in _RESOLVED.items():
+    task = partial(_full_task, folder=folder, origin=origin, authors=authors)
+    in_full: dict[str, Callable[[Any], Any]] = {
+        "encoders": partial(_local_encoder, folder=folder),
+        "tasks": task,
+        "constants": lambda entry: _with_corpus(entry, task),
+    }
+    for key, full in in_full.items():
         if isinstance(entries := resolved.get(key), list):
-            resolved[key] = [resolve(entry, folder, origin, authors) for entry in entries]
+            named = [_named(entry, "kind" if key == "constants" else "name") for entry in entries]
+            resolved[key] = [full(own) if isinstance(own, dict) else own for own in named]
     try:
-        resolved |= _resolve_scores(resolved.get("orders"), resolved.get("scores", []), folder)
+        resolved |= _with_files(resolved.get("orders"), resolved.get("scores", []), folder)
         return StudySpec.model_validate(resolved)
     except ValidationError as error:
         # A list all of whose entries are wrong counts as too short as well.
@@ -140,19 +144,22 @@ def _named(entry: Any, key: str = "name") -> Any:
     return {key: entry} if isinstance(entry, str) else entry
 
 
-def _resolve_encoder(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
-    entry = _named(entry)
-    if isinstance(entry, dict) and isinstance(entry.get("name"), str) and entry["name"]:
-        local = _absolute(entry["name"], folder)
-        if entry["name"].startswith((".", "/", "~")) or Path(local).is_dir():
+def _local_encoder(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """An encoder, by its path where it is a folder."""
+    if isinstance(name := entry.get("name"), str) and name:
+        local = _absolute(name, folder)
+        if name.startswith((".", "/", "~")) or Path(local).is_dir():
             return {**entry, "name": local}
     return entry
 
 
-def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
-    entry = _named(entry)
-    if not isinstance(entry, dict):
-        return entry
+def _with_corpus(entry: dict[str, Any], task: Callable[[Any], Any]) -> dict[str, Any]:
+    corpus = _named(entry.get("corpus"))
+    return {**entry, "corpus": task(corpus)} if isinstance(corpus, dict) else entry
+
+
+def _full_task(entry: dict[str, Any], folder: Path, origin: str, authors: bool) -> dict[str, Any]:
+    """A task with all that the registry knows of it."""
     entry, known = dict(entry), registry()
     base = entry.pop("base", entry.get("name"))
     if isinstance(base, str) and base in known:
@@ -160,7 +167,7 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
         if authors:
             defaults["metric"] = _AUTHORS_METRICS.get(defaults["metric"], defaults["metric"])
         if entry.get("head") == "own":
-            defaults["probe"] = {**defaults["probe"], "learning_rate": OWN_RATE}
+            defaults["probe"]["learning_rate"] = OWN_RATE
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(
@@ -169,34 +176,17 @@ def _resolve_task(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
             "slots, probe; 'papa init' writes an example)"
         )
     if authors and isinstance(entry.get("probe"), dict):
-        entry["probe"] = {**_AUTHORS_PROBE, **entry["probe"]}
+        entry["probe"] = {"encoder_dropout": True, **entry["probe"]}
     source = entry.get("source")
     if isinstance(source, dict) and source.get("kind") == "files":
-        paths = {
-            split: _absolute(source[split], folder)
-            for split in ("train", "validation")
-            if isinstance(source.get(split), str)
-        }
-        entry["source"] = {**source, **paths}
+        for split in ("train", "validation"):
+            if isinstance(path := source.get(split), str):
+                source = {**source, split: _absolute(path, folder)}
+        entry["source"] = source
     return entry
 
 
-def _resolve_constants(entry: Any, folder: Path, origin: str, authors: bool) -> Any:
-    entry = _named(entry, "kind")
-    if isinstance(entry, dict) and entry.get("corpus") is not None:
-        return {**entry, "corpus": _resolve_task(entry["corpus"], folder, origin, authors)}
-    return entry
-
-
-_RESOLVED = {
-    "encoders": _resolve_encoder,
-    "tasks": _resolve_task,
-    "constants": _resolve_constants,
-}
-"""What of a study may be given by its name, or by paths from the study's folder."""
-
-
-def _resolve_scores(orders: Any, scores: Any, folder: Path) -> dict[str, Any]:
+def _with_files(orders: Any, scores: Any, folder: Path) -> dict[str, Any]:
     """The study's scores, with those of the files that its orders name."""
     if not isinstance(orders, list) or not isinstance(scores, list):
         return {}
@@ -205,7 +195,7 @@ def _resolve_scores(orders: Any, scores: Any, folder: Path) -> dict[str, Any]:
     read = [
         {"name": name, "values": read_scores(_absolute(name, folder)).tolist()}
         for name in named
-        if name and name not in held and not module_of(name)
+        if name is not None and name not in held and not module_of(name)
     ]
     return {"scores": [*scores, *read]} if read else {}
 
@@ -228,24 +218,15 @@ def override(document: dict[str, Any], setting: str) -> None:
     value = read_yaml(text, f"--set {setting}: the value")
     *parents, last = path.split(".")
     node: Any = document
-    for key in parents:
-        at = _index(node, key, setting)
-        if isinstance(node, dict):
-            node.setdefault(at, {})
-        # An entry given by its bare name becomes a mapping that can take overrides.
-        node[at] = node = _named(node[at], "kind" if parents[0] == "constants" else "name")
-    node[_index(node, last, setting)] = value
-
-
-def _index(node: Any, key: str, setting: str) -> str | int:
-    """The key of a mapping, or the index of a list, that a part of a path stands for."""
-    if isinstance(node, dict):
-        return key
-    if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-        return int(key)
-    what = f"no key of {shown(node)}"
-    if isinstance(node, list):
-        names = [one.get("name", "…") if isinstance(one, dict) else one for one in node]
-        entries = listed(f"{index} ({name})" for index, name in enumerate(names)) or "nothing"
-        what = f"no index of a list of {len(node)}: use {entries}"
-    raise SpecError(f"--set {setting}: {shown(key)} is {what}")
+    try:
+        for key in parents:
+            at = int(key) if isinstance(node, list) else key
+            if isinstance(node, dict):
+                node.setdefault(at, {})
+            # An entry given by its bare name becomes a mapping that can take overrides.
+            node[at] = node = _named(node[at], "kind" if parents[0] == "constants" else "name")
+        key = last
+        node[int(key) if isinstance(node, list) else key] = value
+    except (IndexError, TypeError, ValueError):
+        what = f"{shown(key)} is no key or index of {shown(node)}"
+        raise SpecError(f"--set {setting}: {what}") from None

@@ -6,42 +6,27 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from papa.errors import joined, shown
+from papa.errors import shown
 from papa.spec.data import Columns, Source
 from papa.spec.orders import module_of
-from papa.spec.values import Amount, Frozen, Name, Positive, Rate, Seed, listed, refuse_unknown
+from papa.spec.values import Amount, Frozen, Name, Positive, Rate, Seed, listed, one_of
 
 TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
 Slots = Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
-NamedMetric = Literal[
-    "accuracy",
-    "matthews",
-    "f1",
-    "entity_f1",
-    "token_f1",
-    "bare_entity_f1",
-    "spearman",
-    "cosine_spearman",
-    "negative_log_perplexity",
-    "agreement",
-    "cosine",
-    "similarities",
-    "nearest_1",
-    "nearest_10",
-    "own",
-]
+_Classes = Literal["accuracy", "matthews", "f1", "entity_f1", "token_f1", "bare_entity_f1"]
+_Ranks = Literal["spearman", "cosine_spearman"]
+_Embeddings = Literal["nearest_10", "nearest_1", "similarities", "cosine"]
+NamedMetric = Literal[_Classes, _Ranks, "negative_log_perplexity", "agreement", _Embeddings, "own"]
 
 
-def _named(metric: object) -> object:
-    if not module_of(metric):
-        refuse_unknown(metric, (one for one in get_args(NamedMetric) if one != "own"))
-    return metric
+def _known(metric: object) -> object:
+    return metric if module_of(metric) else one_of(get_args(NamedMetric)[:-1], metric)
 
 
-Metric = Annotated[str, BeforeValidator(_named)]
-EMBEDDING_METRICS: tuple[Metric, ...] = ("nearest_10", "nearest_1", "similarities", "cosine")
+Metric = Annotated[str, BeforeValidator(_known)]
+EMBEDDING_METRICS: tuple[Metric, ...] = get_args(_Embeddings)
 """What a sentence encoder keeps of its own embeddings."""
-RANKED: tuple[Metric, ...] = ("spearman", "cosine_spearman")
+RANKED: tuple[Metric, ...] = get_args(_Ranks)
 """Rank correlations, which are no functions of sums over examples."""
 UNLABELLED_METRICS: tuple[Metric, ...] = ("agreement", *EMBEDDING_METRICS)
 """Scores of a model against its own original answers, for ``head: own``."""
@@ -69,7 +54,7 @@ KINDS: dict[TaskKind, Kind] = {
 _OF_CLASSES: tuple[TaskKind, ...] = ("text", "pair", "words")
 """The kinds that metrics and probes of the user's own are for."""
 OWN_RATE = 0.02
-"""The rate of λ on a model's own head: θ is trained alone, and hardly moves at a probe's."""
+"""The rate of λ on a model's own head: θ hardly moves at a probe's."""
 
 
 def is_own(metric: str) -> bool:
@@ -91,8 +76,7 @@ class ProbeSpec(Frozen):
     adam_epsilon: Rate = 1e-8
     """AdamW's ε, added before the bias correction (docs/fidelity.md)."""
     max_grad_norm: Amount = 1.0
-    """The norm to which a seed's gradients are clipped, over all its trained parameters; 0 does
-    not clip."""
+    """The norm to which a seed's gradients are clipped, over all it trains; 0 does not clip."""
     encoder_dropout: bool = False
     """While training, keep the encoder's dropout on, and that of the authors' sequence probes
     (docs/fidelity.md)."""
@@ -104,41 +88,34 @@ class TaskSpec(Frozen):
     name: Name
     """A known task's name, which gives all other keys, or that of your own."""
     kind: TaskKind
-    """text: a label for each text; pair: for each two texts; similarity: a number for each two
-    texts, which are encoded apart; words: a label for each word; mlm: masked words; causal: the
-    next word of a decoder."""
+    """text: a label for each text; pair: for each two texts; similarity: a number for two texts,
+    encoded apart; words: a label for each word; mlm: masked words; causal: a decoder's next."""
     source: Source
     """Where its rows come from."""
     columns: Columns
     """Which columns of the source are read."""
     labels: tuple[str, ...] | None = None
     """Names of integer labels 0, 1, …, or those that the source gives, in any order; rows whose
-    label is - or -1 are left out. None takes the names from the source, or the sorted distinct
-    training labels."""
+    label is - or -1 are left out. None takes the source's, or the sorted training labels."""
     metric: Metric
-    """What a score is; the kind of the task says which it may be. Or a function of your own,
-    ``module:name``: of true and predicted classes (docs/how-to/own-data.md)."""
+    """What a score is, of those of the task's kind; or a function of your own, ``module:name``, of
+    true and predicted classes (docs/how-to/own-data.md)."""
     positive: str | None = None
     """f1: the name of its positive class; None takes class 1."""
     slots: Slots
     """S, the length of the layout that every input gets (paper, App. A)."""
     validation_slots: Slots | None = None
-    """causal: as many tokens of a validation text are read, where constants have no limit of slots;
-    null takes ``slots``."""
+    """causal: tokens of a validation text, for constants of any length; null takes ``slots``."""
     probe: ProbeSpec
     """How the probe is trained."""
     own_probe: str | None = None
-    """A probe of your own, ``module:name``: an estimator, or a function of (inputs, classes) that
-    gives a module (docs/how-to/own-data.md)."""
+    """A probe of your own, ``module:name`` (docs/how-to/own-data.md)."""
     head: Literal["probe", "own"] = "probe"
-    """What gives answers: a probe that is trained on the frozen encoder, or the model's own head,
-    as it is."""
+    """What answers: a probe that is trained on the frozen encoder, or the model's own head."""
     train_rows: Positive | None = None
-    """A sample of this many training rows, shuffled by ``sample_seed``; None keeps all, in their
-    order."""
+    """A sample of so many training rows, shuffled by ``sample_seed``; None keeps all, in order."""
     validation_rows: Positive | None = None
-    """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in their
-    order."""
+    """A sample of this many validation rows, drawn by ``sample_seed``; None keeps all, in order."""
     sample_seed: Seed = 0
     """What both samples are drawn from."""
     mask_seed: Seed = 0
@@ -156,52 +133,32 @@ class TaskSpec(Frozen):
 
     @model_validator(mode="after")
     def _keys_fit_together(self) -> TaskSpec:
-        if reason := self._misfit():
-            raise ValueError(reason)
+        known, kind, metric, own = KINDS[self.kind], self.kind, self.metric, self.head == "own"
+        given = {name for name, column in self.columns if column is not None}
+        unlabelled = metric in UNLABELLED_METRICS and kind in ("text", "pair")
+        needed = set(known.columns) - ({"label"} if unlabelled else set())
+        metrics = known.metrics + (known.own_metrics if own else ())
+        wrong = None
+        if kind in ("causal", "similarity") and not own:
+            wrong = f"a task of kind '{kind}' is answered by a model's own head: set head: own"
+        elif kind != "causal" and self.validation_slots is not None:
+            wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
+        elif not needed <= given or (kind == "causal" and given != needed):
+            wrong = f"columns: a task of kind '{kind}' reads {listed(known.columns)}: name them"
+        elif metric not in metrics and not (is_own(metric) and kind in _OF_CLASSES):
+            wrong = (
+                f"metric: a task of kind '{kind}' with head: {self.head} is scored by "
+                f"{listed(metrics)}, not '{metric}'"
+            )
+        elif self.own_probe and not module_of(self.own_probe):
+            wrong = f"own_probe is {shown(self.own_probe)}: expected module:name, as my_code:probe"
+        elif self.own_probe and (own or kind not in _OF_CLASSES or self.regression):
+            wrong = "own_probe: it predicts classes from features: leave it out of this task"
+        elif self.positive is not None and metric != "f1":
+            wrong = f"positive: only metric f1 has a positive class, and the metric is {metric}"
+        if wrong:
+            raise ValueError(wrong)
         return self
-
-    def _misfit(self) -> str | None:
-        """Why the keys are no task together, if so."""
-        kind, metric, own = KINDS[self.kind], self.metric, self.head == "own"
-        if self.kind in ("causal", "similarity") and not own:
-            return f"a task of kind '{self.kind}' is answered by a model's own head: set head: own"
-        if self.kind != "causal" and self.validation_slots is not None:
-            return f"validation_slots is for tasks of kind 'causal', not '{self.kind}': remove it"
-        given = [name for name, column in self.columns if column is not None]
-        if self.kind == "causal" and given[1:]:
-            return f"a task of kind 'causal' reads plain text alone: remove columns.{given[-1]}"
-        unlabelled = metric in UNLABELLED_METRICS and self.kind in ("text", "pair")
-        for name in kind.columns:
-            if name not in given and not (unlabelled and name == "label"):
-                return f"a task of kind '{self.kind}' needs columns.{name}"
-        if metric in UNLABELLED_METRICS and not own:
-            return f"metric: {metric} compares a model with itself: set head: own"
-        metrics = kind.metrics + (kind.own_metrics if own else ())
-        if metric not in metrics and not (is_own(metric) and self.kind in _OF_CLASSES):
-            return (
-                f"metric: a task of kind '{self.kind}' is scored by {listed(metrics)}, not "
-                f"'{metric}'"
-            )
-        if self.own_probe is not None and not module_of(self.own_probe):
-            return f"own_probe is {shown(self.own_probe)}: expected module:name, as my_code:probe"
-        if self.own_probe and (own or self.kind not in _OF_CLASSES or self.regression):
-            return (
-                "own_probe: it predicts classes from features: leave it out of a task of "
-                f"{'head: own' if own else f'metric {metric}'}"
-            )
-        if self.positive is not None and metric != "f1":
-            return f"positive: only metric f1 has a positive class, and the metric is {metric}"
-        if self.positive is not None and self.labels and self.positive not in self.labels:
-            return (
-                f"positive is {shown(self.positive)}, and no class has that name: use one of "
-                f"{joined(self.labels)}"
-            )
-        return None
-
-    @property
-    def most_slots(self) -> int:
-        """Of any input."""
-        return max(self.slots, self.validation_slots or 0)
 
     @property
     def regression(self) -> bool:
@@ -216,9 +173,9 @@ class TaskSpec(Frozen):
     @property
     def with_itself(self) -> bool:
         """Whether a model's own head is compared with what it answered before."""
-        own = self.metric == "agreement" or is_own(self.metric)
-        agrees = own and self.kind not in ("mlm", "causal")
-        return self.head == "own" and (agrees or self.of_embeddings)
+        agrees = self.metric == "agreement" or is_own(self.metric)
+        words = self.kind in ("mlm", "causal")
+        return self.head == "own" and (self.of_embeddings or (agrees and not words))
 
     @property
     def lambda_objective(self) -> str:
@@ -230,8 +187,3 @@ class TaskSpec(Frozen):
         if self.with_itself:
             return "the divergence of answers from the original's"
         return "the loss of the model's own head"
-
-    @property
-    def unlabelled(self) -> bool:
-        """Whether its text has no labels of any kind."""
-        return self.kind not in ("mlm", "causal") and self.columns.label is None

@@ -5,25 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticKnownError
 
 from papa.errors import shown
-from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS
-from papa.spec.methods import HEAD_SCORES
-from papa.spec.orders import HEAD_ORDERS, REVERSED, scores_in
-
-OPTIMAL, RESAMPLED, REUSED = "optimal_output", "resampled_output", "reused"
-OUTPUTS: dict[str, str] = {
-    "mean_output": "papa.attention.outputs:mean_output",
-    "mean_output_by_slot": "papa.attention.outputs:mean_output_by_slot",
-    RESAMPLED: "papa.attention.outputs:resampled_outputs",
-    OPTIMAL: "papa.attention.outputs:mean_output",
-}
-"""Constant outputs, and what makes each from an encoder and a split of text, ``batch_tokens`` at a
-time; the optimal one starts from it, the resampled one is drawn by ``seed``."""
-OPTIMAL_RATE = 2e-3
-"""The learning rate of an optimal output (Li and Janson, 2024)."""
 
 
 class Frozen(BaseModel):
@@ -51,41 +36,19 @@ def listed(values: Any) -> str:
     return ", ".join(map(str, values))
 
 
-def refuse_unknown(value: object, names: Iterable[str]) -> None:
-    """Refuses what a table does not name at the time, as pydantic refuses what a ``Literal`` does
-    not name.
-    """
+def one_of(names: Iterable[str], value: Any) -> Any:
+    """The value, refused as pydantic refuses what a ``Literal`` does not name: tables may grow."""
     *most, last = known = list(names)
     if value not in known:
-        raise PydanticKnownError(
-            "literal_error", {"expected": f"{listed(map(repr, most))} or {last!r}"}
-        )
-
-
-def constants_kinds() -> tuple[str, ...]:
-    """The kinds of constants that a study may name."""
-    return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, *OF_DECODERS, REUSED, "trained")
-
-
-def _known_constants(value: object) -> object:
-    refuse_unknown(value, constants_kinds())
+        expected = f"{listed(map(repr, most))} or {last!r}"
+        raise PydanticKnownError("literal_error", {"expected": expected})
     return value
 
 
-def _known_order(value: object) -> object:
-    if not isinstance(value, str) or scores_in(value) is None:
-        method = value.removeprefix(REVERSED) if isinstance(value, str) else value
-        refuse_unknown(method, (*HEAD_ORDERS, *HEAD_SCORES))
-    return "lambda_reversed" if value == f"{REVERSED}lambda" else value
-
-
-ConstantsKind = Annotated[str, BeforeValidator(_known_constants)]
-Order = Annotated[str, BeforeValidator(_known_order)]
-
-
 def no_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The entries, of which none is called as another is."""
     labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
-    repeated = [label for position, label in enumerate(labels) if label in labels[:position]]
-    if repeated:
-        raise ValueError(f"{shown(repeated[0])} is listed twice")
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"{shown(label)} is listed twice")
     return values

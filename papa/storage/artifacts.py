@@ -8,37 +8,47 @@ the SHA-256 of each; whoever reads them checks it.
 
 Two writers of one address never mix: each writes under its own digest, one of them puts the
 metadata, and the other adopts what is in place. What lies behind a URI is fetched before it is
-read. In folders for people data lie beside the metadata.
+read. In folders for people data lie beside the metadata. Whoever may write to a shared store writes
+what every machine reads, and names in metadata become paths there: they are checked first.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from filelock import FileLock
 
-from papa.errors import ArtifactError, DamagedError, PapaError, TransientError, in_one_line
-from papa.storage.atomic import scratch_beside, write_atomically
-from papa.storage.cache import copies_of
-from papa.storage.files import Address, Files, refuse_links
-from papa.storage.metadata import (
-    METADATA,
-    check_files,
-    describe,
-    metadata_bytes,
-    parse_metadata,
+from papa.errors import (
+    ArtifactError,
+    DamagedError,
+    PapaError,
+    TransientError,
+    in_one_line,
+    shown,
 )
-from papa.storage.metadata import sha256_of_file as sha256_of_file
-from papa.storage.metadata import sha256_of_json as sha256_of_json
+from papa.storage.files import (
+    Address,
+    Files,
+    cache_folder,
+    copies_of,
+    refuse_links,
+    scratch_beside,
+    write_atomically,
+)
 
+METADATA = "metadata.json"
+DIGEST = r"[0-9a-f]{64}"
+_OWN = "metadata_digest"
 _ASKED_AT_ONCE = 16
 
 
@@ -52,7 +62,7 @@ class ArtifactReference:
     @property
     def folder(self) -> Path:
         """Its files on this machine; fetched first where they lie behind a URI."""
-        return fetched(self.path, self.digest)
+        return _fetched(self.path, self.digest)[0]
 
 
 @contextmanager
@@ -61,21 +71,21 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
     ends without an error; where another process was first, what it published stays.
     """
     files = Files(address)
-    with _disk_errors(address), files.scratch() as scratch, _disk_errors(scratch.parent):
+    near = files.folder or cache_folder() / "scratch" / "of"
+    with _disk_errors(near), scratch_beside(near) as scratch:
         yield scratch
         document = describe(scratch, metadata)
         if is_complete(address):
             return
         files.put(scratch, document["digest"])
-        if not files.write(METADATA, metadata_bytes(document), new=True):
-            # Another was first; its data may be the same.
-            with suppress(DamagedError):
-                if read_metadata(address)["digest"] != document["digest"]:
-                    files.remove(document["digest"])
+        new = files.write(METADATA, metadata_bytes(document), new=True)
+        # Where another was first, its data may be the same.
+        if not new and read_metadata(address)["digest"] != document["digest"]:
+            files.remove(document["digest"])
 
 
 @contextmanager
-def _disk_errors(where: Address) -> Iterator[None]:
+def _disk_errors(folder: Path) -> Iterator[None]:
     """Turn a disk that is full or read-only into a sentence, whoever met it."""
     try:
         yield
@@ -89,7 +99,7 @@ def _disk_errors(where: Address) -> Iterator[None]:
         ):
             if os.strerror(number) in str(error):
                 raise kind(
-                    f"the disk under {where} is {what} and run again, what is finished stays"
+                    f"the disk under {folder} is {what} and run again, what is finished stays"
                 ) from None
         raise
 
@@ -130,18 +140,13 @@ def read_metadata(address: Address) -> dict[str, Any]:
 
 def reference(address: Address) -> ArtifactReference:
     """The reference to the artifact at ``address``."""
-    return ArtifactReference(str(address), read_metadata(address)["digest"])
-
-
-def fetched(address: Address, digest: str | None = None) -> Path:
-    """The folder on this machine with the files of an artifact, which must hold ``digest``, if any;
-    in a folder they are not looked at.
-    """
-    return _fetched(address, digest)[0]
+    return ArtifactReference(str(_artifact(address)), read_metadata(address)["digest"])
 
 
 def _fetched(address: Address, digest: str | None = None) -> tuple[Path, dict[str, Any]]:
-    """Likewise, with the metadata; what lies behind a URI is downloaded once a machine."""
+    """The folder on this machine with the files of an artifact, which must hold ``digest``, if any,
+    and its metadata. What lies behind a URI is downloaded, and checked, once a machine.
+    """
     address = _artifact(address)
     files, metadata = Files(address), read_metadata(address)
     found = metadata["digest"]
@@ -180,7 +185,7 @@ def folder_written(folder: Path, metadata: Mapping[str, Any]) -> Iterator[Path]:
     """Yield a scratch directory to fill; it replaces ``folder`` when the block ends without an
     error, with its metadata and digests in it: for people, and for this machine alone.
     """
-    with scratch_beside(folder) as scratch:
+    with _disk_errors(folder), scratch_beside(folder) as scratch:
         yield scratch
         (scratch / METADATA).write_bytes(metadata_bytes(describe(scratch, metadata)))
         remove(folder)
@@ -192,21 +197,18 @@ def verify(address: Address, *needed: str) -> dict[str, Any]:
     return its metadata.
     """
     folder, metadata = _fetched(address)
-    check_files(folder, metadata, _artifact(address), needed)
+    check_files(folder, metadata, _artifact(address), *needed)
     return metadata
 
 
 @contextmanager
-def opened(found: ArtifactReference | Address, *needed: str) -> Iterator[Path]:
+def opened(artifact: ArtifactReference, *needed: str) -> Iterator[Path]:
     """The artifact's verified files on this machine, the ``needed`` ones among them; what the block
     raises on their content becomes one sentence.
     """
-    path, digest = (
-        (found.path, found.digest) if isinstance(found, ArtifactReference) else (found, None)
-    )
-    folder, metadata = _fetched(path, digest)
-    check_files(folder, metadata, _artifact(path), needed)
-    with reading(path):
+    folder, metadata = _fetched(artifact.path, artifact.digest)
+    check_files(folder, metadata, artifact.path, *needed)
+    with reading(artifact.path):
         yield folder
 
 
@@ -233,3 +235,93 @@ def remove(address: Address) -> None:
     if files.folder is None:
         shutil.rmtree(copies_of(files.address), ignore_errors=True)
     files.remove()
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_json(value: object) -> str:
+    """Hex SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def describe(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata with the sizes and digests of every file in ``folder``, and of all that they
+    say.
+    """
+    files, sizes = {}, {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != folder / METADATA:
+            name = path.relative_to(folder).as_posix()
+            files[name], sizes[name] = sha256_of_file(path), path.stat().st_size
+    return signed({**metadata, "files": files, "sizes": sizes, "digest": sha256_of_json(files)})
+
+
+def signed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with a digest over all that it says."""
+    # As JSON reads it back: keys are strings there.
+    content = json.loads(
+        json.dumps({name: value for name, value in document.items() if name != _OWN})
+    )
+    return {**content, _OWN: sha256_of_json(content)}
+
+
+def metadata_bytes(document: Mapping[str, Any]) -> bytes:
+    """The metadata as they are stored."""
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def parse_metadata(data: bytes | None, address: object) -> dict[str, Any]:
+    """The document that an artifact's metadata is: a mapping with ``files``, plain relative paths
+    inside the artifact → SHA-256, and ``digest``, theirs.
+    """
+    if data is None:
+        what = f"{address} holds no complete artifact ({METADATA} is missing)"
+        raise DamagedError(what, str(address))
+    try:
+        document: dict[str, Any] = json.loads(data)
+        for name in {**document["files"]}:
+            if name == METADATA or not is_plain(name):
+                raise ValueError(f"{shown(name)} is no plain relative path inside the artifact")
+        if document["digest"] != sha256_of_json(document["files"]):
+            raise ValueError("'digest' is not that of 'files'")
+        if document[_OWN] != signed(document)[_OWN]:
+            raise ValueError(f"'{_OWN}' is not that of what it says")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(f"{METADATA} is damaged ({in_one_line(error)})", address) from None
+    return document
+
+
+def damaged(what: str, address: object) -> DamagedError:
+    """What is wrong with a file of the artifact at an address."""
+    return DamagedError(f"{address}/{what}", str(address))
+
+
+def check_files(folder: Path, metadata: Mapping[str, Any], address: object, *needed: str) -> None:
+    """Check the files in ``folder`` against the metadata, which must name the ``needed`` ones."""
+    for name in needed:
+        if name not in metadata["files"]:
+            raise damaged(f"{METADATA} names no {name}", address)
+    for name, expected in metadata["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise damaged(f"{name} is missing from its artifact", address)
+        if path.resolve() != folder.resolve() / name:
+            raise damaged(f"{name} is a link, and none leads out of an artifact", address)
+        if (found := sha256_of_file(path)) != expected:
+            told = f"expected SHA-256 {expected[:12]}, found {found[:12]}"
+            raise damaged(f"{name} is damaged ({told})", address)
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name leads, on every system, to a place inside the folder that it is joined to."""
+    return (
+        name.isprintable()
+        and "\\" not in name
+        and not PureWindowsPath(name).drive
+        and not {"", ".", ".."} & {*name.split("/")}
+    )

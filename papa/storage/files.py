@@ -1,40 +1,45 @@
-"""Files in a folder of this machine or behind a URI, by fsspec. Who else can write there may plant
-links: none below the address is followed.
+"""Files that appear whole or not at all: in a folder of this machine, or by fsspec behind a URI.
+Who else can write there may plant links: none below an address is followed.
+
+What lies elsewhere has its place in this machine's cache, ``$PAPA_CACHE`` or ``~/.cache/papa``::
+
+    <cache>/artifacts/<parent>/<name>/<digest>/   a fetched copy of an artifact
+    <cache>/encoders/<digest>/                    an encoder published as pickles, with safetensors
+    <cache>/remembered/<key>.json                 what was found out of files before
+    <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
+    <cache>/scratch/                              uploads and downloads under way
+
+Any of it may be deleted while nothing runs.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
+import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError, DamagedError, PapaError, TransientError
-from papa.storage.atomic import scratch_beside, write_atomically
-from papa.storage.cache import endpoint, scratch_folder
 
 Address = str | Path
-_S3 = {
-    "config_kwargs": {
-        "connect_timeout": 5,
-        "retries": {"mode": "standard", "total_max_attempts": 5},
-    }
-}
+_PATIENCE = {"connect_timeout": 5, "retries": {"mode": "standard", "total_max_attempts": 5}}
+"""With a server for S3."""
 _ANSWER_SECONDS = 15.0
-_TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
-_PASSING = {"InternalError", "ServiceUnavailable", "SlowDown", "500", "503"}
 _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
+MARK = r"\d+\.[0-9a-f]{8}"
+"""What ends the name of what is written aside: by which process, and 8 random digits."""
 
 
-@dataclass(frozen=True)
-class StoredFile:
+class StoredFile(NamedTuple):
     """A file by its path below the address that was asked, with slashes, and when it was written,
     in seconds since 1970.
     """
@@ -47,8 +52,7 @@ class StoredFile:
 class Files:
     """The files at an address; names in calls are below it, with slashes.
 
-    Every method raises ArtifactError where they cannot be used, TransientError where what is behind
-    a URI does not answer.
+    Every method raises ArtifactError where they cannot be used, TransientError behind a URI.
 
     Attributes:
         folder: the address where it is a folder of this machine; None for a URI.
@@ -79,7 +83,13 @@ class Files:
             raise
         except Exception as error:
             if self.folder is None:
-                raise _in_one_sentence(self.address, error) from None
+                at, kind = f" at {endpoint()}" if endpoint() else "", type(error).__name__
+                reason = " ".join(str(error).split()).rstrip(".") or "no answer"
+                raise TransientError(
+                    f"{self.address}{at} cannot be used ({kind}: {reason}): check that its bucket "
+                    "is there, the network, AWS_ENDPOINT_URL, and in AWS_ACCESS_KEY_ID and "
+                    "AWS_SECRET_ACCESS_KEY credentials that may list, read, write and delete"
+                ) from None
             if not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EROFS):
                 raise
             raise ArtifactError(
@@ -99,23 +109,17 @@ class Files:
         be ``new``, of two writers one wins, on S3 by ``If-None-Match: *``.
         """
         with self._at(name) as (files, path):
-            if self.folder is not None:
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
             try:
-                if self.folder is not None:
-                    write_atomically(Path(path), data, new=new)
-                else:
+                if self.folder is None:
                     mode = "create" if new else "overwrite"
                     files.pipe_file(path, data, mode=mode, **_limit(files))
-            except OSError as error:
-                if isinstance(error, FileExistsError) or _code(error) in _TAKEN:
-                    return False
-                raise
+                else:
+                    write_atomically(Path(path), data, new=new)
+            except OSError:
+                if not (new and files.exists(path, **_limit(files))):
+                    raise
+                return False
         return True
-
-    def scratch(self) -> AbstractContextManager[Path]:
-        """An empty folder, on the same disk where there is one, that goes with the block."""
-        return scratch_folder() if self.folder is None else scratch_beside(self.folder)
 
     def put(self, source: Path, name: str) -> None:
         """Have the files of a folder appear below a name; the folder may be gone then."""
@@ -142,13 +146,16 @@ class Files:
 
     def find(self, below: str = "") -> list[StoredFile]:
         """Every file below the address, or below a folder in it, and no link."""
-        with self._at(below) as (files, path):
-            found = files.find(path, detail=True)
-        return [
-            StoredFile(name.removeprefix(f"{path}/"), entry["size"], _modified(entry))
-            for name, entry in found.items()
-            if name.startswith(f"{path}/") and entry["type"] == "file" and not entry.get("islink")
-        ]
+        with self._at(below) as (system, path):
+            found = system.find(path, detail=True)
+        files = []
+        for name, entry in found.items():
+            if name.startswith(f"{path}/") and entry["type"] == "file" and not entry.get("islink"):
+                # Not every filesystem tells when a file was written.
+                moment = entry.get("LastModified") or entry.get("mtime") or time.time()
+                seconds = moment.timestamp() if isinstance(moment, datetime) else float(moment)
+                files.append(StoredFile(name.removeprefix(f"{path}/"), entry["size"], seconds))
+        return files
 
     def remove(self, name: str = "") -> None:
         """Remove a file or folder, if there is one; of a link, the link."""
@@ -164,7 +171,7 @@ def filesystem(uri: str) -> tuple[Any, str]:
 
     if "://" not in uri:
         return fsspec.filesystem("file"), uri
-    options = _S3 if uri.startswith(("s3://", "s3a://")) else {}
+    options = {"config_kwargs": _PATIENCE} if uri.startswith(("s3://", "s3a://")) else {}
     try:
         return url_to_fs(uri, use_listings_cache=False, **options)
     except (ImportError, ValueError) as error:
@@ -172,7 +179,7 @@ def filesystem(uri: str) -> tuple[Any, str]:
 
 
 def _limit(files: Any) -> dict[str, float]:
-    """For small files: not every wait of every filesystem has an end."""
+    """For small files: s3fs repeats what its client repeats already."""
     return {"timeout": _ANSWER_SECONDS} if files.async_impl else {}
 
 
@@ -188,29 +195,63 @@ def refuse_links(root: Path, path: Path) -> None:
             return
 
 
-def _modified(entry: Mapping[str, Any]) -> float:
-    """When an object was written; now where its filesystem does not tell."""
-    moment = entry.get("LastModified") or entry.get("mtime") or time.time()
-    return moment.timestamp() if isinstance(moment, datetime) else float(moment)
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
 
 
-def _code(error: BaseException) -> str:
-    """The code of an S3 error; empty for others."""
-    return str(getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", ""))
+@contextmanager
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """A new folder on the disk of ``path``, to be renamed into place; it is gone when the block
+    ends otherwise.
+    """
+    scratch = _aside(path)
+    scratch.mkdir(parents=True)
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _in_one_sentence(uri: str, error: Exception) -> PapaError:
-    code, kind = _code(error), type(error).__name__
-    reason = " ".join(str(error).split()).rstrip(".") or "no answer"
-    if "Connect" in kind or "Timeout" in kind or code in _PASSING:
-        where = f" at {endpoint()}" if endpoint() else ""
-        return TransientError(
-            f"{uri}{where} cannot be reached ({reason}): check AWS_ENDPOINT_URL and the network"
-        )
-    if isinstance(error, FileNotFoundError):
-        return ArtifactError(f"{uri} is not there ({reason}): create its bucket, or give another")
-    return ArtifactError(
-        f"{uri} cannot be used ({code or kind}: {reason}): check the address, and in "
-        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY credentials that may list, read, write and "
-        "delete"
-    )
+def write_atomically(path: Path, content: bytes | str, *, new: bool = False) -> None:
+    """Write a file beside ``path``, in a folder that is made where there is none, and rename it
+    into place; FileExistsError where it must be ``new`` and is not.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = _aside(path)
+    try:
+        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+        if new:
+            try:
+                return os.link(scratch, path)
+            except FileExistsError:
+                raise
+            except OSError:  # Some file systems have no hard links.
+                if path.exists():
+                    raise FileExistsError(path) from None
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Where this machine keeps what it fetched."""
+    return Path(os.path.abspath(Path(os.environ.get("PAPA_CACHE") or "~/.cache/papa").expanduser()))
+
+
+def local_name(uri: str) -> str:
+    """A name for a URI that a person recognises and that no other URI, nor the same one at another
+    S3-compatible server, has.
+    """
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", uri.partition("://")[2]).strip("-.")[-80:]
+    return f"{readable}-{hashlib.sha256(f'{endpoint()} {uri}'.encode()).hexdigest()[:16]}"
+
+
+def endpoint() -> str:
+    """The S3-compatible server that the environment names; empty where it names none."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def copies_of(address: str) -> Path:
+    """The folder that holds this machine's copies of the artifact at a URI, each by its digest."""
+    parent, _, name = address.rpartition("/")
+    return cache_folder() / "artifacts" / local_name(parent) / name

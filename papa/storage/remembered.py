@@ -1,7 +1,7 @@
-"""What this machine found out of files before and need not find out again, in its cache.
+"""What this machine found out of files before and need not find out again, in its cache; files that
+change while they are read.
 
-A key holds all that the finding depends on, so what is remembered never grows old; any of it may be
-deleted.
+A key holds all that the finding depends on, so what is remembered never grows old.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import PapaError
-from papa.storage.atomic import write_atomically
-from papa.storage.cache import cache_folder
-from papa.storage.metadata import sha256_of_file, sha256_of_json
+from papa.storage.artifacts import sha256_of_file, sha256_of_json
+from papa.storage.files import cache_folder, write_atomically
 
 _FORMAT = 2
 """Of what is remembered; format 1 wrapped it."""
 _OLD_ENOUGH_NS = 2_000_000_000
 """How old a last change must be: file systems count in ticks, with two changes in one."""
+
+
+def remembered_folder() -> Path:
+    """Where it lies."""
+    return cache_folder() / "remembered"
 
 
 def recall(key: Mapping[str, Any]) -> Any:
@@ -33,44 +37,33 @@ def recall(key: Mapping[str, Any]) -> Any:
 
 def remember(key: Mapping[str, Any], found: Any) -> None:
     """Remember a JSON value under ``key``; a cache that cannot be written remembers nothing."""
-    path = _path(key)
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(found))
-
-
-def remembered_folder() -> Path:
-    """Where it lies."""
-    return cache_folder() / "remembered"
+        write_atomically(_path(key), json.dumps(found))
 
 
 def _path(key: Mapping[str, Any]) -> Path:
     return remembered_folder() / f"{sha256_of_json([_FORMAT, dict(key)])}.json"
 
 
-def status_of(path: Path) -> dict[str, Any] | None:
-    """What the file system says of a file, if there is one: where it says something else, so may
-    the file. The time of the last change of the inode is set by the kernel alone.
+def _status(path: Path) -> dict[str, Any]:
+    """What the file system says of a file: where it says something else, so may the file. The time
+    of the last change of the inode is set by the kernel alone.
     """
-    if not path.exists():
-        return None
-    status = path.stat()
+    status = path.stat() if path.exists() else None
     names = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
-    return {"file": os.path.realpath(path), **{name: getattr(status, name) for name in names}}
+    return {"file": os.path.realpath(path), **{name: getattr(status, name, 0) for name in names}}
 
 
 def digest_by_status(path: Path) -> str:
     """SHA-256 of a file, read only where the file system says that it changed since it was read
     last. For what is computed with, read the file: ``sha256_of_file``.
     """
-    key = status_of(path) or {}
-    if (known := recall(key)) is not None:
-        return str(known)
-    digest = sha256_of_file(path)
-    newest = max(key["st_mtime_ns"], key["st_ctime_ns"])
-    if time.time_ns() - newest > _OLD_ENOUGH_NS and status_of(path) == key:
+    key = _status(path)
+    digest = recall(key) or sha256_of_file(path)
+    age = time.time_ns() - max(key["st_mtime_ns"], key["st_ctime_ns"])
+    if age > _OLD_ENOUGH_NS and _status(path) == key:
         remember(key, digest)
-    return digest
+    return str(digest)
 
 
 class Watched:
@@ -82,12 +75,12 @@ class Watched:
 
     def __init__(self, what: str, paths: Iterable[Path], error: type[PapaError]) -> None:
         self._what, self._error = what, error
-        self._seen = {path: status_of(path) for path in paths}
+        self._seen = {path: _status(path) for path in paths}
 
     def check(self) -> None:
         """Refuse files that were exchanged or written to since."""
         for path, before in self._seen.items():
-            if status_of(path) != before:
+            if _status(path) != before:
                 raise self._error(
                     f"{self._what}: {path} changed while it was read: leave it alone and run again"
                 )

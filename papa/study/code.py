@@ -38,23 +38,23 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
 def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     """The study with the digests of the files that it names; what it names of them is looked at."""
     orders = [name for name in map(scores_in, study.orders) if module_of(name)]
-    others = [name for task in study.tasks for name in (task.metric, task.own_probe)]
-    modules = [module for name in (*orders, *others) if (module := module_of(name))]
-    for module in texts:
-        if module not in modules:
-            raise SpecError(
-                f"--code {module}.py: the study names nothing of it: leave it out, or name "
-                f"{module}:… as an order, a metric or an own_probe"
-            )
+    others = [name for task in study.tasks for name in (task.metric, task.own_probe) if name]
+    modules = [module_of(name) for name in (*orders, *others)]
+    for module in texts.keys() - {*modules}:
+        raise SpecError(
+            f"--code {module}.py: the study names nothing of it: leave it out, or name "
+            f"{module}:… as an order, a metric or an own_probe"
+        )
     kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
-    digests = {one.name: one.sha256 for one in study.code} | {
-        module: hashlib.sha256(text.encode()).hexdigest() for module, text in texts.items()
-    }
-    known = {scores.name for scores in kept}
-    missing = [name for name in orders if module_of(name) not in texts and name not in known]
-    missing += [name for name in others if module_of(name) not in (None, *digests)]
-    if missing:
-        raise SpecError(not_given(str(missing[0])))
+    digests = {one.name: one.sha256 for one in study.code}
+    for module, text in texts.items():
+        digests[module] = hashlib.sha256(text.encode()).hexdigest()
+    for name in orders:
+        if module_of(name) not in texts and name not in {scores.name for scores in kept}:
+            raise SpecError(not_given(str(name)))
+    for name in others:
+        if module_of(name) not in (None, *digests):
+            raise SpecError(not_given(name))
     code = [CodeSpec(name=name, sha256=digests[name]) for name in digests if name in modules]
     study = study.model_copy(update={"code": tuple(code), "scores": kept})
     for task in study.tasks:

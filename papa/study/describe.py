@@ -39,17 +39,17 @@ def describe_study(
     from papa.encoders.encoder import load_encoder
 
     wanted, of_trees = chosen(names, trees is not None), trees.name if trees else ""
-    entries = [
-        entry for entry in finished.manifest.averages if not finished.encoder(entry.encoder).causal
-    ]
+    held = finished.manifest
+    entries = [entry for entry in held.averages if not held.encoders[entry.encoder].causal]
     if not entries:
         raise SpecError(
-            f"study '{finished.manifest.study}' has no average of an encoder to describe its heads "
-            "with: run it with average among its constants"
+            f"study '{held.study}' has no average of an encoder to describe its heads with: run it "
+            "with average among its constants"
         )
-    sources: dict[str, list[str]] = {"validation rows": [], of_trees: []}
-    for name in wanted:
-        sources[of_trees if name in OF_TREES else "validation rows"].append(name)
+    sources = {
+        "validation rows": [name for name in wanted if name not in OF_TREES],
+        of_trees: [name for name in wanted if name in OF_TREES],
+    }
     sentences = read_trees(trees)[:limit] if trees and sources[of_trees] else []
     # All that can be wrong is found before the first is described.
     constant = [_constant_heads(finished, entry, fraction) for entry in entries]
@@ -61,13 +61,13 @@ def describe_study(
         encoder = finished.encoder_here(entry.encoder)
         tokenizer, folder = load_tokenizer(encoder), finished.artifact(entry.artifact).folder
         special_tokens = special_tokens_of(tokenizer)
+        split = open_corpus(finished.artifact(entry.text)).split("validation")
         for source, asked in sources.items():
             if not asked:
                 continue
             laid = None
             if source == of_trees:
                 laid = lay_out(sentences, tokenizer, special_tokens, entry.slots)
-            split = open_corpus(finished.artifact(entry.text)).split("validation")
             frame = described(
                 load_encoder(encoder),
                 ConstantMatrices.load(folder, encoder=encoder, slots=entry.slots),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,20 +15,11 @@ from tqdm import tqdm
 from papa.encoders.files import has_weights, weight_patterns
 from papa.encoders.precision import chosen_precision
 from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
-from papa.errors import (
-    CheckError,
-    EncoderError,
-    HubUnreachableError,
-    PapaError,
-    Problem,
-    SpecError,
-    problems_of,
-)
+from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
 from papa.scores.own import OwnCode
-from papa.spec import EncoderSpec, Frozen, HubSource, Source, StudySpec, TaskSpec
-from papa.spec.kinds import OF_DECODERS
-from papa.spec.methods import HEAD_SCORES, check_evaluations
-from papa.spec.orders import scored_by
+from papa.spec import EncoderSpec, HubSource, Source, StudySpec, TaskSpec
+from papa.spec.constants import OF_DECODERS
+from papa.spec.orders import HEAD_SCORES, scored_by
 from papa.study.code import code_of, read_code, with_code, with_orders
 
 _AT_ONCE = 16
@@ -56,26 +46,13 @@ class StudyInputs:
     matrices: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check_inputs(
-    study: StudySpec, *, shapes_suffice: bool = False, code: Sequence[Path] = ()
-) -> StudyInputs:
-    """Resolve encoders and sources and check that they fit each other; no row is read. For plans
-    ``shapes_suffice``: published ones replace what an unreachable hub does not give. ``code`` are
-    files of the user's own, which the study may name.
-    """
-    resolved = resolve_inputs(study, shapes_suffice=shapes_suffice, code=code)
-    if resolved.problems:
-        raise CheckError(resolved.problems)
-    return resolved.inputs()
-
-
 def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
     """The inputs of a study whose one encoder is at hand."""
     (spec,), study = study.encoders, with_code(study, {})
-    sources = {text.source: _source(text.source) for text in named_texts(study)}
+    sources = {text.source: _described(text.source, None) for text in named_texts(study)}
     resolved = ResolvedInputs(study, {spec: encoder}, sources)
-    for problem in _misfits(resolved):
-        raise problem.error
+    for _, what in _misfits(resolved):
+        raise SpecError(what)
     return resolved.inputs()
 
 
@@ -87,7 +64,6 @@ class ResolvedInputs:
         study: as it was asked for, but for ``precision: auto``, which is resolved.
         sources: each at its commit, and its fingerprint.
         unreachable: the hub's failures that published shapes and sizes make up for.
-        assumed: the sources that published sizes replace.
         texts: of the files of code that are given, by what the study calls them.
     """
 
@@ -96,34 +72,27 @@ class ResolvedInputs:
     sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unreachable: list[HubUnreachableError] = field(default_factory=list)
-    assumed: set[Source] = field(default_factory=set)
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def inputs(self) -> StudyInputs:
-        """The study's inputs; only where there is no problem."""
-        study, encoders = self.pinned(), tuple(self.encoders[spec] for spec in self.study.encoders)
-        code = {task: code_of(study, task, self.texts) for task in study.tasks}
-        return StudyInputs(
-            study=study,
-            encoders=encoders,
-            fingerprints=dict(self.sources.values()),
-            labels=labels_of(encoders),
-            code={task: found for task, found in code.items() if found},
-        )
-
-    def pinned(self) -> StudySpec:
-        """The study with every branch replaced by its commit."""
-        constants = []
-        for spec in self.study.constants:
-            corpus = spec.corpus and self.at_commit(spec.corpus)
-            constants.append(spec.model_copy(update={"corpus": corpus}))
-        encoders = tuple(
-            spec.model_copy(update={"revision": self.encoders[spec].revision})
-            for spec in self.study.encoders
-        )
-        tasks = tuple(map(self.at_commit, self.study.tasks))
-        pinned = {"tasks": tasks, "constants": tuple(constants), "encoders": encoders}
-        return self.study.model_copy(update=pinned)
+        """The study's inputs, with every branch replaced by its commit, where nothing is wrong."""
+        if self.problems:
+            raise CheckError(self.problems)
+        study, encoders = self.study, tuple(self.encoders[spec] for spec in self.study.encoders)
+        constants = [
+            one.model_copy(update={"corpus": one.corpus and self.at_commit(one.corpus)})
+            for one in study.constants
+        ]
+        specs = [
+            spec.model_copy(update={"revision": encoder.revision})
+            for spec, encoder in zip(study.encoders, encoders, strict=True)
+        ]
+        tasks = tuple(map(self.at_commit, study.tasks))
+        pinned = {"tasks": tasks, "constants": tuple(constants), "encoders": tuple(specs)}
+        study = study.model_copy(update=pinned)
+        code = {task: own for task in tasks if (own := code_of(study, task, self.texts))}
+        prints = dict(self.sources.values())
+        return StudyInputs(study, encoders, prints, labels_of(encoders), code)
 
     def at_commit(self, task: TaskSpec) -> TaskSpec:
         """The task with its source pinned."""
@@ -137,158 +106,142 @@ def resolve_inputs(
     fetch_weights: bool = True,
     code: Sequence[Path] = (),
 ) -> ResolvedInputs:
-    """Resolve encoders and sources concurrently, and collect what is wrong with them; as
-    ``check_inputs`` does. Without ``fetch_weights`` the digests of encoders that are not here stay
-    unknown.
+    """Resolve encoders and sources concurrently, and check that they fit each other; no row is
+    read.
+
+    Args:
+        shapes_suffice: for plans, published shapes replace what an unreachable hub does not give.
+        fetch_weights: without it the digests of encoders that are not here stay unknown.
+        code: files of the user's own, which the study may name.
     """
     texts = read_code(code)
     study = with_code(study, texts)
-    precision = chosen_precision(
-        study.precision, (spec.name for spec in study.encoders), device_of(study)
-    )
+    names = [spec.name for spec in study.encoders]
+    precision = chosen_precision(study.precision, names, device_of(study))
     resolved = ResolvedInputs(study.model_copy(update={"precision": precision}), texts=texts)
-    encoders = {
+    places: dict[Any, str] = {
         spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)
     }
-    sources = {text.source: where for text, where in reversed(named_texts(study).items())}
-    if any(isinstance(source, HubSource) for source in sources):
+    for text, where in named_texts(study).items():
+        places.setdefault(text.source, where)
+    if any(isinstance(what, HubSource) for what in places):
         import datasets  # noqa: F401 — once and here instead of by several threads
-    if any(not spec.name.startswith(("/", "embedded/")) for spec in encoders):
+    if any(not name.startswith(("/", "embedded/")) for name in names):
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
-
-    jobs: dict[Frozen, Callable[[], Any]] = {
-        **{spec: partial(describe_encoder, spec, precision) for spec in encoders},
-        **{source: partial(_source, source) for source in sources},
-    }
-    results = run_concurrently(jobs)
-
-    def take(found: dict[Of, Any], what: Of, where: str, result: Any, published: Any) -> None:
-        if isinstance(result, HubUnreachableError) and shapes_suffice and published is not None:
-            resolved.unreachable.append(result)
-            result = published
-        if isinstance(result, PapaError):
-            resolved.problems.append(Problem(where, result))
+    jobs = {what: partial(_described, what, precision) for what in places}
+    for what, found in run_concurrently(jobs).items():
+        if isinstance(found, EncoderReference):
+            # One after another: several at once would need several times the memory.
+            found = attempted(partial(_with_weights, what, found, fetch=fetch_weights))
+        if isinstance(found, HubUnreachableError) and shapes_suffice:
+            unreachable, found = found, (what, f"unknown, of {what.model_dump_json()}")
+            if isinstance(what, EncoderSpec):
+                found = known_shape(what, precision) or unreachable
+            resolved.unreachable += [unreachable] if found is not unreachable else []
+        if isinstance(found, PapaError):
+            resolved.problems.append(Problem(places[what], found))
+        elif isinstance(found, EncoderReference):
+            resolved.encoders[what] = found
         else:
-            found[what] = result
-
-    for spec, where in encoders.items():
-        result = results[spec]
-        if isinstance(result, EncoderReference):
-            # Weights are read one after another: several at once would need several times the
-            # memory.
-            result = _with_weights(spec, result, fetch=fetch_weights)
-        take(resolved.encoders, spec, where, result, known_shape(spec, precision))
-    for source, where in reversed(sources.items()):
-        unknown = source, f"unknown, of {source.model_dump_json()}"
-        take(resolved.sources, source, where, results[source], unknown)
-        if resolved.sources.get(source) is unknown:
-            resolved.assumed.add(source)
-    for encoder in [*resolved.encoders.values()][:1]:
+            resolved.sources[what] = found
+    known = tuple(resolved.encoders.values())
+    for encoder in known[:1]:
         resolved.study = with_orders(resolved.study, texts, encoder.layers, encoder.heads)
-    resolved.problems += _misfits(resolved)
-    resolved.problems += problems_of(
-        "encoders", partial(labels_of, tuple(resolved.encoders.values()))
-    )
+    resolved.problems += [Problem(where, SpecError(what)) for where, what in _misfits(resolved)]
+    resolved.problems += problems_of("encoders", partial(labels_of, known))
     return resolved
 
 
-def _with_weights(
-    spec: EncoderSpec, described: EncoderReference, *, fetch: bool
-) -> EncoderReference | PapaError:
+def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> Any:
     """The encoder with its weights checked; as it is where they shall not be fetched."""
+    folder = Path(described.folder)
+    if not fetch and described.revision is not None and not has_weights(folder):
+        weight_patterns(spec.name, described.revision, folder, f"encoder '{spec.name}'")
+        return described
+    return resolve_encoder(spec, described.precision, read_again=False)
+
+
+def attempted(job: Callable[[], Any]) -> Any:
+    """What a job returns, or the error that a user can mend."""
     try:
-        folder = Path(described.folder)
-        if not fetch and described.revision is not None and not has_weights(folder):
-            weight_patterns(spec.name, described.revision, folder, f"encoder '{spec.name}'")
-            return described
-        return resolve_encoder(spec, described.precision, read_again=False)
+        return job()
     except PapaError as error:
         return error
 
 
 def run_concurrently(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
-    """What each job returns, or the error that a user can mend."""
-
-    def done(job: Callable[[], Any]) -> Any:
-        try:
-            return job()
-        except PapaError as error:
-            return error
-
+    """Each job ``attempted``."""
     # Progress bars share this lock. Made by one of the threads, it would be taken away while others
     # hold it.
     tqdm.get_lock()
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return dict(zip(jobs, threads.map(done, jobs.values()), strict=True))
+        return dict(zip(jobs, threads.map(attempted, jobs.values()), strict=True))
 
 
 def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     """Every task and every corpus of constants, with its position in the study."""
     names = {task: f"tasks.{index} ({task.name})" for index, task in enumerate(study.tasks)}
     for index, constants in enumerate(study.constants):
-        if constants.corpus is not None:
-            names.setdefault(
-                constants.corpus, f"constants.{index}.corpus ({constants.corpus.name})"
-            )
+        if corpus := constants.corpus:
+            names.setdefault(corpus, f"constants.{index}.corpus ({corpus.name})")
     return names
 
 
-def laid_out_like(task: TaskSpec, corpus: TaskSpec) -> TaskSpec:
-    """Another task's text in the slots of ``task``, so that its average fits."""
-    return corpus.model_copy(update={"slots": task.slots})
-
-
-def _source(source: Source) -> tuple[Source, str]:
+def _described(what: Any, precision: Any) -> Any:
+    """An encoder by its small files; a source at its commit, with its fingerprint."""
+    if isinstance(what, EncoderSpec):
+        return describe_encoder(what, precision)
     from papa.corpora import fingerprint, pinned
 
-    return pinned(source), fingerprint(source)
+    return pinned(what), fingerprint(what)
 
 
-def _misfits(resolved: ResolvedInputs) -> Iterator[Problem]:
-    """What of the study does not fit one of its encoders."""
-    study, encoders = resolved.study, resolved.encoders.values()
-    for (index, task), encoder in product(enumerate(study.tasks), encoders):
-        where, name = f"tasks.{index} ({task.name})", encoder.name
-        if task.most_slots > encoder.positions:
-            what = (
-                f"task '{task.name}' has slots {task.most_slots}, but encoder '{name}' takes "
-                f"{encoder.positions} at most: set the task's slots to {encoder.positions} or less"
-            )
-            yield Problem(where, EncoderError(what))
-        if encoder.causal != (task.kind == "causal"):
-            advice = "an encoder: take kind: mlm or text, or a decoder"
-            if encoder.causal:
-                advice = "a decoder: take kind: causal with head: own, or an encoder"
-            what = f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
-            yield Problem(where, EncoderError(what))
-    for encoder, (number, kind) in product(encoders, enumerate(study.constants)):
-        where = f"constants.{number}"
-        if kind.kind in OF_DECODERS and not encoder.causal:
-            what = f"'{kind.kind}' is for decoders, and '{encoder.name}' is an encoder: take local"
-            yield Problem(where, SpecError(what))
-        if kind.kind == "mean_qk":
-            # They import PyTorch, which takes long.
-            from papa.attention.mean_qk import no_rotation
-            from papa.encoders.supported import family_of
+def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
+    """What of the study does not fit one of its encoders: where, and why."""
+    study = resolved.study
+    for encoder in resolved.encoders.values():
+        name, shape = encoder.name, (encoder.layers, encoder.heads)
+        for index, task in enumerate(study.tasks):
+            where = f"tasks.{index} ({task.name})"
+            if (slots := max(task.slots, task.validation_slots or 0)) > encoder.positions:
+                yield (
+                    where,
+                    f"task '{task.name}' has slots {slots}, but encoder '{name}' takes "
+                    f"{encoder.positions} at most: set slots to {encoder.positions} or less",
+                )
+            if encoder.causal != (task.kind == "causal"):
+                advice = "an encoder: take another kind, or a decoder"
+                if encoder.causal:
+                    advice = "a decoder: take kind: causal with head: own, or an encoder"
+                yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
+        for index, constants in enumerate(study.constants):
+            where, kind = f"constants.{index}", constants.kind
+            if kind in OF_DECODERS and not encoder.causal:
+                yield where, f"'{kind}' is for decoders, and '{name}' is an encoder: take local"
+            if kind == "mean_qk":
+                # They import PyTorch, which takes long.
+                from papa.attention.mean_qk import no_rotation
+                from papa.encoders.supported import family_of
 
-            family = family_of(encoder.model_type)
-            if family is not None and family.scores_of_means is None:
-                yield Problem(where, EncoderError(no_rotation(family.name)))
-    for encoder in encoders:
-        heads = encoder.layers, encoder.heads
+                family = family_of(encoder.model_type)
+                if family is not None and family.scores_of_means is None:
+                    yield where, no_rotation(family.name)
         for scores in study.scores:
             found = len(scores.values), len(scores.values[0])
-            if found != heads:
-                what = (
-                    f"they are of {found[0]} layers of {found[1]} heads, and encoder "
-                    f"'{encoder.name}' has {heads[0]} layers of {heads[1]}: give scores of this "
-                    "encoder's heads"
+            if found != shape:
+                yield (
+                    f"scores ({scores.name})",
+                    f"they are of {found[0]} layers of {found[1]} heads, and encoder '{name}' has "
+                    f"{shape[0]} layers of {shape[1]} heads: give scores of this encoder's heads",
                 )
-                yield Problem(f"scores ({scores.name})", SpecError(what))
         for method in map(scored_by, study.orders):
-            if method in HEAD_SCORES:
-                asked = method, study.ranking.evaluations, heads[0] * heads[1]
-                yield from problems_of("ranking", partial(check_evaluations, *asked))
+            asked, heads = HEAD_SCORES.get(str(method)), shape[0] * shape[1]
+            if asked and study.ranking.evaluations < (least := asked.least(heads)):
+                yield (
+                    "ranking",
+                    f"evaluations is {study.ranking.evaluations:,}, and {asked.label} of {heads} "
+                    f"heads take {least:,} at least: give as many",
+                )
 
 
 def device_of(study: StudySpec) -> str:

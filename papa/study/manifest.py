@@ -23,6 +23,7 @@ from papa.spec.document import read_yaml, write_yaml
 from papa.spec.file import load_study
 from papa.spec.orders import Head
 from papa.storage.artifacts import (
+    METADATA,
     ArtifactReference,
     check_files,
     folder_written,
@@ -31,9 +32,8 @@ from papa.storage.artifacts import (
     remove,
     verify,
 )
-from papa.storage.metadata import METADATA
+from papa.storage.store import Store, claimed
 from papa.study.stages.constants import read_constants
-from papa.study.store import Store, claimed
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -147,9 +147,7 @@ class FinishedStudy:
     @cached_property
     def summary(self) -> DataFrame:
         """``summary.csv``, a row a cell."""
-        from papa.scores.summary import read_table
-
-        return read_table(self.folder / SUMMARY)
+        return self._table(SUMMARY)
 
     @cached_property
     def results(self) -> DataFrame:
@@ -165,13 +163,14 @@ class FinishedStudy:
 
         return read_parquet(self.folder / HEADS)
 
-    def encoder(self, label: str) -> EncoderReference:
-        """The encoder of a label, as it was measured."""
-        return self.manifest.encoders[label]
+    def _table(self, name: str) -> DataFrame:
+        from papa.scores.summary import read_table
+
+        return read_table(self.folder / name)
 
     def encoder_here(self, label: str) -> EncoderReference:
         """The encoder that was measured: where it was, or found anew by its name."""
-        measured = self.encoder(label)
+        measured = self.manifest.encoders[label]
         if Path(measured.folder).is_dir():
             return measured
         spec = EncoderSpec(name=measured.name, revision=measured.revision)
@@ -198,25 +197,19 @@ class FinishedStudy:
             spec.kind, spec.parameters, artifact or None, encoder, self.task(cell.task)
         )
 
-    @property
-    def constant_heads(self) -> dict[Cell, tuple[Head, ...] | None]:
-        """The constant heads of each cell; None where they differ from seed to seed."""
-        return {entry.cell: entry.constant_heads for entry in self.manifest.cells}
-
     def findings(self) -> Findings:
         """What its page shows; without matrices that the store no longer holds."""
         from papa.attention.constants import ConstantMatrices
         from papa.reporting.heads import Average
         from papa.reporting.paper import read_reference
         from papa.reporting.report import Findings
-        from papa.scores.summary import read_table
 
-        orders, paper, averages = self.folder / ORDERS, self.folder / PAPER, []
+        paper, averages = self.folder / PAPER, []
         for entry in self.manifest.averages:
             with suppress(DamagedError):
                 folder = self.artifact(entry.artifact).folder
                 found = ConstantMatrices.load(
-                    folder, encoder=self.encoder(entry.encoder), slots=entry.slots
+                    folder, encoder=self.manifest.encoders[entry.encoder], slots=entry.slots
                 )
                 seen = found.seen if found.counts is None else found.counts
                 averages.append(
@@ -227,8 +220,8 @@ class FinishedStudy:
             results=self.results,
             summary=self.summary,
             heads=self.heads,
-            orders=(read_table(orders), read_table(self.folder / ORDER_SCORES))
-            if orders.exists()
+            orders=(self._table(ORDERS), self._table(ORDER_SCORES))
+            if (self.folder / ORDERS).exists()
             else None,
             averages=averages,
             agreement=self.manifest.agreement,
@@ -267,14 +260,9 @@ def open_study(store: Store, study: str) -> FinishedStudy:
             f"{nearest_first(study, finished)}"
         )
     metadata = read_metadata(folder)
-    if MANIFEST not in metadata["files"]:
-        raise ArtifactError(
-            f"the results in {folder} are of an older version of PAPA, without {MANIFEST}: run the "
-            "study again with 'papa run'"
-        )
     tables = {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
-    check_files(folder, {**metadata, "files": tables}, str(folder), needed)
+    check_files(folder, {**metadata, "files": tables}, str(folder), *needed)
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except ValidationError as error:
@@ -299,16 +287,10 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
         except DamagedError as error:
             remove(found.path)
             raise TransientError(f"{error.what}: it is removed, run again") from None
-        try:
-            with folder_written(folder, metadata) as fresh:
-                for name in metadata["files"]:
-                    (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(found.folder / name, fresh / name)
-        except OSError as error:
-            raise ArtifactError(
-                f"the results cannot be copied to {folder} ({error.strerror or error}): make room "
-                "for them and run again"
-            ) from error
+        with folder_written(folder, metadata) as fresh:
+            for name in metadata["files"]:
+                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(found.folder / name, fresh / name)
 
 
 def specification(study: StudySpec) -> str:

@@ -43,7 +43,6 @@ def provenance(
     """
     command, started = run
     computing = sum(read_metadata(made.path).get("seconds", 0.0) for made in found.values())
-    digests = {task: step["fingerprint"] for task, step in texts.items()}
     return {
         "Date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "Command": command,
@@ -53,7 +52,7 @@ def provenance(
         "Versions": ", ".join(f"{name} {version(name)}" for name in _COMPUTING),
         "Commit": commit() or "an installed package",
         **{f"Weights of {part.encoder_label}": part.encoder.digest for part in parts},
-        **{f"Text of {task}": digest for task, digest in digests.items()},
+        **{f"Text of {task}": step["fingerprint"] for task, step in texts.items()},
         **{f"Text of {task}, tokenised": found[step].digest for task, step in texts.items()},
     }
 
@@ -73,20 +72,15 @@ def machine() -> str:
         processor = re.findall(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())[0]
     memory = f"{round(psutil.virtual_memory().total / 2**30)} GiB"
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    system = f"{platform.system()} {platform.machine()}"
-    return ", ".join(
-        filter(None, [system, processor, f"{psutil.cpu_count()} cores", memory, *gpus])
-    )
+    system, cores = f"{platform.system()} {platform.machine()}", f"{psutil.cpu_count()} cores"
+    return ", ".join(filter(None, [system, processor, cores, memory, *gpus]))
 
 
 def commit() -> str:
     """The commit of this software's checkout, ``-dirty`` where files differ; "" for a package."""
     checkout = Path(__file__).resolve().parents[2]
-    if not (checkout / ".git").exists():
-        return ""
     options = ["--always", "--abbrev=40", "--dirty", "--exclude=*"]
-    asked = ["git", "-C", str(checkout), "describe", *options]
-    try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
+    asked = ["git", f"--git-dir={checkout}/.git", f"--work-tree={checkout}", "describe", *options]
+    with suppress(OSError):
+        return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    return ""

@@ -22,7 +22,7 @@ from papa.encoders.reference import EncoderReference
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published, sha256_of_json
-from papa.study.store import Store
+from papa.storage.store import Store
 
 KEY_FORMAT = 3
 """Of what a key is made."""
@@ -137,7 +137,7 @@ class Step:
 
     def is_complete(self, store: Store) -> bool:
         """Whether its artifact is there; metadata and sizes tell."""
-        return store.holds(self.stage, self.key)
+        return store.damage(self.stage, self.key) is None
 
     def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
         """The provenance that every artifact records."""

@@ -16,14 +16,12 @@ from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
 from papa.spec import Columns, ConstantsSpec, LayoutSpec, Order, TaskSpec
 from papa.spec.cells import Cell, Result, constant_count, partial_counts
-from papa.spec.kinds import CONTROLS, OF_DECODERS
-from papa.spec.methods import HEAD_SCORES
-from papa.spec.orders import is_label_free, needs_lambda, scored_by, without_name
+from papa.spec.constants import CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED
+from papa.spec.orders import HEAD_SCORES, needs_lambda, scored_by, without_name
 from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
-from papa.spec.values import OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.storage.artifacts import sha256_of_file
-from papa.study.inputs import StudyInputs, laid_out_like
+from papa.study.inputs import StudyInputs
 from papa.study.provenance import invocation
 from papa.study.results import StudyPart
 from papa.study.stages.aggregate import aggregate
@@ -168,11 +166,11 @@ class _Builder:
         )
         return StudyPart(self.label, self.encoder, task, *of_cells)
 
-    def corpus(self, text: TaskSpec, masked: TaskSpec | None = None) -> Step:
-        """A text; or, ``masked``, with words to restore."""
-        name = f"tokenise · {self.label} · {text.name}{' · masked' if masked else ''}"
+    def corpus(self, text: TaskSpec) -> Step:
+        """A text."""
+        name = f"tokenise · {self.label} · {text.name}"
         source = self.inputs.fingerprints[text.source]
-        return self.once(text_step(name, self.encoder, masked or text, self.study.layout, source))
+        return self.once(text_step(name, self.encoder, text, self.study.layout, source))
 
     def average(self, text: TaskSpec) -> Step:
         """The average over a text."""
@@ -198,7 +196,7 @@ class _Builder:
             name = f"given · {self.label} · {kind}"
             made = given(name, self.encoder, GivenMatrices(matrices))
         else:
-            source = laid_out_like(self.task, spec.corpus) if spec.corpus else self.task
+            source = (spec.corpus or self.task).model_copy(update={"slots": slots})
             if spec.rows:
                 sample = {"name": f"{source.name}-{spec.rows}-rows", "train_rows": spec.rows}
                 source = source.model_copy(update=sample)
@@ -207,20 +205,14 @@ class _Builder:
 
     def rankings(self, order: Order | None) -> Mapping[int, Step]:
         """What gives the scores that an order follows, by ranking seed, against the task's own
-        average: one order for every kind of constants, so kinds meet on the same heads.
-
-        For a probe, text without labels has its words masked and restored where a method needs
-        labels. Streamed methods share steps, of one seed where seeds would draw nothing.
+        average: one order for every kind of constants, so kinds meet on the same heads. Streamed
+        methods share steps, of one seed where seeds would draw nothing.
         """
         method = scored_by(order) if order else None
         if method is None:
             return {}
         task, ranking, text = self.task, self.study.ranking, self.text
         matrices = self.average(task)
-        if task.unlabelled and task.head == "probe" and not is_label_free(method):
-            restored = {"kind": "mlm", "metric": "negative_log_perplexity"}
-            masked = task.model_copy(update=restored)
-            text, task = self.corpus(task, masked), masked
         streamed = tuple(sorted(name for name in HEAD_SCORES if HEAD_SCORES[name].streamed))
         shared = method in streamed and ranking.rows is None
         seeds = ranking.seeds[:1] if shared else ranking.seeds

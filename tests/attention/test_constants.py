@@ -12,7 +12,6 @@ from papa.attention.constants import FILE, ConstantMatrices, control
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.errors import ArtifactError
 from papa.spec import EncoderSpec
-from papa.storage.artifacts import fetched
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def test_what_does_not_fit_is_said(tmp_path: Path, reference: EncoderReference) 
         ArtifactError, match=r"made for encoder embedded/all-MiniLM-L6-v2 .*this study uses other"
     ):
         ConstantMatrices.load(tmp_path / "c", encoder=other)
-    path = fetched(tmp_path / "c") / FILE
+    (path,) = (tmp_path / "c").rglob(FILE)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(bytes(data))

@@ -19,7 +19,7 @@ from papa.encoders.bert import BERT
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
-from papa.spec.kinds import CONTROLS
+from papa.spec.constants import CONTROLS
 from papa.spec.orders import head_order
 from tests.encoders.inputs import Inputs
 from tests.plain import plainly, with_constants

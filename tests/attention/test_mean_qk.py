@@ -12,7 +12,7 @@ from torch import Tensor
 from papa.attention.mean_qk import mean_qk
 from papa.errors import EncoderError, PapaError
 from papa.spec.file import resolve_study
-from papa.study.inputs import check_inputs
+from papa.study.inputs import resolve_inputs
 from tests.attention.cases import Case
 from tests.encoders.inputs import SLOTS
 from tests.flows.conftest import SMALL
@@ -62,4 +62,4 @@ def test_what_has_no_rotary_positions_is_refused_by_name(tmp_path: Path) -> None
         mean_qk(case.encoder, [], SLOTS)
     study = resolve_study({**SMALL, "constants": ["mean_qk"]}, folder=tmp_path, origin="test")
     with pytest.raises(PapaError, match=r"constants.0: .*need rotary positions, and BERT"):
-        check_inputs(study)
+        resolve_inputs(study).inputs()

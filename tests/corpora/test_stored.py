@@ -17,7 +17,7 @@ from papa.corpora.corpus import CORPUS
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, DataError
 from papa.spec import LayoutSpec, TaskSpec
-from papa.storage.metadata import sha256_of_file, sha256_of_json, signed
+from papa.storage.artifacts import sha256_of_file, sha256_of_json, signed
 from tests.corpora.conftest import MLM, PAIR, Build, Make
 
 

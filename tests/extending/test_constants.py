@@ -1,4 +1,4 @@
-"""A kind of constants is one entry of a table: papa/spec/kinds.py or values.py."""
+"""A kind of constants is one entry of a table: papa/spec/constants.py."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from papa.attention.kinds import Averages
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import replaced
 from papa.errors import SpecError
+from papa.spec.constants import CONTROLS, DERIVED, OUTPUTS
 from papa.spec.file import resolve_study
-from papa.spec.kinds import CONTROLS, DERIVED
-from papa.spec.values import OUTPUTS
-from papa.study.inputs import check_inputs
+from papa.storage.store import Store
+from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.stages.constants import read_constants
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.attention.cases import HALF, Case, distance
 from tests.flows.conftest import SMALL
 from tests.plain import plainly
@@ -87,7 +86,7 @@ def test_what_is_made_of_text_is_an_entry_as_well(
     monkeypatch.setitem(OUTPUTS, "number_output", f"{__name__}:number_output")
     document = {**SMALL, "constants": ["average", "sharpened", "number_output"]}
     study = resolve_study(document, folder=tmp_path, origin="test")
-    steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
+    steps, store = study_steps(resolve_inputs(study).inputs()), Store(tmp_path / "store")
     store.make()
     (part,) = steps.parts
     sources = [own.source for own in part.constants.values() if own.source]

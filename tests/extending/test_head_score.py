@@ -1,4 +1,4 @@
-"""A method that scores heads is a function and one entry of papa/spec/methods.py."""
+"""A method that scores heads is a function and one entry of papa/spec/orders.py."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from papa.ranking.scores.asked import Asked, Scored
 from papa.reporting.wording import order_label
 from papa.spec.file import resolve_study
-from papa.spec.methods import HEAD_SCORES, ScoringMethod
-from papa.study.inputs import check_inputs
+from papa.spec.orders import HEAD_SCORES, ScoringMethod
+from papa.storage.store import Store
+from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.flows.conftest import SMALL
 from tests.study.told import Told
 
@@ -38,7 +38,7 @@ def test_an_entry_of_the_methods_is_a_head_order(
     )
     document = {**SMALL, "orders": ["values", "reversed:values"], "fractions": [0.5]}
     study = resolve_study(document, folder=tmp_path, origin="test")
-    steps, store = study_steps(check_inputs(study)), Store(tmp_path / "store")
+    steps, store = study_steps(resolve_inputs(study).inputs()), Store(tmp_path / "store")
     store.make()
     (scoring,) = (step for step in steps.steps if step.stage == "scores" and step["seed"] == 0)
     run_here(with_needs([scoring]), store, study.execution, Told())

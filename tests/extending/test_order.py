@@ -17,7 +17,7 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study, resolve_study
 from papa.spec.head_scores import scores_as_tsv
 from papa.spec.orders import HEAD_ORDERS, Head, HeadOrder, head_order
-from papa.study.inputs import check_inputs
+from papa.study.inputs import resolve_inputs
 from papa.study.manifest import specification
 from papa.study.steps import StudySteps, study_steps
 from tests.flows.conftest import SMALL
@@ -71,7 +71,7 @@ def heads_by_order(steps: StudySteps) -> dict[str, tuple[Head, ...]]:
 def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
     orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
     study = written(tmp_path, orders)
-    steps = study_steps(check_inputs(study))
+    steps = study_steps(resolve_inputs(study).inputs())
     found = heads_by_order(steps)
     assert found["scores:heads.tsv"] == tuple(sorted(ASCENDING[:36]))
     assert found["reversed:scores:heads.tsv"] == tuple(sorted(ASCENDING[:-37:-1]))
@@ -102,7 +102,7 @@ def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) 
     def keys(study: StudySpec) -> set[str]:
         return {
             step.key
-            for probes in study_steps(check_inputs(study)).cells.values()
+            for probes in study_steps(resolve_inputs(study).inputs()).cells.values()
             for step in probes
         }
 
@@ -122,11 +122,11 @@ def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         CheckError, match=r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
     ):
-        check_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8]))
+        resolve_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8])).inputs()
     for order, sentence in {
         "scores:nowhere.tsv": "'orders': .*nowhere.tsv cannot be read as head scores",
         "scores:study.yaml": "study.yaml cannot be read as head scores .*could not convert",
-        "scores:": "orders: there are no scores ''",
+        "scores:": "'orders': .* cannot be read as head scores .*directory",
         "reversed:sideways": "'orders.0': Input should be 'lambda', .*found 'reversed:sideways'",
     }.items():
         with pytest.raises(SpecError, match=sentence):

@@ -11,9 +11,10 @@ import pytest
 
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec
-from papa.study.run import Session, ThisProcess, make
+from papa.storage.store import Store
+from papa.study.run import Session, make
 from papa.study.step import Context, stage
-from papa.study.store import Store
+from papa.workers import Worker
 from tests.study.told import Told
 
 
@@ -30,7 +31,7 @@ def test_a_step_runs_once_and_again_for_another_version(
     store, told = Store(tmp_path / "store"), Told()
     store.make()
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    session = Session(store, ThisProcess(), ExecutionSpec(), told)
+    session = Session(store, Worker(), ExecutionSpec(), told)
 
     def step():
         return vocabulary("vocabulary · minilm", encoder)

@@ -20,9 +20,9 @@ import pandas
 from filelock import FileLock
 
 from flows.cli.prune import prune
-from papa.storage.atomic import MARK
-from papa.study.store import Store
-from papa.study.unused import survey
+from papa.storage.files import MARK
+from papa.storage.store import Store
+from papa.storage.unused import survey
 from tests.faults.points import NAMED, NODE, SERVER, WORKER, Fault, Seen
 from tests.faults.services import Revived, environment_of
 from tests.flows.conftest import artifacts, start

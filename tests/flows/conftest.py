@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from papa.spec.document import write_yaml
-from papa.study.store import Store
+from papa.storage.store import Store
 from tests.flows.processes import ENGINES, PATIENCE_SECONDS, without_engines
 
 pytest.importorskip(

@@ -17,7 +17,7 @@ from papa.encoders.reference import embedded_folder
 from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
-from papa.study.store import Store
+from papa.storage.store import Store
 from tests.flows.conftest import (
     SMALL,
     papa,

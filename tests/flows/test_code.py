@@ -14,8 +14,8 @@ import yaml
 from flows.check import check_study
 from papa.errors import PapaError
 from papa.spec.file import load_study
+from papa.storage.store import Store
 from papa.study.manifest import open_study
-from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import (
     FEW,

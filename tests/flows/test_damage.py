@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from papa.storage.metadata import METADATA, signed
+from papa.storage.artifacts import METADATA, signed
 from tests.finished import finish_study
 from tests.flows.conftest import said, stages
 

@@ -12,8 +12,8 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from papa.attention.constants import ConstantMatrices
+from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
-from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, said, words, write_study
 

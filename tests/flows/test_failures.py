@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from papa.study.store import mark
+from papa.storage.store import Store
 from tests.flows.conftest import (
     COMMAND,
     FEW,
@@ -121,7 +121,7 @@ def block(store: Path, stage: str) -> Path:
     """A file where a stage's artifacts would lie in a store."""
     blocked = store / "artifacts" / stage
     blocked.parent.mkdir(parents=True, exist_ok=True)
-    mark(str(store))
+    Store(store).make()
     blocked.touch()
     return blocked
 

@@ -15,9 +15,9 @@ import pytest
 import papa
 from flows.cli.heads import parse_share
 from papa.errors import SpecError
+from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
 from papa.study.stages.rank import read_head_scores
-from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import Finished, refusal, rows_in, said, task_on, write_study
 

@@ -16,7 +16,7 @@ import pytest
 from flows.check import check_study
 from papa.processes import start_of
 from papa.spec.file import load_study
-from papa.study.store import Store, claimed
+from papa.storage.store import Store, claimed
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, artifacts, environment, papa, start, until, write_study
 from tests.flows.history import mlflow_states, own_flow_runs

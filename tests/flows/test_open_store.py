@@ -123,8 +123,7 @@ def test_a_study_file_names_no_cluster(tmp_path: Path) -> None:
     """What a cluster answers are pickles, which this process would load."""
     study = write_study(tmp_path, TINY | {"execution": {"ray_address": "10.0.0.1:6379"}})
     line = refusal(said("run", study, "--store", str(tmp_path / "store")))
-    assert "'execution': ray_address is no key of a study file" in line
-    assert "--ray-address" in line
+    assert "unknown key 'execution.ray_address'" in line
 
 
 PLANTED = ("pyarrow", "numpy", "torch", "psutil", "papa")

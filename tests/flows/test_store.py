@@ -11,7 +11,7 @@ import pytest
 
 from papa.processes import Process
 from papa.storage.artifacts import published
-from papa.study.store import Store, announced
+from papa.storage.store import Store, announced
 from tests.flows.conftest import SMALL, papa, refusal, said, write_study
 
 LIGHT = {"ray", "mlflow", "prefect", "torch"}
@@ -29,7 +29,7 @@ def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path: Path, command: st
     }
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
     finished = papa(command, *study, "--store", "s3://papa/x", more=more)
-    assert "at http://127.0.0.1:1 cannot be reached" in refusal(finished)
+    assert "at http://127.0.0.1:1 cannot be used" in refusal(finished)
     assert not finished.imported & LIGHT
 
 
@@ -52,11 +52,11 @@ def test_prune_shows_and_deletes_only_when_asked(store: Store) -> None:
     assert "nothing refers to it" in shown.out
     assert "1 in all" in shown.out
     assert "nothing was deleted" in shown.out
-    assert store.holds("probe", KEY)
+    assert not store.damage("probe", KEY)
     deleted = said("prune", "--store", store.address, "--delete")
     assert deleted.code == 0
     assert "deleted." in deleted.out
-    assert not store.holds("probe", KEY)
+    assert store.damage("probe", KEY)
     assert "is in use" in said("prune", "--store", store.address).out
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_deleted_while_a_study_runs(store: Store) -> None:
         )
     assert f"A study uses the store ({Process.this()}" in shown.out
     assert "nothing was deleted, run again when it ended" in refusal(refused)
-    assert store.holds("probe", KEY)
+    assert not store.damage("probe", KEY)
 
 
 def words_of(store: Store, process: str, days_ago: float) -> Path:
@@ -93,7 +93,7 @@ def test_another_machine_is_believed_for_a_day_and_this_ones_killed_processes_ne
     assert "its process was killed" in deleted.out
     assert not here.exists()
     assert not there.exists()
-    assert not store.holds("probe", KEY)
+    assert store.damage("probe", KEY)
 
 
 def everything(folder: Path) -> dict[str, bytes]:

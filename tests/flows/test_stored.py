@@ -14,7 +14,7 @@ from transformers import AutoModel
 
 from flows.cli.without_file import study_without_file
 from flows.kept import save_study
-from papa.study.store import Store
+from papa.storage.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import COMMAND, artifacts, known, papa, said
 

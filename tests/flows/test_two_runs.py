@@ -12,7 +12,7 @@ import pytest
 from flows.check import check_study
 from papa.spec.file import load_study
 from papa.storage.artifacts import verify
-from papa.study.store import Store, claimed
+from papa.storage.store import Store, claimed
 from tests.flows.conftest import TINY, start, until, write_study
 
 pytestmark = pytest.mark.server

@@ -14,7 +14,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
 
 from papa.processes import start_of
-from papa.study.store import Store
+from papa.storage.store import Store
 from tasks.mlflow import connect
 from tests.flows.conftest import start, until
 from tests.flows.processes import descendants, is_loopback, listening, status, wait_until

@@ -18,7 +18,7 @@ from papa.errors import ArtifactError, PapaError, SpecError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.spec.task import EMBEDDING_METRICS
-from papa.study.store import MARKER, Store
+from papa.storage.store import MARKER, Store
 from tests.encoders.lower import with_tokenizer
 from tests.flows.conftest import refusal, said
 from tests.study.test_own import SMALL

@@ -18,7 +18,7 @@ from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
-from papa.study.inputs import check_inputs
+from papa.study.inputs import resolve_inputs
 from papa.workers import encoder_here
 from tests.hub.server import TOKEN, Hub
 
@@ -202,11 +202,11 @@ def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(
     study = resolve_study(document, folder=Path(), origin="test")
     commit = on_hub.publish("models", BERT, folders["bert"], access="gated")
     with pytest.raises(CheckError, match="is gated"):
-        check_inputs(study, shapes_suffice=True)
+        resolve_inputs(study, shapes_suffice=True).inputs()
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     on_hub.stop()
-    assert check_inputs(study, shapes_suffice=True).encoders[0].layers == 12
+    assert resolve_inputs(study, shapes_suffice=True).inputs().encoders[0].layers == 12
     on_hub.start()
-    inputs = check_inputs(study, shapes_suffice=True)
+    inputs = resolve_inputs(study, shapes_suffice=True).inputs()
     assert inputs.encoders[0].layers == 2
     assert inputs.study.encoders == (EncoderSpec(name=BERT, revision=commit),)

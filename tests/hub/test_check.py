@@ -16,7 +16,7 @@ from papa.corpora import preview
 from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
-from papa.study.store import Store
+from papa.storage.store import Store
 from tests.hub.datasets import POS, ROWS
 from tests.hub.server import Hub
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.study.store import Store
+from papa.storage.store import Store
 from tasks.mlflow import TrackingError
 from tests.integration.service import Service
 from tests.tasks.tracked import MODELS, RESULTS, log_study, logged

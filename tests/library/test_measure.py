@@ -16,10 +16,10 @@ import papa
 from papa.library.encoder import TextEncoder
 from papa.progress import Bars
 from papa.spec.file import resolve_study
-from papa.study.inputs import check_inputs
+from papa.storage.store import Store
+from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.steps import study_steps
-from papa.study.store import Store
 from tests.finished import finish_study
 from tests.flows.conftest import artifacts, said, words, write_study
 from tests.library.conftest import SLOTS
@@ -146,7 +146,7 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
             "ranking": {"rows": 16, "seeds": [0]},
         }
         spec = resolve_study(study, folder=tmp_path, origin="test")
-        steps = study_steps(check_inputs(spec)).steps
+        steps = study_steps(resolve_inputs(spec).inputs()).steps
         missing = {step.stage for step in steps if not step.is_complete(Store(place))}
         run_here(steps[:-1], Store(place), spec.execution, Bars(shown=False))
         return missing

@@ -97,13 +97,6 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
     assert study(tmp_path, document | {"as_the_authors_ran": False}) == plain
 
 
-def test_one_ranking_seed_of_an_older_study_is_a_list_of_one(tmp_path: Path) -> None:
-    theirs = SMALLEST | {"as_the_authors_ran": True}
-    assert study(tmp_path, SMALLEST | {"ranking": {"seed": 3}}).ranking.seeds == (3,)
-    assert study(tmp_path, theirs | {"ranking": {"seed": 3}}).ranking.seeds == (3,)
-    assert study(tmp_path, theirs | {"ranking": {"seeds": [1, 2]}}).ranking.seeds == (1, 2)
-
-
 def test_a_random_order_is_drawn_for_each_seed_and_any_other_is_shared(tmp_path: Path) -> None:
     found = study(tmp_path, SMALLEST | {"seeds": [0, 3], "ranking": {"seeds": [7]}})
     assert found.draws("random") == {(0,): (7, 0), (3,): (7, 3)}
@@ -134,6 +127,35 @@ def test_what_a_study_says_itself_wins_over_the_authors_switch(tmp_path: Path) -
         "half",
         "follow",
     )
+
+
+DECODER = OWN | {"kind": "causal", "columns": {"text": "a"}, "metric": "agreement", "head": "own"}
+PAIRS = {"kind": "similarity", "head": "own", "columns": {"text": "a", "text_pair": "b"}}
+HEADS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (DECODER | {"columns": OWN["columns"]}, {}, "a task of kind 'causal' reads text: name"),
+    (DECODER | {"head": "probe"}, {}, "is answered by a model's own head: set head: own"),
+    (DECODER | {"metric": "f1"}, {}, "scored by negative_log_perplexity, agreement, not 'f1'"),
+    (DECODER, {"constants": ["next"]}, "next is of encoders, and task mine is a decoder's"),
+    (DECODER, {"orders": ["distance"]}, "distance is not computed of decoders, and task mine"),
+    (
+        DECODER | {"validation_slots": 32},
+        {},
+        "average is read by slot, and task mine has 16 slots and validation_slots 32: take",
+    ),
+    (OWN | PAIRS | {"metric": "cosine_spearman"}, {}, "'similarity' reads text, text_pair, label"),
+    (OWN | {"metric": "cosine"}, {}, "with head: probe is scored by accuracy, matthews, f1"),
+    (OWN | {"head": "own"}, {"constants": ["trained"]}, "trained is trained with PAPA's own probe"),
+]
+
+
+@pytest.mark.parametrize(("task", "parts", "said"), HEADS)
+def test_what_no_own_head_can_be_asked_is_one_sentence(
+    tmp_path: Path, task: dict[str, Any], parts: dict[str, Any], said: str
+) -> None:
+    orders = {"orders": ["first_to_last"]}
+    study(tmp_path, SMALLEST | orders | {"tasks": [DECODER]})
+    with pytest.raises(SpecError, match=re.escape(said)):
+        study(tmp_path, SMALLEST | orders | {"tasks": [task]} | parts)
 
 
 TASK = "'tasks.0"
@@ -177,10 +199,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"seeds": []}, "'seeds': Tuple should have at least 1 item"),
     "twice": ({"ranking": {"seeds": [1, 1]}}, "'ranking.seeds': 1 is listed twice"),
     "a task twice": ({"tasks": [OWN, OWN]}, "'mine' is listed twice"),
-    "columns": ({"tasks": [OWN | {"columns": {"text": "a"}}]}, "needs columns.label"),
+    "columns": (
+        {"tasks": [OWN | {"columns": {"text": "a"}}]},
+        "columns: a task of kind 'text' reads text, label: name",
+    ),
     "a metric": (
         {"tasks": [OWN | {"metric": "entity_f1"}]},
-        "is scored by accuracy, matthews, f1, spearman, not 'entity_f1'",
+        "with head: probe is scored by accuracy, matthews, f1, spearman, not 'entity_f1'",
     ),
     "another kind's key": (
         {"constants": [{"kind": "zeros", "corpus": "reviews"}]},
@@ -202,7 +227,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"reference": "nowhere.csv"},
         "'reference': Path does not point to a file, found '/",
     ),
-    "a cluster": ({"execution": {"ray_address": "x:1"}}, "ray_address is no key of a study file"),
 }
 
 
@@ -242,10 +266,10 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("seeds", "--set seeds: expected KEY=VALUE, such as execution.workers=2"),
-        ("tasks.4.slots=8", "'4' is no index of a list of 1: use 0 (reviews)"),
-        ("tasks.reviews.slots=8", "'reviews' is no index of a list of 1: use 0 (reviews)"),
+        ("tasks.4.slots=8", "'4' is no key or index of ['reviews']"),
+        ("tasks.reviews.slots=8", "'reviews' is no key or index of ['reviews']"),
         ("seeds=[1", "--set seeds=[1: the value is not YAML"),
-        ("seeds.0.x=1", "--set seeds.0.x=1: 'x' is no key of 7"),
+        ("seeds.0.x=1", "--set seeds.0.x=1: 'x' is no key or index of 7"),
         ("name.x=1", "study.yaml: 'name': Input should be a valid string"),
         ("execution.worker=1", "unknown key 'execution.worker' (did you mean 'workers'?)"),
         ("seed.x=1", "study.yaml: unknown key 'seed' (did you mean 'seeds'?)"),

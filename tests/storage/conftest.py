@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.files import MEGABYTE
-from tests.storage.hostile import SECRET
+from tests.storage.files import MEGABYTE, SECRET
 
 
 @pytest.fixture

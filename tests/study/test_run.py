@@ -13,9 +13,10 @@ from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import verify
-from papa.study.run import Session, ThisProcess, make, run_here
+from papa.storage.store import Store
+from papa.study.run import Session, make, run_here
 from papa.study.step import Context, Step, stage
-from papa.study.store import Store
+from papa.workers import Worker
 from tests.flows.conftest import artifacts
 from tests.study.test_steps import steps_of
 from tests.study.told import Told
@@ -54,19 +55,6 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     assert told.ran == [steps[1].name]
 
 
-def test_an_encoder_is_loaded_once() -> None:
-    process, encoders = ThisProcess("cpu"), []
-    reference = steps_of().parts[0].encoder
-
-    def note(*, encoder: object, progress: Progress) -> None:
-        encoders.append(encoder)
-
-    for _ in range(2):
-        process.run(note, encoder=reference, arguments={})
-    ThisProcess("cpu", {reference: encoders[0]}).run(note, encoder=reference, arguments={})
-    assert encoders[0] is encoders[1] is encoders[2]
-
-
 @stage("reads", version=1, where="driver")
 def reads(run: Context, word: str, read: Step | None) -> None:
     """Read what another step wrote, and write a file of its own."""
@@ -88,24 +76,11 @@ THIRD = reads("third", "third", SECOND)
 def session(tmp_path: Path) -> Iterator[Session]:
     store = Store(tmp_path / "store")
     store.make()
-    yield Session(store, ThisProcess(), ExecutionSpec(), Told())
+    yield Session(store, Worker(), ExecutionSpec(), Told())
     DAMAGES.clear()
 
 
-def test_what_a_step_finds_damaged_is_made_again_and_its_reader_too(session: Session) -> None:
-    told = session.reporter
-    assert isinstance(told, Told)
-    for step in (FIRST, SECOND):
-        assert make(step, session)
-        assert not make(step, session)
-    DAMAGES.append(None)
-    make(THIRD, session)
-    assert told.damages == ["second"]
-    assert told.ran == ["first", "second", "third", "second", "third"]
-    assert all(step.is_complete(session.store) for step in (FIRST, SECOND, THIRD))
-
-
-def test_so_is_what_it_was_made_from(session: Session) -> None:
+def test_what_a_step_finds_damaged_is_made_again_and_what_that_reads_too(session: Session) -> None:
     for step in (FIRST, SECOND):
         make(step, session)
     DAMAGES.extend([None, None])
@@ -120,10 +95,3 @@ def test_what_is_damaged_again_ends_it(session: Session) -> None:
         run_here([SECOND, THIRD], session.store, session.execution, Told())
     assert not THIRD.is_complete(session.store), "the first that fails ends it"
     assert not list(Path(session.store.runs).iterdir())
-
-
-def test_what_lacks_bytes_is_made_again_before_it_is_read(session: Session) -> None:
-    make(FIRST, session)
-    (FIRST.reference(session.store).folder / "data").write_text("")
-    assert make(FIRST, session)
-    assert session.reporter.damages == ["first"]  # type: ignore[attr-defined]

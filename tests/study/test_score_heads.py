@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from papa.spec import ExecutionSpec
-from papa.spec.document import write_yaml
-from papa.spec.file import load_study
-from papa.study.inputs import check_inputs
+from papa.storage.store import Store
 from papa.study.results import found_orders
 from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Step
-from papa.study.steps import StudySteps, study_steps
-from papa.study.store import Store
-from tests.finished import finish_study
+from papa.study.steps import StudySteps
+from tests.finished import score_study
 from tests.flows.conftest import SMALL, TINY
 from tests.study import test_steps
 from tests.study.told import Told
@@ -89,44 +82,21 @@ def test_a_frozen_probe_comes_back_to_the_bit(shallow: str, tmp_path: Path) -> N
 
 @pytest.mark.server
 def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
-    file, store = tmp_path / "study.yaml", tmp_path / "store"
-    orders = {"orders": [*ORDERS, "gradient"], "name": "s"}
-    file.write_text(write_yaml({**TINY, "encoders": [shallow], **orders}))
-    finish_study(str(file), store)
-    steps, place = study_steps(check_inputs(load_study(file))), Store(store)
-    found = {
-        method: read_head_scores(method, {0: step.reference(place)})
+    document = {**TINY, "encoders": [shallow], "orders": [*ORDERS, "gradient"]}
+    steps, _, _, found = score_study(document, Path(), tmp_path / "store")
+    values = {
+        method: read_head_scores(method, {0: found[step]}).mean
         for step in scorings(steps)
         for method in step["methods"]
     }
-    values = {method: scores.mean for method, scores in found.items()}
     for cell, (probe,) in steps.cells.items():
         if cell.fraction == 0.5:
             ascending = values[cell.order.removeprefix("reversed:")].ravel().argsort(kind="stable")
             chosen = ascending[::-1][:12] if "reversed" in cell.order else ascending[:12]
-            assert set(probe["heads"].chosen(probe.found(place))) == {
-                divmod(int(at), 12) for at in chosen
-            }
-    artifacts = steps.steps[-1].found(place)
+            expected = {divmod(int(at), 12) for at in chosen}
+            assert set(probe["heads"].chosen(found)) == expected
     assert "rank" not in {step.stage for step in steps.steps}
-    report = (store / "studies" / "s" / "report.html").read_text()
-    assert "distance to constant ascending (label-free)" in report
-    assert "confidence ascending (label-free), reversed" in report
-    assert "gradient ascending (label-free)" not in report
-    ((_, orders),) = found_orders(steps.parts, artifacts).items()
+    ((_, orders),) = found_orders(steps.parts, found).items()
     costs = {order: one.evaluations for order, one in orders.items()}
     assert costs == {"distance": 1, "reversed:confidence": None, "variance": None, "gradient": 2}
     assert {order for order, one in orders.items() if one.seconds} == {"distance", "gradient"}
-    told = CliRunner().invoke(app, ["heads", "s", "--store", str(store), "--tsv"])
-    assert told.exit_code == 1, "it prints those of one method"
-    of_heads = pandas.read_parquet(store / "studies" / "s" / "heads.parquet")
-    for method, own in of_heads.groupby("method"):
-        assert np.array_equal(own["score"], values[method].ravel())
-    told = CliRunner().invoke(app, ["heads", "s", "--store", str(store), "--json"])
-    shown = pandas.DataFrame(json.loads(told.output)["scores"])
-    pandas.testing.assert_frame_equal(shown, of_heads, check_dtype=False)
-    for method, own in of_heads.groupby("method"):
-        ends = found[method].interval
-        assert np.array_equal(own[["low", "high"]].T, [of.ravel() for of in ends])
-        assert (ends[1] > ends[0]).all(), "one seed, and an error over inputs"
-    assert of_heads["method"].nunique() == 4

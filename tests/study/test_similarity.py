@@ -14,7 +14,6 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from papa.attention.constants import ConstantMatrices
-from papa.errors import PapaError
 from tests.finished import Scored, score_study
 
 pytestmark = pytest.mark.unchecked
@@ -29,12 +28,11 @@ TASK: dict[str, Any] = {
     "slots": SLOTS,
 }
 DESIGN: dict[str, Any] = {
-    "constants": ["average"],
     "orders": ["lambda", "first_to_last"],
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
+    "ranking": {"rows": 8, "epochs": 1, "seeds": [0]},
 }
-RANKING = {"rows": 8, "epochs": 1, "seeds": [0]}
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +56,13 @@ def frame(pairs: Path, split: str) -> pandas.DataFrame:
 
 @pytest.fixture(scope="module")
 def scored(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    document = {"name": "s", "encoders": [shallow], "tasks": [TASK], **DESIGN, "ranking": RANKING}
+    document = {"name": "s", "encoders": [shallow], "tasks": [TASK], **DESIGN}
     return score_study(document, pairs, tmp_path_factory.mktemp("s") / "store")
 
 
-@pytest.fixture(scope="module")
-def study(scored: Scored) -> pandas.DataFrame:
-    return scored.table
-
-
 @torch.no_grad()
-def test_the_score_is_that_of_the_stock_model(
-    study: pandas.DataFrame, shallow: str, pairs: Path
-) -> None:
+def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pairs: Path) -> None:
+    study = scored.table
     stock = AutoModel.from_pretrained(shallow).eval()
     tokenizer = AutoTokenizer.from_pretrained(shallow)
 
@@ -107,28 +99,3 @@ def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, p
     torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)
     together = papa.average(encoder, rows, text="premise", text_pair="hypothesis", progress=False)
     assert (ours.matrices - together.matrices).abs().max() > 0.01, "negative control"
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        ({"head": "probe"}, "answered by a model's own head: set head: own"),
-        ({"columns": {"text": "premise", "label": "follows"}}, "needs columns.text_pair"),
-        ({"metric": "spearman"}, "is scored by cosine_spearman, not 'spearman'"),
-        (
-            {"kind": "pair"},
-            "a task of kind 'pair' is scored by accuracy, matthews, f1, spearman, agreement",
-        ),
-        (
-            {"columns": {"text": "premise", "text_pair": "hypothesis", "label": "premise"}},
-            "a number",
-        ),
-    ],
-)
-def test_what_is_no_similarity_is_one_sentence(
-    task: dict[str, Any], said: str, shallow: str, pairs: Path, tmp_path: Path
-) -> None:
-    document = {"name": "s", "encoders": [shallow], "tasks": [{**TASK, **task}], "fractions": [1]}
-    with pytest.raises(PapaError) as error:
-        score_study({**document, "orders": ["first_to_last"]}, pairs, tmp_path)
-    assert said in str(error.value)

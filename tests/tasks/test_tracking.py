@@ -18,7 +18,7 @@ import requests
 
 from papa.errors import TransientError
 from papa.scores.summary import LINE, summarise
-from papa.study.store import Store
+from papa.storage.store import Store
 from tasks.mlflow import Tracking, TrackingError, connect
 from tests.tasks.tracked import RESULTS, address_in, log_study, logged, make, steps_of
 

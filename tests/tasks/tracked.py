@@ -10,11 +10,11 @@ from papa.encoders.reference import EncoderReference
 from papa.scores.summary import summarise
 from papa.spec.cells import Cell
 from papa.storage.artifacts import published
+from papa.storage.store import Store
 from papa.study.inputs import StudyInputs
 from papa.study.stages.probe import ProbeScores, ScoredSeed
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
-from papa.study.store import Store
 from tasks.mlflow import Tracking
 from tests.reporting.studies import results, study
 

@@ -60,8 +60,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
     import ray
 
     assert not ray.is_initialized()
-    assert pool._temporary
-    assert not Path(pool._temporary).exists()
+    assert not Path(pool._temporary.name).exists()
 
 
 def workers_below() -> set[int]:
@@ -150,13 +149,10 @@ def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Pa
 
     def kill_one(done: int, total: int) -> None:
         with once:
-            if done and not killed:
-                (killed_now, *_) = {
-                    pid for pid, of in descendants(os.getpid()).items() if "ray::Worker.run" in of
-                } or [0]
-                if killed_now:
-                    killed.append(killed_now)
-                    os.kill(killed_now, signal.SIGKILL)
+            busy = [pid for pid, of in descendants(os.getpid()).items() if "ray::Worker.call" in of]
+            if done and busy and not killed:
+                killed.append(busy[0])
+                os.kill(busy[0], signal.SIGKILL)
 
     together = matrices(step, tmp_path / "together", pool, kill_one)
     assert killed
@@ -168,13 +164,14 @@ def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Pa
 @server
 def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: Path) -> None:
     corpus = reviews(train_rows=32)
-    matrices = average("average", encoder(), corpus, 32)
+    constants = average("average", encoder(), corpus, 32)
     ranking = RankingSpec(epochs=2, learning_rate=0.1)
-    step = rank("rank", encoder(), corpus, matrices, corpus["task"], ranking, 0)
+    step = rank("rank", encoder(), corpus, constants, corpus["task"], ranking, 0)
     found = []
     for number, workers in enumerate((None, pool)):
-        session = here(with_inputs_of(step, tmp_path / str(number)), workers)
-        told: list[Any] = []
+        store, told = with_inputs(constants, tmp_path / str(number)), list[Any]()
+        run_step(constants, here(store), ignore_progress)
+        session = here(store, workers)
         session.on_epoch = lambda *epoch, told=told: told.append(epoch)
         begun = time.time()
         run_step(step, session, ignore_progress)
@@ -184,12 +181,6 @@ def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: 
         assert begun < told[0][-1] < told[1][-1] < time.time()
     assert float((found[0] - 0.5).abs().max()) > 1e-3
     assert torch.equal(*found)
-
-
-def with_inputs_of(step: Step, folder: Path) -> Any:
-    store = with_inputs(step["constants"], folder)
-    run_step(step["constants"], here(store), ignore_progress)
-    return store
 
 
 @server
@@ -213,17 +204,10 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
         "assert len(os.environ['RAY_AUTH_TOKEN']) == 64\n"
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        check=True,
-        capture_output=True,
-        text=True,
-        env=kept | {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    expected = (
-        f"Ray's process {name} on this machine was killed, or ended: run the same command again to "
-        "go on\n"
-    )
+    more = {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=kept | more)
+    expected = f"Ray's process {name} on this machine was killed, or ended: run the same command "
     # Ray's own words may stand between.
     assert done.stdout.count(expected) == 2, done.stderr
     assert not list(tmp_path.rglob("*token*"))
@@ -232,16 +216,13 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
 def test_a_machine_that_does_not_fit_the_drivers_is_refused(tmp_path: Path) -> None:
     here, seen = _versions(), tmp_path / "marker"
     seen.touch()
-    Worker("cpu", here, seen).ready()
-    for worker, sentence in (
-        (
-            Worker("cpu", here | {"torch": "1.13.1"}, seen),
-            r"the driver .*1\.13\.1.*same versions on",
-        ),
-        (Worker("cpu", here, tmp_path / "x" / "gone"), f"does not see {tmp_path}/x .*s3://"),
+    Worker("cpu", versions=here).ready(seen)
+    for versions, marker, sentence in (
+        (here | {"torch": "1.13.1"}, seen, r"the driver .*1\.13\.1.*same versions on"),
+        (here, tmp_path / "x" / "gone", f"does not see {tmp_path}/x .*s3://"),
     ):
         with pytest.raises(ClusterError, match=sentence):
-            worker.ready()
+            Worker("cpu", versions=versions).ready(marker)
 
 
 def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
@@ -251,7 +232,7 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
         encoder_here(replace(known, name=str(tmp_path / "none")))
     other = replace(known, digest="0" * 64)
     with pytest.raises(EncoderError, match=r"\(expected digest 000000000000, found"):
-        Worker("cpu", _versions(), None).run(loaded, other, {}, False)
+        Worker("cpu", versions=_versions()).run(loaded, encoder=other, arguments={})
 
 
 @server

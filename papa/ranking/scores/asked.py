@@ -29,7 +29,7 @@ from papa.progress import Progress, ignore_progress
 from papa.ranking.own import OwnLoss
 from papa.ranking.value import FrozenLosses, LossValue, OwnLosses
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
-from papa.spec.methods import VALUED_ROWS
+from papa.spec.orders import VALUED_ROWS
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def greedy_places(
     together, as few as evaluations allow and the cheapest first.
 
     Args:
-        evaluations: how often v may be asked at most: enough by ``check_evaluations``.
+        evaluations: how often v may be asked at most: ``ScoringMethod.least`` or more.
     """
     # The last step needs no choice; where evaluations are too few for any, all are one step.
     needed = {size: sum(range(len(heads), 1, -size)) for size in range(1, len(heads) + 1)}

@@ -18,7 +18,7 @@ from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.finite import numbers_of
 from papa.ranking.scores.asked import Asked, Scored
 from papa.scores.intervals import ratio
-from papa.spec.methods import HEAD_SCORES
+from papa.spec.orders import HEAD_SCORES
 
 
 @dataclass(frozen=True)

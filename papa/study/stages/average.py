@@ -17,8 +17,8 @@ from papa.encoders.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import read_metadata
+from papa.storage.store import Store
 from papa.study.step import Context, Step, stage
-from papa.study.store import Store
 
 _CALLS_A_WORKER = 4
 """A worker that is lost takes a part of its work with it, and large sums are seldom sent."""

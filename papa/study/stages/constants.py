@@ -15,8 +15,7 @@ from typing import Any
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
-from papa.spec.kinds import CONTROLS, DERIVED, OF_DECODERS
-from papa.spec.values import OUTPUTS, REUSED
+from papa.spec.constants import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS, REUSED
 from papa.storage.artifacts import ArtifactReference, check_form, opened
 from papa.study.step import Context, Step, stage
 
@@ -53,7 +52,7 @@ def read_constants(
     task: TaskSpec,
 ) -> Any:
     """What constants put out for a task: ``ConstantMatrices``, ``ConstantOutputs``, a substitute,
-    or ``papa.spec.values.REUSED``; ``made`` is their source's artifact, verified here.
+    or ``papa.spec.constants.REUSED``; ``made`` is their source's artifact, verified here.
     """
     from papa.ablation.substitutes import Streaming
     from papa.attention.constants import ConstantMatrices, control, derived
@@ -117,7 +116,7 @@ def outputs(
     seed: int | None = None,
 ) -> None:
     """Constant outputs of an encoder's heads, from the training text of a corpus: one of
-    ``papa.spec.values``, but for what is trained, with a seed where it is drawn.
+    ``papa.spec.constants``, but for what is trained, with a seed where it is drawn.
     """
     from papa.attention.outputs import FILE
 

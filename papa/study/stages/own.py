@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from papa.encoders.reference import EncoderReference
 from papa.scores.own import OwnCode
 from papa.spec import TaskSpec
+from papa.spec.constants import REUSED
 from papa.spec.orders import Head
-from papa.spec.values import REUSED
 from papa.storage.artifacts import ArtifactReference, opened
 from papa.study.stages.probe import EXAMPLES, ConstantHeads, ProbeScores, ScoredSeed
 from papa.study.step import Context, Step, stage

@@ -15,7 +15,7 @@ from papa.encoders.reference import EncoderReference
 from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
-from papa.storage.artifacts import Address, ArtifactReference, check_form, opened
+from papa.storage.artifacts import ArtifactReference, check_form, opened
 from papa.study.stages.constants import Constants
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Context, Step, stage
@@ -173,13 +173,13 @@ class ProbeScores:
         (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
 
-def read_scores(made: ArtifactReference | Address) -> ProbeScores:
+def read_scores(made: ArtifactReference) -> ProbeScores:
     """The scores of a finished probing."""
     with opened(made, SCORES) as folder:
         return TypeAdapter(ProbeScores).validate_json((folder / SCORES).read_text())
 
 
-def read_examples(made: ArtifactReference | Address) -> np.ndarray:
+def read_examples(made: ArtifactReference) -> np.ndarray:
     """What each validation row adds to each seed's score, float64 [seeds, rows, k]
     (``papa.scores.metrics``).
     """
@@ -202,7 +202,7 @@ class BaselineScores:
     word_examples: np.ndarray
 
 
-def read_baseline(made: ArtifactReference | Address) -> BaselineScores:
+def read_baseline(made: ArtifactReference) -> BaselineScores:
     """The scores of a finished baseline."""
     from safetensors.numpy import load_file
 

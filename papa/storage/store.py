@@ -28,16 +28,8 @@ from filelock import FileLock, Timeout
 
 from papa.errors import ArtifactError, DamagedError, PapaError
 from papa.processes import Process
-from papa.storage.artifacts import (
-    Address,
-    ArtifactReference,
-    is_complete,
-    metadata_below,
-    read_metadata,
-)
-from papa.storage.cache import cache_folder, local_name
-from papa.storage.files import Files, refuse_links
-from papa.storage.metadata import damaged
+from papa.storage.artifacts import ArtifactReference, damaged, metadata_below, read_metadata
+from papa.storage.files import Address, Files, StoredFile, cache_folder, local_name, refuse_links
 
 MARKER = "papa-store.json"
 FORMAT = 2
@@ -61,11 +53,7 @@ class Store:
         self.scratch, self.locks = self.root / "scratch", self.root / "locks"
         self.mlflow_database = self.root / "mlflow.db"
         self.mlflow_artifacts = self.root / "mlartifacts"
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether its artifacts lie elsewhere than in its folder on this machine."""
-        return self.files.folder is None
+        self.is_remote = self.files.folder is None
 
     def study(self, name: str) -> Path:
         """Where the results of a study lie."""
@@ -81,52 +69,71 @@ class Store:
 
     def reference(self, stage: str, key: str) -> ArtifactReference:
         """The reference to a step's finished artifact."""
-        address, found = self._read(stage, key)
-        return ArtifactReference(address, found["digest"])
+        return ArtifactReference(self.folder(stage, key), self._read(stage, key)["digest"])
 
-    def _read(self, stage: str, key: str) -> tuple[str, dict[str, Any]]:
-        address = self.folder(stage, key)
-        found = read_metadata(address)
+    def _read(self, stage: str, key: str) -> dict[str, Any]:
+        found = read_metadata(address := self.folder(stage, key))
         if (found.get("stage"), found.get("key")) != (stage, key):
             raise DamagedError(f"{address} holds another step's artifact", address)
-        return address, found
+        return found
 
     def damage(self, stage: str, key: str) -> DamagedError | None:
         """What keeps the step's artifact from being used, its absence too; None where its files
         have their sizes.
         """
         try:
-            address, metadata = self._read(stage, key)
-            found = Files(address).find(metadata["digest"])
-            sizes = {file.path: file.size for file in found}
-            for name, size in metadata["sizes"].items():
-                if sizes.get(name) != size:
-                    told = f"expected {size} bytes, found {sizes.get(name, 'no such file')}"
-                    raise damaged(f"{name} is damaged ({told})", address)
+            metadata = self._read(stage, key)
         except DamagedError as error:
             return error
+        address = self.folder(stage, key)
+        sizes = {file.path: file.size for file in Files(address).find(metadata["digest"])}
+        for name, size in metadata["sizes"].items():
+            if sizes.get(name) != size:
+                told = f"expected {size} bytes, found {sizes.get(name, 'no such file')}"
+                return damaged(f"{name} is damaged ({told})", address)
         return None
 
-    def holds(self, stage: str, key: str) -> bool:
-        """Whether the step's artifact is there, and its files have their sizes."""
-        return self.damage(stage, key) is None
-
-    def is_there(self, stage: str, key: str) -> bool:
-        """Whether something lies where the step's artifact belongs, sound or not."""
-        return is_complete(self.folder(stage, key))
-
-    def check(self, *others: Path) -> None:
+    def check(self) -> None:
         """Check that the store answers, and that no link leads out of it."""
         studies = self.root / "studies"
-        artifacts = [] if self.is_remote else Path(self.artifacts).glob("*")
-        below = (*studies.glob("*"), *studies.glob("*/*"), *artifacts, *others)
+        below = (*studies.glob("*"), *studies.glob("*/*"), *Path(self.artifacts).glob("*"))
         for path in (*(self.root / name for name in _PLACES), *below):
             refuse_links(path, path)
-        is_marked(self.address)
+        self.is_marked()
+
+    def is_marked(self) -> bool:
+        """Whether the address says that it is a store."""
+        if (data := self.files.read(MARKER)) is None:
+            return False
+        try:
+            found = json.loads(data)["format"]
+        except (ValueError, TypeError, KeyError):
+            raise ArtifactError(
+                f"{self.address}/{MARKER} is damaged: if this is a PAPA store, "
+                f'write {{"format": {FORMAT}}} into it'
+            ) from None
+        if found != FORMAT:
+            raise ArtifactError(
+                f"{self.address} is a store of format {found}, this PAPA knows format {FORMAT}: "
+                "use the version that made it, or give another store and run its studies again"
+            )
+        return True
+
+    def check_marked(self) -> None:
+        """Make sure that the address says that it is a store."""
+        if not self.is_marked():
+            raise ArtifactError(
+                f"{self.address} is no store of PAPA ({MARKER} is missing): give with --store the "
+                "one that 'papa run' used, or run a study first"
+            )
 
     def make(self) -> None:
-        """Make the store and its folder on this machine; check that artifacts can be written."""
-        self.check(*self.mlflow_artifacts.rglob("*"))
+        """Make the store, unless other things than MLflow's runs and hidden files lie there, and
+        its folder on this machine; check that artifacts can be written.
+        """
+        self.check()
+        for path in self.mlflow_artifacts.rglob("*"):
+            refuse_links(path, path)
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -134,56 +141,21 @@ class Store:
                 f"the store's folder {self.root} cannot be made ({error.strerror}): give another "
                 "with --store, or by PAPA_CACHE where the store is a URI"
             ) from None
-        mark(self.address)
+        if not self.is_marked():
+            ignored = (".", MARKER, "mlflow.db", "mlartifacts")
+            others = [file for file in self.files.find() if not file.path.startswith(ignored)]
+            # Another run may have made it meanwhile.
+            if others and not self.is_marked():
+                raise ArtifactError(
+                    f"{self.address} holds other things and no PAPA store ({MARKER} is missing): "
+                    "give a new or empty folder, or another prefix, with --store"
+                )
+            document = {"what": "a store of PAPA", "format": FORMAT}
+            self.files.write(MARKER, json.dumps(document).encode(), new=True)
         name = f"runs/.{uuid.uuid4().hex}"
         self.files.write(name, b"")
         self.files.remove(name)
         self.scratch.mkdir(parents=True, exist_ok=True)
-
-
-def is_marked(address: str) -> bool:
-    """Whether ``address`` says that it is a store."""
-    data = Files(address).read(MARKER)
-    if data is None:
-        return False
-    try:
-        found = json.loads(data)["format"]
-    except (ValueError, TypeError, KeyError):
-        raise ArtifactError(
-            f"{address}/{MARKER} is damaged: if this is a PAPA store, "
-            f'write {{"format": {FORMAT}}} into it'
-        ) from None
-    if found != FORMAT:
-        raise ArtifactError(
-            f"{address} is a store of format {found}, this PAPA knows format {FORMAT}: use the "
-            "version that made it, or give another store and run its studies again"
-        )
-    return True
-
-
-def check_marked(address: str) -> None:
-    """Make sure that ``address`` says that it is a store."""
-    if not is_marked(address):
-        raise ArtifactError(
-            f"{address} is no store of PAPA ({MARKER} is missing): give with --store the one that "
-            "'papa run' used, or run a study first"
-        )
-
-
-def mark(address: str) -> None:
-    """Make ``address`` say that it is a store; it is one, or nothing but hidden files and MLflow's
-    runs lies there.
-    """
-    if is_marked(address):
-        return
-    files, ignored = Files(address), (".", MARKER, "mlflow.db", "mlartifacts")
-    if any(not file.path.startswith(ignored) for file in files.find()) and not is_marked(address):
-        raise ArtifactError(
-            f"{address} holds other things and no PAPA store ({MARKER} is missing): "
-            "give a new or empty folder, or another prefix, with --store"
-        )
-    document = {"what": "a store of PAPA", "format": FORMAT}
-    files.write(MARKER, json.dumps(document).encode(), new=True)
 
 
 @contextmanager
@@ -220,14 +192,14 @@ def announced(store: Store) -> Iterator[Callable[[], None]]:
     """Say that this process uses the store while the block runs, and again with each call of what
     is yielded, until it is taken back.
     """
-    name = str(Process.this())
+    name = f"runs/{Process.this()}"
 
     def again() -> None:
         with suppress(PapaError):
-            if name in words_of(store):
-                store.files.write(f"runs/{name}", b"")
+            if store.files.read(name) is not None:
+                store.files.write(name, b"")
 
-    store.files.write(f"runs/{name}", b"")
+    store.files.write(name, b"")
     try:
         yield again
     finally:
@@ -240,19 +212,13 @@ def no_longer_announced(store: Store) -> None:
         store.files.remove(f"runs/{Process.this()}")
 
 
-def words_of(store: Store) -> dict[str, float]:
-    """The processes that said they use the store, and the seconds since each last said so."""
-    now = time.time()
-    return {file.path: max(0.0, now - file.modified) for file in store.files.find("runs")}
-
-
-def running(store: Store) -> dict[str, float]:
-    """Of those the ones that run: on this machine as the system says, which a clock that was set
-    does not change, on others those that said so within a day.
+def users(store: Store) -> dict[StoredFile, bool]:
+    """The files of processes that said they use the store, and whether each runs: on this machine
+    as the system says, which a clock that was set does not change, on others those that said so
+    within a day.
     """
-    ages = words_of(store)
-    return {name: age for name, age in ages.items() if _runs(Process.parse(name), age)}
-
-
-def _runs(process: Process | None, age: float) -> bool:
-    return not process.gone if process and process.here else age < _SILENT_SECONDS
+    found = {}
+    for file in store.files.find("runs"):
+        process, age = Process.parse(file.path), time.time() - file.modified
+        found[file] = not process.gone if process and process.here else age < _SILENT_SECONDS
+    return found

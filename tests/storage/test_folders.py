@@ -7,21 +7,14 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError, DamagedError
-from papa.storage.artifacts import (
-    fetched,
-    folder_written,
-    metadata_below,
-    remove,
-    verify,
-)
-from papa.storage.files import Files
-from papa.storage.metadata import METADATA
-from tests.storage.files import names, publish
-from tests.storage.hostile import HostileLaws
-from tests.storage.laws import data, open_it
+from papa.probes.features import DiskSpaceError, reserved
+from papa.storage.artifacts import METADATA, folder_written, metadata_below, remove, verify
+from papa.storage.files import Files, scratch_beside, write_atomically
+from tests.storage.files import MEGABYTE, data, local, names, open_it, publish
+from tests.storage.laws import StoreLaws
 
 
-class TestLocalStore(HostileLaws):
+class TestFolders(StoreLaws):
     @pytest.fixture
     def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
@@ -50,6 +43,17 @@ class TestLocalStore(HostileLaws):
         assert names(place) == []
         assert verify(tmp_path / "other")
 
+    @pytest.mark.parametrize("linked", ["", "inner", "inner/file.txt"])
+    def test_a_link_leads_out_of_no_artifact(self, place: str, tmp_path: Path, linked: str) -> None:
+        """Not even to the very same bytes."""
+        publish(f"{place}/a")
+        verify(f"{place}/a")
+        inside = Path(place) / "a" / data(f"{place}/a", linked).rstrip("/")
+        inside.rename(tmp_path / "outside")
+        inside.symlink_to(tmp_path / "outside")
+        with pytest.raises(ArtifactError, match="is a link"):
+            verify(f"{place}/a")
+
     def test_a_folder_may_have_any_name(self, tmp_path: Path) -> None:
         """Also one that fsspec would take for a pattern, or for a chain of URIs."""
         for name in ("a [v2]", "b*?", "c::d", "~e", "é"):
@@ -63,33 +67,20 @@ class TestLocalStore(HostileLaws):
 
     def test_damage_of_data_is_that_of_their_artifact(self, place: str) -> None:
         publish(f"{place}/a")
-        (fetched(f"{place}/a") / "inner" / "file.txt").write_text("dat4")
+        (local(f"{place}/a") / "inner" / "file.txt").write_text("dat4")
         for read in (verify, open_it):
             with pytest.raises(DamagedError) as raised:
-                read(str(fetched(f"{place}/a")))
+                read(str(local(f"{place}/a")))
             assert raised.value.address == f"{place}/a"
-
-    @pytest.mark.parametrize("linked", ["", "inner", "inner/file.txt"])
-    def test_a_link_leads_out_of_no_artifact(self, place: str, tmp_path: Path, linked: str) -> None:
-        """Not even to the very same bytes."""
-        publish(f"{place}/a")
-        verify(f"{place}/a")
-        inside = Path(place) / "a" / data(f"{place}/a", linked).rstrip("/")
-        inside.rename(tmp_path / "outside")
-        inside.symlink_to(tmp_path / "outside")
-        with pytest.raises(ArtifactError, match="is a link"):
-            verify(f"{place}/a")
 
     def test_a_folder_that_cannot_be_used_is_one_sentence(self, place: str) -> None:
         publish(place)
-        store = Files(f"{fetched(place)}/inner/file.txt")
+        store = Files(f"{local(place)}/inner/file.txt")
         assert store.read("notes") is None
-        with pytest.raises(
-            ArtifactError, match=r"cannot be read or written \(.*\): check its rights"
-        ):
+        with pytest.raises(ArtifactError, match=r"cannot be read or written .*: check its rights"):
             store.write("notes", b"")
         with pytest.raises(ArtifactError, match=r"cannot be read or written \(Is a directory\)"):
-            Files(fetched(place)).read("inner")
+            Files(local(place)).read("inner")
         assert verify(place)
 
     def test_a_folder_for_people_holds_its_metadata_beside_its_files(self, place: str) -> None:
@@ -98,7 +89,46 @@ class TestLocalStore(HostileLaws):
                 (folder / "file.txt").write_text(text)
         assert names(place) == ["file.txt", METADATA]
         assert verify(place, "file.txt")["sizes"] == {"file.txt": 3}
-        assert (fetched(place) / "file.txt").read_text() == "two"
+        assert (local(place) / "file.txt").read_text() == "two"
         (Path(place) / "file.txt").write_text("twO")
         with pytest.raises(ArtifactError, match=r"file\.txt is damaged"):
             verify(place)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_is_replaced_whole_or_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """Also where the file system has no hard links."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    if not links:
+        monkeypatch.setattr("os.link", refused)
+    write_atomically(tmp_path / "file", "one", new=True)
+    write_atomically(tmp_path / "file", b"two")
+    with pytest.raises(FileExistsError):
+        write_atomically(tmp_path / "file", "three", new=True)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_atomically(tmp_path / "taken", "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
+    assert (tmp_path / "file").read_text() == "two"
+
+
+def test_a_folder_that_is_not_renamed_is_gone(tmp_path: Path) -> None:
+    with scratch_beside(tmp_path / "kept") as scratch:
+        scratch.rename(tmp_path / "kept")
+    with pytest.raises(RuntimeError), scratch_beside(tmp_path / "lost"):
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.server
+def test_features_on_a_full_disk(disk: Path) -> None:
+    with pytest.raises(DiskSpaceError, match=r"0\.00 GB free, the features of one cell need 0\.02"):
+        reserved(disk / "values.bin", 20 * MEGABYTE)
+    assert not list(disk.iterdir())
+    with reserved(disk / "values.bin", 3 * MEGABYTE) as file:
+        file.write(bytes(3 * MEGABYTE))

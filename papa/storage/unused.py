@@ -9,16 +9,11 @@ followed; all else is somebody's own.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from papa.storage.artifacts import metadata_below
-from papa.storage.atomic import MARK
-from papa.storage.files import Files, StoredFile
-from papa.storage.metadata import DIGEST, METADATA
-from papa.study.store import Store, running, words_of
+from papa.storage.artifacts import DIGEST, METADATA, metadata_below
+from papa.storage.files import MARK, Files, StoredFile
+from papa.storage.store import Store, users
 
 _ARTIFACT = re.compile(rf"(?P<step>[a-z_-]+/(\.{DIGEST}\.{MARK}|{DIGEST}))/(?P<part>[^/]+).*")
 _PART = re.compile(rf"{DIGEST}|\..+\.{MARK}")
@@ -36,6 +31,12 @@ class Unused:
     size: int
     modified: float
 
+    @classmethod
+    def of(cls, files: list[StoredFile], address: str, name: str, reason: str) -> Unused:
+        """What these files are."""
+        newest = max(file.modified for file in files)
+        return cls(address, name, reason, sum(file.size for file in files), newest)
+
 
 def survey(store: Store) -> list[Unused]:
     """Look through artifacts, scratch, unfinished copies of results and words of processes."""
@@ -43,12 +44,12 @@ def survey(store: Store) -> list[Unused]:
     for folder, names in _LEFT.items():
         for path in sorted((store.root / folder).glob("*")):
             if re.fullmatch(names, path.name) and not path.is_symlink():
-                inside = Files(path).find() or [StoredFile("", 0, path.stat().st_mtime)]
-                found.append(_unused(str(path), "scratch", _KILLED, inside))
-    alive, now = running(store), time.time()
-    ended = {name: age for name, age in words_of(store).items() if name not in alive}
-    for name, age in ended.items():
-        found.append(Unused(f"{store.runs}/{name}", "run", "its process was killed", 0, now - age))
+                files = Files(path).find() or [StoredFile("", 0, path.stat().st_mtime)]
+                found.append(Unused.of(files, str(path), "scratch", _KILLED))
+    for file, runs in users(store).items():
+        if not runs:
+            address = f"{store.runs}/{file.path}"
+            found.append(Unused.of([file], address, "run", "its process was killed"))
     return found
 
 
@@ -60,7 +61,11 @@ def _artifacts(store: Store) -> list[Unused]:
         for stage in {match["step"].partition("/")[0] for _, match in matches}
         for key, document in metadata_below(f"{store.artifacts}/{stage}").items()
     }
-    used = _reached(known)
+    used, reached = set[str](), [name for name in known if name.startswith("aggregate/")]
+    while reached:
+        if (name := reached.pop()) not in used:
+            used.add(name)
+            reached += known.get(name, {}).get("inputs", ())
     groups: dict[tuple[str, str, str], list[StoredFile]] = {}
     for file, match in matches:
         step, part = match["step"], match["part"]
@@ -75,22 +80,6 @@ def _artifacts(store: Store) -> list[Unused]:
             continue
         groups.setdefault(group, []).append(file)
     return [
-        _unused(f"{store.artifacts}/{place}", name, reason, inside)
+        Unused.of(inside, f"{store.artifacts}/{place}", name, reason)
         for (place, name, reason), inside in sorted(groups.items())
     ]
-
-
-def _reached(known: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The artifacts that results reach, results among them; each as stage/key."""
-    todo = [name for name in known if name.startswith("aggregate/")]
-    reached: set[str] = set()
-    while todo:
-        if (name := todo.pop()) not in reached:
-            reached.add(name)
-            todo += known.get(name, {}).get("inputs", ())
-    return reached
-
-
-def _unused(address: str, name: str, reason: str, files: list[StoredFile]) -> Unused:
-    newest = max(file.modified for file in files)
-    return Unused(address, name, reason, sum(file.size for file in files), newest)

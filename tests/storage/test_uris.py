@@ -1,0 +1,161 @@
+"""Artifacts behind URIs, which are fetched into the machine's cache: on fsspec's filesystem in this
+process, and on a real S3-compatible server (``tests/integration/s3.py`` starts SeaweedFS).
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from papa.errors import ArtifactError, PapaError, TransientError
+from papa.storage.artifacts import ArtifactReference, reference, remove, verify
+from papa.storage.files import _PATIENCE, Files, copies_of
+from tests.flows.processes import PATIENCE_SECONDS
+from tests.integration.s3 import S3Server
+from tests.storage.files import content, data, document, local, publish, put
+from tests.storage.laws import StoreLaws
+
+
+class UriLaws(StoreLaws):
+    def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setenv("PAPA_CACHE", str(disk / "cache"))
+        return place
+
+    def plant(self, address: str, name: str, content: bytes) -> None:
+        """Data lie where a reader would ask for them, and a reader writes what it fetches."""
+        # SeaweedFS refuses some of these keys itself; others take them.
+        with suppress(OSError):
+            put(address, f"{json.loads(document(name, content))['digest']}/{name}", content)
+        super().plant(address, name, content)
+
+    def test_nothing_damaged_is_kept(self, place: str) -> None:
+        publish(f"{place}/a")
+        put(f"{place}/a", data(f"{place}/a"), b"dat4")
+        with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
+            local(f"{place}/a")
+        assert not any(path.is_dir() for path in copies_of(f"{place}/a").iterdir())
+
+    def test_a_damaged_copy_is_found_and_goes_with_its_artifact(self, place: str) -> None:
+        publish(f"{place}/a")
+        (local(f"{place}/a") / "inner" / "file.txt").write_text("dat4")
+        with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
+            verify(f"{place}/a")
+        remove(f"{place}/a")
+        assert not copies_of(f"{place}/a").exists()
+        publish(f"{place}/a")
+        assert content(f"{place}/a") == "data"
+
+
+class TestMemory(UriLaws):
+    # It looks whether a file is there and then writes it: of writers in threads two may win, where
+    # S3 lets one.
+    test_of_many_writers_one_wins_and_nothing_mixes = None
+
+    @pytest.fixture
+    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+        monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+        yield f"memory://{uuid.uuid4().hex[:12]}"
+        MemoryFileSystem.store.clear()
+        MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+def _fetch(found: ArtifactReference, go: Any, results: Any) -> None:
+    go.wait()
+    results.put((found.folder / "inner" / "file.txt").read_text())
+
+
+@pytest.mark.server
+class TestS3(UriLaws):
+    @pytest.fixture
+    def place(self, s3_place: str) -> str:
+        return s3_place
+
+    def test_processes_of_one_machine_fetch_once(self, place: str) -> None:
+        publish(f"{place}/a", "x" * 2_000_000)
+        context = multiprocessing.get_context("spawn")
+        go, results = context.Event(), context.Queue()
+        found = reference(f"{place}/a")
+        processes = [context.Process(target=_fetch, args=(found, go, results)) for _ in range(3)]
+        for process in processes:
+            process.start()
+        go.set()
+        assert [len(results.get(timeout=PATIENCE_SECONDS)) for _ in processes] == [2_000_000] * 3
+        for process in processes:
+            process.join(PATIENCE_SECONDS)
+        copies = [path.name for path in copies_of(found.path).iterdir() if path.is_dir()]
+        assert copies == [found.digest]
+
+
+def change_keys(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """What clients find from here on in the environment."""
+    from s3fs import S3FileSystem
+
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()
+
+
+Change = Callable[[S3Server], dict[str, str]]
+REFUSALS: list[tuple[Change, str, str]] = [
+    (lambda s3: s3.environment(("nobody", s3.owner[1])), "", r"\(PermissionError: .*in AWS_ACC"),
+    (lambda s3: s3.environment((s3.owner[0], "wrong")), "", r"cannot be used \(PermissionError"),
+    (S3Server.environment, "s3://no-such-bucket/x", "cannot be used .*check that its bucket is"),
+    (S3Server.environment, "gs://bucket/x", r"is no address of a store \(.*gcsfs.*: give a "),
+    (S3Server.environment, "nonsense://bucket/x", "is no address of a store .*: give a folder"),
+]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("change", "address", "sentence"), REFUSALS)
+def test_what_cannot_be_used_is_one_sentence(
+    s3: S3Server, s3_place: str, monkeypatch: pytest.MonkeyPatch,
+    change: Change, address: str, sentence: str,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(_PATIENCE, "retries", {"mode": "standard", "total_max_attempts": 1})
+    change_keys(monkeypatch, change(s3))
+    with pytest.raises(PapaError, match=sentence) as raised:
+        Files(address or s3_place).write("file", b"")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.server
+def test_without_credentials(
+    s3_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    change_keys(monkeypatch, {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"})
+    with pytest.raises(TransientError, match=r"cannot be used \(.*credentials.* in AWS_ACCESS_KEY"):
+        Files(s3_place).read("file")
+
+
+@pytest.mark.server
+def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(f"{s3_place}/a")
+    change_keys(monkeypatch, s3.environment(s3.reader))
+    assert verify(f"{s3_place}/a")
+    with pytest.raises(TransientError, match="PermissionError"):
+        publish(f"{s3_place}/b")
+
+
+@pytest.mark.server
+def test_a_server_that_never_answers_is_said(
+    s3_place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("papa.storage.files._ANSWER_SECONDS", 0.5)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        change_keys(monkeypatch, {"AWS_ENDPOINT_URL": address})
+        with pytest.raises(TransientError, match=rf"at {address} cannot be used \(\w*Timeout"):
+            Files(s3_place).read("file")
