@@ -16,6 +16,7 @@ import psutil
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_vocabulary, special_tokens_for
 from papa.credentials import holds_credentials
+from papa.encoders.files import has_weights, weight_files
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.errors import (
@@ -42,7 +43,7 @@ from papa.study.inputs import (
 from papa.study.steps import StudySteps, study_steps
 
 _WORKER, _BESIDE = 0.56e9, 2e9
-"""Bytes of a worker with its libraries; of the study itself, Prefect's server, Ray and weights."""
+"""Bytes of a worker with its libraries; of the study itself, Prefect's server and Ray."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def _check_encoders(resolved: ResolvedInputs, tokenizers: bool, unchecked: list[
 
         tokenizer, folder = load_tokenizer(encoder), Path(encoder.folder)
         special_tokens_for("causal" if encoder.causal else "text", tokenizer)
-        words = read_configuration(folder, encoder.name).vocab_size
+        words = read_configuration(folder, encoder.name)[0].vocab_size
         check_vocabulary(tokenizer, words, encoder.display)
 
     for index, spec in enumerate(resolved.study.encoders):
@@ -190,12 +191,15 @@ def _check_texts(
 
 
 def _check_memory(inputs: StudyInputs, workers: int) -> None:
-    """Compare the least that the workers take with what is free now: each holds two sums in
-    float64, and their counts, while an average is merged.
+    """Compare the least that the workers take with what is free now: each holds its encoder, and
+    two sums in float64 while an average is merged.
     """
     free, both = psutil.virtual_memory().available, product(inputs.encoders, inputs.study.tasks)
     entries = max(encoder.layers * encoder.heads * task.slots**2 for encoder, task in both)
-    need = _WORKER + 20 * entries
+    folders = [Path(encoder.folder) for encoder in inputs.encoders]
+    files = (weight_files(folder, "").paths for folder in folders if has_weights(folder))
+    weights = max((sum(path.stat().st_size for path in paths) for paths in files), default=0)
+    need = _WORKER + weights + 20 * entries
     if workers * need + _BESIDE > free:
         fewer = int((free - _BESIDE) // need)
         advice = f"use --workers {fewer}" if fewer > 0 else "use a larger machine or --ray-address"

@@ -275,12 +275,9 @@ class Worker:
         try:
             if encoder is not None:
                 given["encoder"] = self._load(encoder)
-            result = function(**given, **arguments, progress=progress)
+            return function(**given, **arguments, progress=progress)
         finally:
             torch.set_num_threads(threads)
-        if encoder is not None:
-            given["encoder"].check_unchanged()
-        return result
 
     def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
         """Call a function of each value; see ``WorkerPool.each``."""

@@ -78,7 +78,7 @@ def export_cell(
     """
     import papa
     from papa.encoders.reference import load_tokenizer
-    from papa.encoders.weights import load_reference
+    from papa.encoders.weights import load_model
     from papa.export import family_to_export
     from papa.probes.own_model import own_class
 
@@ -97,7 +97,7 @@ def export_cell(
         raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
     encoder, constants = finished.encoder_here(cell.encoder), finished.read_constants(cell)
     head = own_class(task, encoder) if task.head == "own" else "AutoModel"
-    model: Any = load_reference(encoder, head=head, attention="sdpa")[0].eval()
+    model: Any = load_model(encoder, head=head, attention="sdpa").eval()
     tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":
         tokenizer.model_max_length = task.slots // 2 + 1

@@ -26,11 +26,10 @@ from papa.encoders.linear import (
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference
 from papa.encoders.supported import family_of, supported
-from papa.encoders.weights import load_reference, sharing_weights
+from papa.encoders.weights import load_model, sharing_weights
 from papa.errors import EncoderError
 from papa.progress import Progress
 from papa.spec import Precision
-from papa.storage.remembered import Watched
 
 
 class Encoder:
@@ -47,8 +46,7 @@ class Encoder:
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
         dispatch: the rules in force on its attention.
-        files: that its weights are mapped from; None for a model that was given.
-        reference: what it was loaded from; None likewise.
+        reference: what it was loaded from; None for a model that was given.
         precision: what it computes in, and what token probes multiply its features in.
     """
 
@@ -86,7 +84,6 @@ class Encoder:
         self.heads: int = config.num_attention_heads
         self.width: int = config.hidden_size
         self.head_width = self.width // self.heads
-        self.files: Watched | None = None
         self.reference: EncoderReference | None = None
         self.dispatch = Dispatch()
         self._attentions = list(family.attentions(model))
@@ -100,13 +97,6 @@ class Encoder:
     def tokens_per_batch(self, asked: int | None) -> int:
         """The tokens of a micro-batch: what was asked for, else what suits the device."""
         return asked or (512 if self.device.type == "cpu" else 16_384)
-
-    def check_unchanged(self) -> None:
-        """Refuse what was computed since it was loaded, where its files changed: weights are mapped
-        from them.
-        """
-        if self.files is not None:
-            self.files.check()
 
     @property
     def output_maps(self) -> Float[Tensor, "layers heads head_width width"]:
@@ -219,7 +209,7 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
         )
     family = family_of(reference.model_type)
     attention = family.attention_implementation if family else "eager"
-    model, files = load_reference(reference, attention=attention)
+    model = load_model(reference, attention=attention)
     encoder = Encoder(model, device, reference.precision)
-    encoder.files, encoder.reference = files, reference
+    encoder.reference = reference
     return encoder

@@ -5,11 +5,12 @@ nor transformers.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -20,8 +21,7 @@ from typing import Any, TypeVar
 from papa.errors import EncoderError
 from papa.hub_errors import PATIENCE, download_bar, hub_errors
 from papa.storage.artifacts import sha256_of_file, sha256_of_json
-from papa.storage.files import cache_folder
-from papa.storage.remembered import recall, remember
+from papa.storage.files import cache_folder, write_atomically
 
 CONFIGURATION = "config.json"
 MODULES, SETTINGS, READER, _ = _SENTENCES = (
@@ -57,8 +57,8 @@ WEIGHT_CHOICES = (
 with other names are adapters, other precisions or other frameworks' weights."""
 
 
-def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
-    """What an encoder's config.json holds; nothing in it is checked."""
+def read_configuration_file(folder: Path, what: str) -> tuple[dict[str, Any], str]:
+    """What an encoder's config.json holds, of which nothing is checked, and its SHA-256."""
     path = folder / CONFIGURATION
     try:
         if not path.is_file():
@@ -66,7 +66,8 @@ def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
             raise EncoderError(
                 f"{what}: {folder} is no encoder: {CONFIGURATION} {fault}: give a folder with one"
             )
-        document = json.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
+        document = json.loads(data)
     except OSError as error:
         raise EncoderError(f"{path} cannot be read ({error.strerror}): check its rights") from None
     except (ValueError, RecursionError):
@@ -75,7 +76,7 @@ def read_configuration_file(folder: Path, what: str) -> dict[str, Any]:
         raise EncoderError(
             f"{path} is damaged: it holds a {type(document).__name__}, not a mapping"
         )
-    return document
+    return document, hashlib.sha256(data).hexdigest()
 
 
 def embeds_by(folder: Path) -> str | None:
@@ -143,14 +144,11 @@ def has_weights(folder: Path) -> bool:
         return False
 
 
-def encoder_digest(
-    folder: Path, what: str, digest_of: Callable[[Path], str] = sha256_of_file
-) -> str:
-    """SHA-256 over the weights of the encoder in ``folder``, as they were published, and its
+def encoder_digest(weights: Mapping[str, str], configuration: str) -> str:
+    """SHA-256 over an encoder's weights, given the digest of each file by name, and its
     configuration.
     """
-    weights = {path.name: digest_of(path) for path in weight_files(folder, what).paths}
-    return sha256_of_json({"weights": weights, "config": sha256_of_file(folder / CONFIGURATION)})
+    return sha256_of_json({"weights": weights, "config": configuration})
 
 
 def tokenizer_digest(folder: Path) -> str:
@@ -161,18 +159,6 @@ def tokenizer_digest(folder: Path) -> str:
 def tokenizer_files(folder: Path) -> list[Path]:
     """The files of the tokenizer in ``folder``."""
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
-
-
-def digest_of_source(encoder: str, tokenizer: str) -> str:
-    """What a converted encoder is known by: the digests of the files that it was made of."""
-    return sha256_of_json({"encoder": encoder, "tokenizer": tokenizer})
-
-
-def converted_folder(digest: str) -> Path:
-    """Where this machine keeps an encoder whose published weights are pickles, with
-    safetensors.
-    """
-    return cache_folder() / "encoders" / digest
 
 
 def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
@@ -294,13 +280,16 @@ def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding])
     What a check finds depends on the libraries that look and on PAPA's own code too, so both are in
     the key. Only what passed is remembered.
     """
-    key = {"check": what, "content": content, "made by": _makers()}
-    found = recall(key)
-    if found is None:
-        with _one_at_a_time:
-            found = check()
-        # A check that raises leaves nothing: what failed is looked at again.
-        remember(key, found)
+    key = sha256_of_json({"check": what, "content": content, "made by": _makers()})
+    kept = cache_folder() / "checked" / f"{key}.json"
+    with suppress(OSError, ValueError):
+        found: Finding = json.loads(kept.read_bytes())
+        return found
+    with _one_at_a_time:
+        found = check()
+    # A check that raises leaves nothing: what failed is looked at again.
+    with suppress(OSError):
+        write_atomically(kept, json.dumps(found))
     return found
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from papa.encoders.files import (
     CONFIGURATION,
-    converted_folder,
-    digest_of_source,
     embeds_by,
     encoder_digest,
     fetch_configuration,
@@ -28,8 +28,7 @@ from papa.encoders.files import (
 )
 from papa.errors import EncoderError, in_one_line
 from papa.spec import EncoderSpec, Precision
-from papa.storage.artifacts import is_complete, sha256_of_file, verify
-from papa.storage.remembered import Watched, digest_by_status, remembered_folder
+from papa.storage.artifacts import sha256_of_file
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -48,7 +47,7 @@ class EncoderReference:
 
     Attributes:
         name, revision: as the study names it; the revision is the commit for hub names.
-        folder: where its files lie, with weights as safetensors.
+        folder: where its files lie.
         digest: SHA-256 over its weights, as they were published, and its configuration.
         tokenizer_digest: SHA-256 over its tokenizer's files.
         model_type: its architecture, in transformers' words.
@@ -88,78 +87,31 @@ class EncoderReference:
         return Path(self.name).name
 
 
-def resolve_encoder(
-    spec: EncoderSpec, precision: Precision = "float32", *, read_again: bool = True
-) -> EncoderReference:
-    """Find an encoder's files, from the hub where it is a hub name, and read its shape and digests.
-
-    Weights are ``read_again`` even where the file system says that they are what they were, before
-    anything is computed with them.
+def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
+    """Find an encoder's files, from the hub where it is a hub name, and read its shape and
+    digests.
     """
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
     folder = Path(described.folder)
     if described.revision is not None:
         fetch_weights(spec.name, described.revision, folder, what)
-    weights = weight_files(folder, what)
-    digest = encoder_digest(folder, what, sha256_of_file if read_again else digest_by_status)
+    weights = {path.name: sha256_of_file(path) for path in weight_files(folder, what).paths}
+    digest = encoder_digest(weights, read_configuration_file(folder, what)[1])
     if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
         raise EncoderError(
             f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again"
         )
-    if weights.pickled:
-        both = digest_of_source(digest, described.tokenizer_digest)
-        if read_again or not is_complete(converted_folder(both)):
-            from papa.encoders.weights import as_safetensors
-
-            as_safetensors(folder, both, what)
-        folder = converted_folder(both)
-    else:
-        remembered(
-            "weights fit the configuration",
-            {"encoder": digest},
-            partial(_weights_fit, folder, what, digest),
-        )
-    return replace(described, folder=str(folder), digest=digest)
+    found = replace(described, digest=digest)
+    remembered("weights fit", {"encoder": digest}, partial(_weights_fit, found))
+    return found
 
 
-def _weights_fit(folder: Path, what: str, digest: str) -> bool:
-    """True; raises EncoderError where they do not, or are no longer those of ``digest``."""
-    from papa.encoders.weights import check_size, load_model
+def _weights_fit(reference: EncoderReference) -> bool:
+    """True; raises EncoderError where they do not."""
+    from papa.encoders.weights import load_model
 
-    files = watched(folder, what)
-    check_size(folder, what)
-    load_model(folder, what)
-    files.check()
-    check_trace(what, folder, digest, encoder_digest(folder, what))
+    load_model(reference)
     return True
-
-
-def check_trace(what: str, folder: Path, expected: str, found: str) -> None:
-    """Refuse weights that are not what this machine remembers of files that look the same."""
-    if found != expected:
-        raise EncoderError(
-            f"the weights of {what} in {folder} changed without a trace in the file system "
-            f"(expected digest {expected[:12]}, found {found[:12]}): empty {remembered_folder()} "
-            "and run again"
-        )
-
-
-def check_read(reference: EncoderReference, files: Watched) -> None:
-    """Refuse what was read since the files were ``watched``, where it is not what ``reference``
-    stands for.
-    """
-    folder = Path(reference.folder)
-    source = digest_of_source(reference.digest, reference.tokenizer_digest)
-    if folder.name == source:
-        files.check_digest(source, str(verify(folder).get("digest_of_source")))
-    else:
-        files.check_digest(reference.digest, encoder_digest(folder, f"encoder '{reference.name}'"))
-
-
-def watched(folder: Path, what: str) -> Watched:
-    """The traces of an encoder's weights and configuration; see ``check_read``."""
-    paths = [folder / CONFIGURATION, *weight_files(folder, what).paths]
-    return Watched(f"{what} in {folder}", paths, EncoderError)
 
 
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
@@ -168,9 +120,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     """
     what = f"encoder '{spec.name}'"
     folder, revision = _locate(spec)
-    # Here for its errors: the digest below has no sentence for a file that is missing.
-    read_configuration_file(folder, what)
-    digest = sha256_of_file(folder / CONFIGURATION)
+    _, digest = read_configuration_file(folder, what)
     shape = remembered(
         "supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest)
     )
@@ -196,9 +146,9 @@ def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
     """
     from papa.encoders.supported import family_of, read_configuration, supported
 
-    files = Watched(f"{what} in {folder}", [folder / CONFIGURATION], EncoderError)
-    config = read_configuration(folder, what)
-    files.check_digest(digest, sha256_of_file(folder / CONFIGURATION))
+    config, found = read_configuration(folder, what)
+    if found != digest:
+        raise EncoderError(f"{folder / CONFIGURATION} changed while it was read: run again")
     if config.model_type in DECODERS:
         return decoder_shape(config)
     family = family_of(config.model_type)
@@ -256,21 +206,23 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     folder = Path(reference.folder)
-    try:
-        files = Watched(
-            f"the tokenizer of '{reference.name}' in {folder}",
-            tokenizer_files(folder),
-            EncoderError,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
-        files.check_digest(reference.tokenizer_digest, tokenizer_digest(folder))
-    except EncoderError:
-        raise
-    except Exception as error:  # The libraries believe whatever the files say.
-        reason = in_one_line(error)
-        raise EncoderError(
-            f"the tokenizer of '{reference.name}' cannot be loaded from {folder}: {reason}"
-        ) from None
+    with TemporaryDirectory() as copy:
+        # What is read there is what the digest is of.
+        for path in (folder / CONFIGURATION, *tokenizer_files(folder)):
+            shutil.copyfile(path, Path(copy, path.name))
+        if tokenizer_digest(Path(copy)) != reference.tokenizer_digest:
+            raise EncoderError(
+                f"the tokenizer of '{reference.name}' in {folder} changed meanwhile: put back what "
+                "was there, or run again with what is there now"
+            )
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(copy, local_files_only=True, use_fast=True)
+        except Exception as error:  # The libraries believe whatever the files say.
+            reason = in_one_line(error)
+            raise EncoderError(
+                f"the tokenizer of '{reference.name}' cannot be loaded from {folder}: {reason}"
+            ) from None
+    tokenizer.name_or_path = str(folder)
     if not tokenizer.is_fast:
         raise EncoderError(
             f"the tokenizer of '{reference.name}' has no fast version: save a tokenizer.json in "

@@ -49,10 +49,12 @@ def supported() -> str:
     return ", ".join(kind for family in FAMILIES for kind in family.model_types)
 
 
-def read_configuration(folder: Path, what: str) -> Any:
-    """The configuration of the encoder in ``folder``, as transformers reads it."""
+def read_configuration(folder: Path, what: str) -> tuple[Any, str]:
+    """The configuration of the encoder in ``folder``, as transformers reads it, and the SHA-256 of
+    its file.
+    """
     path = folder / CONFIGURATION
-    document = read_configuration_file(folder, what)
+    document, digest = read_configuration_file(folder, what)
     if "model_type" not in document:
         raise EncoderError(
             f"{path} has no model_type, which says the architecture: add it, such as "
@@ -81,10 +83,10 @@ def read_configuration(folder: Path, what: str) -> Any:
             f"{path}: position_embedding_type is {shown(positions)}, which transformers does not "
             "compute any more: use an encoder with absolute positions"
         )
-    from transformers import AutoConfig
+    from transformers import CONFIG_MAPPING
 
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = CONFIG_MAPPING[kind].from_dict(document)
         counts = {
             "layers": config.num_hidden_layers,
             "attention heads": config.num_attention_heads,
@@ -106,4 +108,4 @@ def read_configuration(folder: Path, what: str) -> Any:
             f"{path}: a width of {config.hidden_size} cannot be split into "
             f"{config.num_attention_heads} attention heads: correct it"
         )
-    return config
+    return config, digest

@@ -1,41 +1,30 @@
-"""An encoder's weights: pickles made safetensors once, models loaded from safetensors, copies that
-share them.
+"""An encoder's weights: models made of what their files hold, safetensors or pickles of tensors
+alone; copies that share them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import re
-import shutil
 import warnings
-import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
-from papa.encoders.files import (
-    CONFIGURATION,
-    SAFETENSORS,
-    converted_folder,
-    digest_of_source,
-    encoder_digest,
-    tokenizer_digest,
-    tokenizer_files,
-    weight_files,
-)
-from papa.encoders.reference import EncoderReference, check_read, watched
-from papa.errors import DamagedError, EncoderError, in_one_line
-from papa.storage.artifacts import folder_written, verify
-from papa.storage.remembered import Watched
+from papa.encoders.files import CONFIGURATION, SAFETENSORS, encoder_digest, weight_files
+from papa.encoders.reference import EncoderReference
+from papa.encoders.supported import read_configuration
+from papa.errors import EncoderError, in_one_line
 
 _POOLER = 2_000_000
 """Weights that files may lack: those of the pooler, which PAPA does not use."""
@@ -52,81 +41,50 @@ _CAPTURING = "_output_capturing_hooks_installed"
 """Where transformers notes that its hooks are in place; without them it puts in new ones."""
 
 
-def as_safetensors(folder: Path, digest: str, what: str) -> Path:
-    """A folder in this machine's cache with the same encoder, checked against its digests,
-    and its weights as safetensors; pickles are read once.
-    """
-    converted = converted_folder(digest)
-    converted.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(converted.with_suffix(".lock")):
-        if not _holds(converted, digest):
-            pickles = weight_files(folder, what).paths
-            others = [folder / CONFIGURATION, *tokenizer_files(folder)]
-            files = Watched(f"{what} in {folder}", [*pickles, *others], EncoderError)
-            with folder_written(
-                converted, {"encoder": what, "digest_of_source": digest}
-            ) as scratch:
-                save_file(_read(pickles, what), scratch / SAFETENSORS, metadata={"format": "pt"})
-                for path in others:
-                    shutil.copyfile(path, scratch / path.name)
-                files.check_digest(
-                    digest, digest_of_source(encoder_digest(folder, what), tokenizer_digest(folder))
-                )
-                check_size(scratch, what)
-                load_model(scratch, what)
-    return converted
-
-
-def _holds(converted: Path, digest: str) -> bool:
-    """Whether what was converted is there, every byte as it was written."""
-    with suppress(DamagedError):
-        return bool(verify(converted).get("digest_of_source") == digest)
-    return False
-
-
 def load_model(
-    folder: Path,
-    what: str,
-    *,
-    dtype: str | torch.dtype = "auto",
-    attention: str = "eager",
-    head: str = "AutoModel",
+    reference: EncoderReference, *, attention: str = "eager", head: str = "AutoModel"
 ) -> nn.Module:
-    """Load the model of an encoder from its safetensors, by a class of transformers; of one with a
-    head every weight is needed.
+    """Load the model that a reference stands for in float32, by a class of transformers; of one
+    with a head every weight is needed. Files are read once, and what was read is checked.
 
     Raises:
         ValueError: the architecture has no such implementation of attention.
     """
     import transformers
 
-    with _quiet():
-        try:
-            model, loading = getattr(transformers, head).from_pretrained(
-                folder,
+    folder, what = Path(reference.folder), f"encoder '{reference.name}'"
+    config, configuration = read_configuration(folder, what)
+    config.name_or_path = str(folder)
+    weights, digests = _read(folder, what)
+    if (digest := encoder_digest(digests, configuration)) != reference.digest:
+        raise EncoderError(
+            f"{what} in {folder} changed meanwhile (expected digest {reference.digest[:12]}, found "
+            f"{digest[:12]}): put back what was there, or run again with what is there now"
+        )
+    try:
+        with _quiet():
+            with torch.device("meta"):
+                described = getattr(transformers, head).from_config(config)
+            _check_size(described, weights, f"{what}: weights do not fit: {folder}")
+            model, loading = type(described).from_pretrained(
+                None,
+                config=config,
+                state_dict=weights,
                 attn_implementation=attention,
-                use_safetensors=True,
-                local_files_only=True,
-                dtype=dtype,
+                dtype=torch.float32,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # They are refused below, in one sentence.
             )
-        except SafetensorError as error:
-            raise EncoderError(
-                f"{what}: the weights in {folder} are damaged ({error}): get them again"
-            ) from None
-        except Exception as error:
-            if (
-                attention != "eager"
-                and isinstance(error, ValueError)
-                and "attention implementation" in str(error)
-            ):
-                raise
-            # transformers believes whatever the files say.
-            raise EncoderError(
-                f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or "
-                f"correct its {CONFIGURATION}"
-            ) from None
+    except EncoderError:
+        raise
+    except Exception as error:
+        if isinstance(error, ValueError) and "attention implementation" in str(error):
+            raise
+        # transformers believes whatever the files say.
+        raise EncoderError(
+            f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or "
+            f"correct its {CONFIGURATION}"
+        ) from None
     kind = model.config.model_type
     others = sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0])
     if others:
@@ -155,57 +113,39 @@ def load_model(
     return model
 
 
-def load_reference(reference: EncoderReference, **how: str) -> tuple[nn.Module, Watched]:
-    """The model that a reference stands for, in float32 and checked, and traces of its files."""
-    folder, what = Path(reference.folder), f"encoder '{reference.name}'"
-    files = watched(folder, what)
-    try:
-        model = load_model(folder, what, dtype=torch.float32, **how)
-    finally:  # What is wrong with other weights is not what matters.
-        check_read(reference, files)
-    return model, files
-
-
-def check_size(folder: Path, what: str) -> None:
-    """Refuse a configuration that describes far more weights than the files hold: they would be
-    made up in memory.
+def _check_size(described: nn.Module, weights: Mapping[str, Tensor], what: str) -> None:
+    """Refuse a configuration that describes far more weights than there are: they would be made up
+    in memory.
     """
-    from transformers import AutoConfig, AutoModel
-
-    try:
-        with _quiet(), torch.device("meta"):
-            model = AutoModel.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
-    except Exception:  # Loading it says what is wrong.
-        return
-    described = sum(parameter.numel() for parameter in model.parameters())
-    # A weight takes a byte at least.
-    held = sum(path.stat().st_size for path in weight_files(folder, what).paths)
-    if described > held + _POOLER:
+    needed = sum(parameter.numel() for parameter in described.parameters())
+    held = sum(tensor.numel() for tensor in weights.values())
+    if needed > held + _POOLER:
         raise EncoderError(
-            f"{what}: weights do not fit: {CONFIGURATION} in {folder} describes {described:,} of "
-            f"them, and the files have room for {held:,} at most: give a folder or hub name whose "
-            "weights and config.json belong together"
+            f"{what}/{CONFIGURATION} describes {needed:,} of them, and the files hold {held:,}: "
+            "give a folder or hub name whose weights and config.json belong together"
         )
 
 
-def _read(pickles: Sequence[Path], what: str) -> dict[str, Tensor]:
-    """The tensors of pickles by name, contiguous and unshared, as safetensors needs."""
+def _read(folder: Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The weights of the encoder in a folder by name, and the SHA-256 of each file."""
+    files, digests = weight_files(folder, what), {}
     tensors: dict[str, Tensor] = {}
-    memory: set[int] = set()
-    for path in pickles:
-        for name, tensor in _unpickled(path, what).items():
-            address = tensor.untyped_storage().data_ptr()
-            tensors[name] = tensor.clone() if address in memory else tensor.contiguous()
-            memory.add(address)
-    return tensors
+    for path in files.paths:
+        data = path.read_bytes()
+        digests[path.name] = hashlib.sha256(data).hexdigest()
+        try:
+            tensors |= _unpickled(data, path, what) if files.pickled else load(data)
+        except SafetensorError as error:
+            raise EncoderError(
+                f"{what}: the weights in {path} are damaged ({error}): get them again"
+            ) from None
+    return tensors, digests
 
 
-def _unpickled(path: Path, what: str) -> dict[str, Tensor]:
+def _unpickled(data: bytes, path: Path, what: str) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings(action="ignore"):
-            content: Any = torch.load(
-                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-            )
+            content: Any = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         wanted = re.search(r"GLOBAL (\S+)", str(error))
         holds = (

@@ -22,7 +22,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_for
 from papa.encoders.files import read_configuration_file
 from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.encoders.weights import load_reference
+from papa.encoders.weights import load_model
 from papa.errors import DataError, EncoderError, joined
 from papa.scores.fidelity import LEAST_SENTENCES
 from papa.spec import TaskSpec
@@ -50,7 +50,7 @@ def own_class(task: TaskSpec, reference: EncoderReference) -> str:
     if task.kind == "words":
         return _TAGS
     what = f"encoder '{reference.name}'"
-    named = read_configuration_file(Path(reference.folder), what).get("architectures") or [
+    named = read_configuration_file(Path(reference.folder), what)[0].get("architectures") or [
         "nothing"
     ]
     if task.columns.label is None and str(named[0]).endswith("ForTokenClassification"):
@@ -66,7 +66,7 @@ def own_class(task: TaskSpec, reference: EncoderReference) -> str:
 @lru_cache(maxsize=1)
 def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> PreTrainedModel:
     """The model with its own head, in float32 and in eval mode; a process keeps the last one."""
-    model, _ = load_reference(reference, head=head)
+    model = load_model(reference, head=head)
     attention_modules(model)
     return cast("PreTrainedModel", model.eval().to(device))
 

@@ -158,7 +158,7 @@ def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool
     if not fetch and described.revision is not None and not has_weights(folder):
         weight_patterns(spec.name, described.revision, folder, f"encoder '{spec.name}'")
         return described
-    return resolve_encoder(spec, described.precision, read_again=False)
+    return resolve_encoder(spec, described.precision)
 
 
 def attempted(job: Callable[[], Any]) -> Any:

@@ -264,8 +264,6 @@ class Context:
         """Yield a folder to fill; it becomes the step's artifact, which says ``more`` of itself."""
         with published(self.step.folder(self.store), {**self.metadata(), **more}) as folder:
             yield folder
-            if self.encoder is not None:
-                self.encoder.check_unchanged()
 
     @contextmanager
     def asked(self, **more: Any) -> Iterator[dict[str, Any]]:

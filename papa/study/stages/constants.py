@@ -102,7 +102,6 @@ def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
             run.progress(done := done + len(batch.rows), len(split))
 
     found = computed(run.encoder, batches(), slots)
-    run.encoder.check_unchanged()
     found.save(run.step.folder(run.store), encoder, run.metadata())
 
 
