@@ -138,13 +138,9 @@ def _run(given: Ready) -> str:
     checked, store, progress = given.checked, given.store, given.progress
     spec, steps = checked.inputs.study, checked.steps.steps
     progress.log = get_run_logger().info
-    pool = WorkerPool(
-        checked.workers,
-        spec.execution.device,
-        store.scratch,
-        address=checked.cluster,
-        shared=not store.is_remote,
-    )
+    seen = None if store.is_remote else store.root
+    device, cluster = spec.execution.device, checked.cluster
+    pool = WorkerPool(checked.workers, device, seen, address=cluster)
     with closing(progress), announced(store) as alive, pool:
         if checked.to_run:
             # First: what they import takes longest.

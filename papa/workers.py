@@ -14,36 +14,21 @@ import secrets
 import socket
 import tempfile
 import threading
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Literal
 
-from papa.encoders.reference import EncoderReference, resolve_encoder
-from papa.errors import EncoderError, HubUnreachableError, PapaError, TransientError
-from papa.imports import uncollected
+from papa.encoders.reference import EncoderReference
+from papa.errors import PapaError, TransientError
 from papa.progress import EpochEnded, Progress, ignore_progress
-from papa.spec import EncoderSpec
+from papa.worker import INSTALL, ClusterError, Worker, versions_here
 
-_LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
 _CLIENT = "ray://"
 _STORE_BYTES = 512 * 2**20
 _ANSWER_SECONDS, _POLL_SECONDS, _ATTEMPTS = 5.0, 1.0, 4
-_INSTALL = "install PAPA and the same versions on every node"
-
-
-class WorkerError(TransientError):
-    """A worker was lost more often than its work is repeated."""
-
-
-class ClusterError(PapaError):
-    """Ray cannot be reached, refuses or has ended, or one of its machines does not fit."""
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"]):
@@ -53,7 +38,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
     Args:
         workers: how many; None takes one for each GPU, or for each CPU core where there is no GPU.
-        folder: of the store; every node of a cluster must see it, if ``shared``.
+        folder: of the store, if it is one, which every node of a cluster must see.
         address: of a Ray cluster to join; None starts Ray on this machine.
     """
 
@@ -64,12 +49,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         folder: Path | None = None,
         *,
         address: str | None = None,
-        shared: bool = True,
     ) -> None:
         self._asked, self._device, self._address = workers, device, address
         self._size = workers or os.cpu_count() or 1
-        elsewhere = folder if address and shared else None
-        self._marker = elsewhere and elsewhere / f".driver.{uuid.uuid4().hex}"
+        self._shared = folder
         self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
         # Ray's processes get a signal when the thread that started them ends, and Ray takes SIGTERM
         # for itself where that is the main one: one keeps them.
@@ -85,9 +68,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
     @property
     def size(self) -> int:
-        """How many workers it has; a cluster is asked for it."""
-        if self._address and not self._asked:
-            self.begin()
+        """How many workers it has."""
+        self.begin()
         return self._size
 
     def __exit__(self, *error: object) -> None:
@@ -111,13 +93,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         on_epoch: EpochEnded | None = None,
     ) -> Any:
         """Call a module-level function of ``arguments``, ``progress`` and, where they are given,
-        ``encoder`` and ``on_epoch``, on the next idle worker, and wait for its result.
-
-        Args:
-            progress: told when a worker begins.
-            on_epoch: told of every epoch once the call has ended.
-            at_driver: what the function reads lies on this machine alone: on a cluster it runs
-                here, and where no worker was started yet.
+        ``encoder`` and ``on_epoch`` on the next idle worker, or in this process where what it reads
+        lies ``at_driver``; wait for its result. Epochs are told once the call has ended.
         """
         if at_driver and (self._address or self._ray is None):
             with self._at_driver:
@@ -143,23 +120,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             for epoch in epochs:
                 on_epoch(*epoch)  # type: ignore[misc]
             return result
-        raise WorkerError(
+        raise TransientError(
             "a worker was lost four times while it ran this step: "
             "it may lack memory, use fewer workers or lower execution.batch_tokens"
         )
-
-    def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
-        """Call a function of each value in threads of this process, as many as there are workers.
-
-        Yields after each that is done; after an error no further one is begun.
-        """
-        threads = ThreadPoolExecutor(self.size)
-        try:
-            for future in as_completed([threads.submit(function, value) for value in values]):
-                future.result()
-                yield
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         """End the workers and Ray, or leave the cluster, and remove what was needed for it."""
@@ -169,13 +133,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 self._keeper.submit(self._ray.shutdown).result()
         self._keeper.shutdown()
         self._temporary.cleanup()
-        if self._marker is not None:
-            self._marker.unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """End what it has on a cluster at once, whatever its workers compute; this process ends
-        next, and with it what it started on this machine.
-        """
+        """End what it has on a cluster at once; what it has on this machine ends with it."""
         if self._address and self._ray is not None:
             for actor in self._actors:
                 self._ray.kill(actor)
@@ -196,23 +156,18 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             )
         # Nothing without any GPU, as such a request would wait for ever.
         self._share = 1 / math.ceil(self._size / gpus) if gpus else 0
-        if self._marker is not None:
-            self._marker.touch()
         self._ray = ray
         for _ in range(self._size):
             self._hire()
 
     def _new(self) -> Any:
         worker = self._ray.remote(Worker).options(num_cpus=1, num_gpus=self._share)
-        versions = _versions() if self._address else None
+        versions = versions_here() if self._address else None
         return worker.remote("cuda" if self._share else "cpu", versions=versions)
 
     def _hire(self) -> None:
-        """Have another worker come up, which is idle once it answers: on a cluster that lost a node
-        that may take for ever.
-        """
-        actor = self._new()
-        self._actors.add(actor)
+        """Have another worker come up, which is idle once it answers, if it ever does."""
+        self._actors.add(actor := self._new())
 
         def answered(answer: Future[None]) -> None:
             if (error := answer.exception()) is None:
@@ -220,10 +175,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             elif not self.closed:
                 cause = getattr(error, "cause", None) or error
                 why = str(cause).strip().splitlines()[-1]
-                refused = ClusterError(f"a worker cannot start ({why}): {_INSTALL}")
+                refused = ClusterError(f"a worker cannot start ({why}): {INSTALL}")
                 self._refusal = cause if isinstance(cause, PapaError) else refused
 
-        actor.ready.remote(self._marker).future().add_done_callback(answered)
+        actor.ready.remote(self._shared).future().add_done_callback(answered)
 
     def _next(self) -> Any:
         """The next idle worker, of which the one used last has its encoder at hand."""
@@ -232,120 +187,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             with suppress(Empty):
                 return self._idle.get(timeout=_POLL_SECONDS)
         raise self._refusal
-
-
-class Worker:
-    """What calls functions one after the other, each with one thread, so that results are any
-    run's, to the bit: in this process, where it stands in for a pool, or in an actor once Ray wraps
-    it. It keeps the encoder that it loaded last, and those that were ``loaded`` before.
-
-    Args:
-        versions: of the driver's libraries, where that may be another machine; else None.
-    """
-
-    size, closed = 1, False
-
-    def __init__(
-        self,
-        device: str = "auto",
-        loaded: Mapping[EncoderReference, Any] | None = None,
-        versions: Mapping[str, str] | None = None,
-    ) -> None:
-        self._device, self._versions, self._given = device, versions, dict(loaded or {})
-        self._last: dict[EncoderReference, Any] = {}
-
-    def run(
-        self,
-        function: Callable[..., Any],
-        *,
-        arguments: Mapping[str, Any],
-        encoder: EncoderReference | None = None,
-        progress: Progress = ignore_progress,
-        at_driver: bool = False,
-        on_epoch: EpochEnded | None = None,
-    ) -> Any:
-        """Call a function; see ``WorkerPool.run``."""
-        import torch
-
-        given: dict[str, Any] = {}
-        if on_epoch is not None:
-            given["on_epoch"] = lambda epoch, losses: on_epoch(epoch, losses, time.time())
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            if encoder is not None:
-                given["encoder"] = self._load(encoder)
-            return function(**given, **arguments, progress=progress)
-        finally:
-            torch.set_num_threads(threads)
-
-    def each(self, function: Callable[[Any], object], values: Iterable[Any]) -> Iterator[None]:
-        """Call a function of each value; see ``WorkerPool.each``."""
-        for value in values:
-            yield function(value)  # type: ignore[misc]
-
-    def ready(self, shared: Path | None) -> None:
-        """Nothing, as soon as an actor can take a call; ClusterError where it never can, for one
-        that every machine must see the file ``shared``.
-        """
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-        with uncollected():
-            # What every call needs, while the driver is still busy with its own start.
-            import papa.encoders.encoder
-            import papa.probes.evaluate  # noqa: F401
-        node, here = f"node {socket.gethostname()}", _versions()
-        if self._versions not in (None, here):
-            raise ClusterError(f"{node} has {here}, the driver {self._versions}: {_INSTALL}")
-        if self._versions and shared and not shared.is_file():
-            raise ClusterError(
-                f"{node} does not see {shared.parent} of the store: use a store that all nodes "
-                "reach, such as --store s3://bucket/papa, or a shared folder"
-            )
-
-    def call(
-        self,
-        function: Callable[..., Any],
-        encoder: EncoderReference | None,
-        arguments: Mapping[str, Any],
-        epochs: bool,
-    ) -> tuple[Any, list[tuple[int, Mapping[int, float], float]]]:
-        """What a function returns in an actor, and each of its epochs: number, losses of each seed,
-        and when it ended.
-        """
-        ended: list[tuple[int, Mapping[int, float], float]] = []
-        told = (lambda *epoch: ended.append(epoch)) if epochs else None
-        return self.run(function, arguments=arguments, encoder=encoder, on_epoch=told), ended
-
-    def _load(self, reference: EncoderReference) -> Any:
-        if reference in self._given:
-            return self._given[reference]
-        if reference not in self._last:
-            import torch
-
-            from papa.encoders.encoder import load_encoder
-
-            self._last.clear()
-            auto = "cuda" if torch.cuda.is_available() else "cpu"
-            here = encoder_here(reference) if self._versions else reference
-            self._last[reference] = load_encoder(here, self._device.replace("auto", auto))
-        return self._last[reference]
-
-
-def _versions() -> dict[str, str]:
-    """Of the libraries that results depend on, without build labels such as ``+cu126``."""
-    return {name: version(name).partition("+")[0] for name in _LIBRARIES}
-
-
-def encoder_here(reference: EncoderReference) -> EncoderReference:
-    """The same encoder by its files on this machine of a cluster; its digest is checked when it is
-    loaded.
-    """
-    try:
-        found = resolve_encoder(EncoderSpec(name=reference.name, revision=reference.revision))
-    except (EncoderError, HubUnreachableError) as error:
-        raise EncoderError(f"node {socket.gethostname()} lacks the encoder: {error}") from None
-    return replace(reference, folder=found.folder)
 
 
 def _init(address: str | None, cores: int, temporary: str) -> Any:
@@ -397,8 +238,8 @@ def _init(address: str | None, cores: int, temporary: str) -> Any:
 
 
 def _check_processes() -> None:
-    """Make sure that the processes that ``ray.init`` started run: without them no call is answered
-    any more, and Ray itself would wait for a minute and then end this process, or for ever.
+    """Make sure that the processes that ``ray.init`` started run: without them Ray would wait for a
+    minute and then end this process, or for ever.
     """
     from ray._private import worker
 

@@ -17,7 +17,7 @@ from papa.storage.store import Store, users
 
 _ARTIFACT = re.compile(rf"(?P<step>[a-z_-]+/(\.{DIGEST}\.{MARK}|{DIGEST}))/(?P<part>[^/]+).*")
 _PART = re.compile(rf"{DIGEST}|\..+\.{MARK}")
-_LEFT = {"scratch": r"features-\w{16}|\.driver\.\w+", "studies": rf"\..+\.{MARK}"}
+_LEFT = {"scratch": r"features-\w{16}", "studies": rf"\..+\.{MARK}"}
 _KILLED = "left by a run that was killed"
 
 

@@ -15,7 +15,8 @@ from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove
 from papa.storage.store import Store, announced, claimed
 from papa.study.step import Context, Step
-from papa.workers import Worker, WorkerPool
+from papa.worker import Worker
+from papa.workers import WorkerPool
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.store import Store
 from papa.study.run import Session, make
 from papa.study.step import Context, stage
-from papa.workers import Worker
+from papa.worker import Worker
 from tests.study.told import Told
 
 

@@ -19,7 +19,7 @@ from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
 from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
 from papa.study.inputs import resolve_inputs
-from papa.workers import encoder_here
+from papa.worker import encoder_here
 from tests.hub.server import TOKEN, Hub
 
 ELECTRA = "google/electra-base-discriminator"

@@ -17,7 +17,7 @@ from papa.storage.store import Store
 from papa.study.run import Session, compute
 from papa.study.stages.tokenise import tokenise
 from papa.study.step import Step
-from papa.workers import Worker
+from papa.worker import Worker
 
 
 @cache

@@ -16,7 +16,7 @@ from papa.storage.artifacts import verify
 from papa.storage.store import Store
 from papa.study.run import Session, make, run_here
 from papa.study.step import Context, Step, stage
-from papa.workers import Worker
+from papa.worker import Worker
 from tests.flows.conftest import artifacts
 from tests.study.test_steps import steps_of
 from tests.study.told import Told

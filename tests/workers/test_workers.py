@@ -19,21 +19,16 @@ import torch
 from safetensors.torch import load_file
 
 from papa.encoders.reference import EMBEDDED, resolve_encoder
-from papa.errors import DamagedError, EncoderError
+from papa.errors import DamagedError, EncoderError, TransientError
 from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, RankingSpec
+from papa.storage.store import Store
 from papa.study.run import run_step
 from papa.study.stages.average import average
 from papa.study.stages.rank import LAMBDA, rank
 from papa.study.step import Step
-from papa.workers import (
-    ClusterError,
-    Worker,
-    WorkerError,
-    WorkerPool,
-    _versions,
-    encoder_here,
-)
+from papa.worker import ClusterError, Worker, encoder_here, versions_here
+from papa.workers import WorkerPool
 from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
 from tests.study.minilm import encoder, here, reviews, with_inputs
 from tests.workers.parts import dies, loaded, opened, own_process
@@ -126,7 +121,7 @@ def test_a_call_that_lost_its_worker_goes_to_the_next_and_the_worker_is_replaced
 
 @server
 def test_a_call_that_loses_every_worker_is_given_up(pool: WorkerPool, tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match="a worker was lost four times"):
+    with pytest.raises(TransientError, match="a worker was lost four times"):
         pool.run(dies, arguments={"times": 9, "folder": tmp_path})
     assert len(list(tmp_path.iterdir())) == 4
     assert pool.run(own_process, arguments={}) > 0
@@ -190,7 +185,7 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
     the home folder.
     """
     program = (
-        "import os\nfrom papa.workers import ClusterError, WorkerPool\n"
+        "import os\nfrom papa.worker import ClusterError\nfrom papa.workers import WorkerPool\n"
         "from tests.flows.processes import descendants\n"
         "from tests.workers.parts import kill_and_wait, own_process\n"
         "with WorkerPool(1, 'cpu') as pool:\n"
@@ -214,15 +209,15 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
 
 
 def test_a_machine_that_does_not_fit_the_drivers_is_refused(tmp_path: Path) -> None:
-    here, seen = _versions(), tmp_path / "marker"
-    seen.touch()
-    Worker("cpu", versions=here).ready(seen)
-    for versions, marker, sentence in (
-        (here | {"torch": "1.13.1"}, seen, r"the driver .*1\.13\.1.*same versions on"),
-        (here, tmp_path / "x" / "gone", f"does not see {tmp_path}/x .*s3://"),
+    here, seen = versions_here(), Store(tmp_path / "store")
+    seen.make()
+    Worker("cpu", versions=here).ready(seen.root)
+    for versions, store, sentence in (
+        (here | {"torch": "1.13.1"}, seen.root, r"the driver .*1\.13\.1.*same versions on"),
+        (here, tmp_path / "x", f"does not see the store {tmp_path}/x: .*s3://"),
     ):
         with pytest.raises(ClusterError, match=sentence):
-            Worker("cpu", versions=versions).ready(marker)
+            Worker("cpu", versions=versions).ready(store)
 
 
 def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
@@ -232,7 +227,7 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
         encoder_here(replace(known, name=str(tmp_path / "none")))
     other = replace(known, digest="0" * 64)
     with pytest.raises(EncoderError, match=r"\(expected digest 000000000000, found"):
-        Worker("cpu", versions=_versions()).run(loaded, encoder=other, arguments={})
+        Worker("cpu", versions=versions_here()).run(loaded, encoder=other, arguments={})
 
 
 @server

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -53,8 +54,9 @@ def average(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
             worked.append((seconds, device))
         advance(call, 1, 1)
 
-    for _ in run.pool.each(add, calls):
-        pass
+    with ThreadPoolExecutor(run.pool.size) as threads:
+        for _ in threads.map(add, calls):
+            pass
     spent = {"worker_seconds": sum(seconds for seconds, _ in worked), "device": worked[-1][1]}
     metadata = {**run.metadata(), **spent}
     place = {"folder": run.step.folder(run.store), "encoder_of": encoder, "metadata": metadata}

@@ -1,0 +1,135 @@
+"""What calls functions one after the other: this process, or an actor of a pool."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from papa.encoders.reference import EncoderReference, resolve_encoder
+from papa.errors import EncoderError, HubUnreachableError, PapaError
+from papa.imports import uncollected
+from papa.progress import EpochEnded, Progress, ignore_progress
+from papa.spec import EncoderSpec
+from papa.storage.store import MARKER
+
+_LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
+INSTALL = "install PAPA and the same versions on every node"
+
+
+class ClusterError(PapaError):
+    """Ray cannot be reached, refuses or has ended, or one of its machines does not fit."""
+
+
+class Worker:
+    """What calls functions one after the other, each with one thread, so that results are any
+    run's, to the bit: in this process, where it stands in for a pool, or in an actor once Ray wraps
+    it. It keeps the encoder that it loaded last, and those that were ``loaded`` before.
+
+    Args:
+        versions: of the driver's libraries, where that may be another machine; else None.
+    """
+
+    size, closed = 1, False
+
+    def __init__(
+        self,
+        device: str = "auto",
+        loaded: Mapping[EncoderReference, Any] | None = None,
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
+        self._device, self._versions, self._given = device, versions, dict(loaded or {})
+        self._last: dict[EncoderReference, Any] = {}
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *,
+        arguments: Mapping[str, Any],
+        encoder: EncoderReference | None = None,
+        progress: Progress = ignore_progress,
+        at_driver: bool = False,
+        on_epoch: EpochEnded | None = None,
+    ) -> Any:
+        """Call a function; see ``WorkerPool.run``."""
+        import torch
+
+        given: dict[str, Any] = {}
+        if on_epoch is not None:
+            given["on_epoch"] = lambda epoch, losses: on_epoch(epoch, losses, time.time())
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            if encoder is not None:
+                given["encoder"] = self._load(encoder)
+            return function(**given, **arguments, progress=progress)
+        finally:
+            torch.set_num_threads(threads)
+
+    def ready(self, store: Path | None) -> None:
+        """Nothing, as soon as an actor can take a call; ClusterError where it never can, for one
+        as it does not see the store's folder.
+        """
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+        with uncollected():
+            # What every call needs, while the driver is still busy with its own start.
+            import papa.encoders.encoder
+            import papa.probes.evaluate  # noqa: F401
+        node, here = f"node {socket.gethostname()}", versions_here()
+        if self._versions not in (None, here):
+            raise ClusterError(f"{node} has {here}, the driver {self._versions}: {INSTALL}")
+        if self._versions and store and not (store / MARKER).is_file():
+            raise ClusterError(
+                f"{node} does not see the store {store}: use one that all nodes reach, such as "
+                "--store s3://bucket/papa, or a shared folder"
+            )
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        encoder: EncoderReference | None,
+        arguments: Mapping[str, Any],
+        epochs: bool,
+    ) -> tuple[Any, list[tuple[int, Mapping[int, float], float]]]:
+        """What a function returns in an actor, and each of its epochs: number, losses of each seed,
+        and when it ended.
+        """
+        ended: list[tuple[int, Mapping[int, float], float]] = []
+        told = (lambda *epoch: ended.append(epoch)) if epochs else None
+        return self.run(function, arguments=arguments, encoder=encoder, on_epoch=told), ended
+
+    def _load(self, reference: EncoderReference) -> Any:
+        if reference in self._given:
+            return self._given[reference]
+        if reference not in self._last:
+            import torch
+
+            from papa.encoders.encoder import load_encoder
+
+            self._last.clear()
+            auto = "cuda" if torch.cuda.is_available() else "cpu"
+            here = encoder_here(reference) if self._versions else reference
+            self._last[reference] = load_encoder(here, self._device.replace("auto", auto))
+        return self._last[reference]
+
+
+def versions_here() -> dict[str, str]:
+    """Of the libraries that results depend on, without build labels such as ``+cu126``."""
+    return {name: version(name).partition("+")[0] for name in _LIBRARIES}
+
+
+def encoder_here(reference: EncoderReference) -> EncoderReference:
+    """The same encoder by its files on this machine of a cluster; its digest is checked when it is
+    loaded.
+    """
+    try:
+        found = resolve_encoder(EncoderSpec(name=reference.name, revision=reference.revision))
+    except (EncoderError, HubUnreachableError) as error:
+        raise EncoderError(f"node {socket.gethostname()} lacks the encoder: {error}") from None
+    return replace(reference, folder=found.folder)
