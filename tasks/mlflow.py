@@ -1,8 +1,7 @@
 """A study in MLflow: a run for it, below that one for each cell and seed, and for each curve.
 
-Tasks write what they found as they end. A run is found again by its tag ``papa.key``, so a study
-that goes on goes on in its run, and what is there already is not written twice. Where MLflow fails
-meanwhile the study goes on; what it lacks is written when the results are there.
+Tasks write what they found as they end. A run is found again by its tag ``papa.key``, so nothing
+is written twice. What MLflow lacks because it failed is written when the results are there.
 """
 
 from __future__ import annotations
@@ -20,30 +19,26 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json, verify
+from papa.storage.artifacts import ArtifactReference, sha256_of_json, verify
+from papa.storage.files import write_atomically
 from papa.storage.store import Store, claimed
 from papa.study.results import StudyPart
 from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
-
 SQLITE = "sqlite:///"
 KEY, ROLE, PARENT = "papa.key", "papa.role", "mlflow.parentRunId"
 _NOTE = {
-    "mlflow.note.content": "A run with the tag `papa.role = study` is a study; "
-    "`results/report.html` among its files is its report. Below it are its cells, a run a seed "
-    "(`papa.role = cell`), and its curves (`papa.role = curve`): `score`, `score_low` and "
-    "`score_high` over the input-dependent fraction of heads, which is the step in 1/10,000."
+    "mlflow.note.content": "A run tagged `papa.role = study` is a study, with its report in "
+    "`results/report.html`; below it are runs of its cells by seed (`cell`) and of its curves "
+    "(`curve`), over the input-dependent share of heads, which is the step in 1/10,000."
 }
 _INTERVAL = {"": "mean", "_low": "low", "_high": "high"}
 _ENVIRONMENT = {
@@ -54,21 +49,16 @@ _ENVIRONMENT = {
 }
 
 
-class TrackingError(PapaError):
-    """MLflow's address is wrong, or MLflow refuses."""
-
-
 def tracking_address(store: Store) -> str:
     """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI``, else SQLite in the store."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.mlflow_database}"
 
 
-def connect(address: str) -> MlflowClient:
+def connect(address: str) -> Any:
     """A client of the MLflow at ``address``. A SQLite file that is missing is created, whole: two
     processes that make its tables at once break each other.
     """
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    os.environ |= {**_ENVIRONMENT, **os.environ}
     from mlflow import MlflowClient
 
     for name in ("mlflow", "alembic"):
@@ -79,11 +69,8 @@ def connect(address: str) -> MlflowClient:
             with TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
                 made = Path(scratch) / "made.db"
                 MlflowClient(f"{SQLITE}{made}")
-                try:
-                    os.link(made, database)
-                except OSError:  # It is there meanwhile, or the file system has no hard links.
-                    if not database.exists():
-                        made.replace(database)
+                with suppress(FileExistsError):
+                    write_atomically(database, made.read_bytes(), new=True)
         return MlflowClient(address)
 
 
@@ -102,17 +89,16 @@ def tracking_errors(address: str) -> Iterator[None]:
         words = str(error).strip() or type(error).__name__
         why = words.splitlines()[0].split(". ")[0].rstrip(".")
         passing = any(isinstance(one, RequestException) for one in (error, error.__context__))
-        kind = TransientError if passing or "database is locked" in words else TrackingError
+        kind = TransientError if passing or "database is locked" in words else PapaError
         raise kind(
-            f"MLflow at {address} cannot be used ({why}): see that it runs, that no other program "
-            "locks its database, and that MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD "
-            "may write to it, or set MLFLOW_TRACKING_URI to another, which begins without its runs"
+            f"MLflow at {address} cannot be used ({why}): see that it runs, nobody else locks its "
+            "database, and MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD may write to it"
         ) from error
 
 
 class Tracking:
     """Inside its block a study has a run in MLflow, which ends as the block does; where MLflow
-    fails meanwhile ``failing`` gets a sentence.
+    fails meanwhile ``failing`` gets a sentence. ``link`` is its page on a server, "" for a file.
     """
 
     def __init__(
@@ -139,15 +125,15 @@ class Tracking:
             params = {name: json.dumps(value) for name, value in spec.items()}
             run = self._run(self._key, self.study.name, {ROLE: "study", **data}, params)
             self.run_id, self._results = run.info.run_id, run.data.tags.get("papa.results")
+            page = f"{self.address.rstrip('/')}/#/experiments/{self.experiment}/runs/{self.run_id}"
+            self.link = "" if self._local else without_credentials(page)
             self._ended = run.info.status == "FINISHED"
             if not self._ended:
                 self.client.update_run(self.run_id, "RUNNING")
         if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() in ("1", "true"):
-            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor as Monitor
 
-            monitor = SystemMetricsMonitor(
-                self.run_id, resume_logging=True, tracking_uri=self.address
-            )
+            monitor = Monitor(self.run_id, resume_logging=True, tracking_uri=self.address)
             monitor.start()
             self._monitor.callback(monitor.finish)
         return self
@@ -163,12 +149,6 @@ class Tracking:
         if not self._ended:
             self._ended = True
             self.client.set_terminated(self.run_id, status)
-
-    @property
-    def link(self) -> str:
-        """Where a server's pages show the study; "" for a SQLite file."""
-        page = f"/#/experiments/{self.experiment}/runs/{self.run_id}"
-        return "" if self._local else without_credentials(self.address.rstrip("/") + page)
 
     def epoch(self, step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
         """A step has trained for one more epoch, until then, with these losses of each seed."""
@@ -233,7 +213,7 @@ class Tracking:
             self.client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
 
-    def _run(self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
+    def _run(self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
         """The run with a key, made where it is not there."""
         from mlflow.entities import Param
 
@@ -246,7 +226,7 @@ class Tracking:
         self.client.log_batch(run.info.run_id, params=given)
         return run
 
-    def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Run:
+    def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
         """The run of a cell and a seed, or of a curve, which its tags tell apart."""
         key, of_run = sha256_of_json([self._key, role, tags]), {ROLE: role, PARENT: self.run_id}
         return self._run(key, " · ".join(map(str, tags.values())), {**tags, **of_run}, params)
@@ -281,9 +261,7 @@ class Tracking:
             self.client.set_terminated(run.info.run_id)
 
     def _curves(self, artifact: ArtifactReference) -> None:
-        """Mean scores over the fraction with their intervals; and in the study's own run those at
-        both ends, and what they are worth.
-        """
+        """Mean scores over the fraction with intervals; in the study's run those at its ends."""
         from papa.scores.summary import LINE, read_table
 
         ends = []
@@ -306,21 +284,17 @@ class Tracking:
         self._log(self.run_id, ends)
 
     def _log(self, run_id: str, points: Iterable[tuple[str, float | None, int, int]]) -> None:
-        """Metrics as (name, value, step, milliseconds since 1970 or 0 for now), where there is a
-        value.
-        """
+        """Metrics as (name, value or None, step, milliseconds since 1970 or 0 for now)."""
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
         metrics = [
-            Metric(name.replace(":", "."), float(of), at or now, step)
+            Metric(name.replace(":", "."), float(of), at or int(time.time() * 1000), step)
             for name, of, step, at in points
             if of is not None and not math.isnan(of)
         ]
         self.client.log_batch(run_id, metrics)
 
     def _copy(self, artifact: ArtifactReference, folder: str) -> None:
-        verify(artifact.folder)
-        for name in read_metadata(artifact.folder)["files"]:
+        for name in verify(artifact.folder)["files"]:
             inner = str(Path(folder) / Path(name).parent)
             self.client.log_artifact(self.run_id, str(artifact.folder / name), inner)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from papa.errors import PapaError
 from papa.storage.store import Store
-from tasks.mlflow import TrackingError
 from tests.integration.service import Service
 from tests.tasks.tracked import MODELS, RESULTS, log_study, logged
 
@@ -43,5 +43,5 @@ def test_a_wrong_password_is_one_sentence(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
-    with pytest.raises(TrackingError, match=r"cannot be used \(.* 401 .*MLFLOW_TRACKING_PASSWORD"):
+    with pytest.raises(PapaError, match=r"cannot be used \(.* 401 .*MLFLOW_TRACKING_PASSWORD"):
         log_study("refused", Store(tmp_path))

@@ -16,10 +16,10 @@ import pandas
 import pytest
 import requests
 
-from papa.errors import TransientError
+from papa.errors import PapaError, TransientError
 from papa.scores.summary import LINE, summarise
 from papa.storage.store import Store
-from tasks.mlflow import Tracking, TrackingError, connect
+from tasks.mlflow import Tracking, connect
 from tests.tasks.tracked import RESULTS, address_in, log_study, logged, make, steps_of
 
 
@@ -178,8 +178,8 @@ def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
     ("address", "error", "sentence"),
     [
         ("http://me:secret@127.0.0.1:9", TransientError, r"http://\*\*\*@127\.0\.0\.1:9 cannot be"),
-        ("sqlite:////proc/mlflow.db", TrackingError, "/proc/mlflow.db cannot be used"),
-        ("sqlite:///{folder}/text.db", TrackingError, "file is not a database"),
+        ("sqlite:////proc/mlflow.db", PapaError, "/proc/mlflow.db cannot be used"),
+        ("sqlite:///{folder}/text.db", PapaError, "file is not a database"),
         ("sqlite:///{folder}/mlflow.db", TransientError, "database is locked"),
     ],
 )
