@@ -90,7 +90,7 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
     from papa.reporting.answers import certainty
     from papa.scores.drops import heads_at
     from papa.scores.summary import LINE
-    from papa.spec.orders import needs_lambda
+    from papa.spec.orders import scored_by
 
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
     constant = {entry.cell: entry.constant_heads for entry in found.manifest.cells}
@@ -108,7 +108,9 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
             "constant_heads": most and most["constant_heads"],
             "heads": most and most["heads"],
             "reason": reason,
-            "certainty": certainty(of_lambda) if of_lambda and needs_lambda(key[3]) else "",
+            "certainty": certainty(of_lambda)
+            if of_lambda and scored_by(key[3]) == "lambda"
+            else "",
             "counts": counts,
         }
 

@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
-from papa.spec.cells import Cell, Result, constant_count, partial_counts
+from papa.spec.cells import Cell, constant_count, partial_counts
 from papa.spec.constants import CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED
-from papa.spec.orders import HEAD_SCORES, needs_lambda, scored_by, without_name
+from papa.spec.orders import HEAD_SCORES, scored_by, without_name
 from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.storage.artifacts import sha256_of_file
@@ -231,7 +231,8 @@ class _Builder:
             "learning_rate": ranking.learning_rate or task.probe.learning_rate,
         }
         counts = sorted(set(partial_counts(self.study.fractions, self.heads).values()))
-        sets = sorted(product(filter(needs_lambda, self.study.orders), counts))
+        by_lambda = [order for order in self.study.orders if scored_by(order) == "lambda"]
+        sets = sorted(product(by_lambda, counts))
         loss = trained_on(task, probe=task.probe.model_copy(update=used))
         settings = cut(ranking, "rows", "until_stable", **used)
         asked = self.encoder, self.text, matrices, loss, settings, seed
@@ -265,7 +266,7 @@ class _Builder:
     def probes(self, spec: ConstantsSpec, cell: Cell) -> tuple[Step, ...]:
         """What scores a cell: one step for all seeds, or one per seed that has its own heads."""
         study, result, task = self.study, cell.result(self.heads), self.task
-        order = result.order and without_name(result.order)
+        order = without_name(result.order) if result.order else None
         count, rankings = constant_count(result.fraction, self.heads), self.rankings(result.order)
         size = self.encoder.layers, self.encoder.heads
         # Where the order changes nothing it is drawn from nothing.
@@ -300,11 +301,11 @@ class _Builder:
         return self.once(answers(f"answers · {what}", self.encoder, self.text, heads, task, code))
 
 
-def _condition(result: Result, heads_in_all: int) -> str:
+def _condition(result: Cell, heads_in_all: int) -> str:
     """What is constant in the cells of a result."""
-    if result.constants is None:
+    if not result.constants:
         return "no constant head"
-    if result.order is None:
+    if not result.order:
         return f"{result.constants} · every head constant"
     count = constant_count(result.fraction, heads_in_all)
     return f"{result.constants} · {result.order} · {count} of {heads_in_all} heads constant"
