@@ -97,10 +97,12 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
         entry = _named(entry, "kind" if key == "constants" else "name")
         if not isinstance(entry, dict):
             return entry
-        if key == "encoders":
-            return _local_encoder(entry, folder)
         if key == "tasks":
             return _full_task(entry, folder, origin, authors)
+        if key == "encoders" and isinstance(name := entry.get("name"), str) and name:
+            local = _absolute(name, folder)
+            by_path = name.startswith((".", "/", "~")) or Path(local).is_dir()
+            return entry | ({"name": local} if by_path else {})
         return entry | ({"corpus": in_full(entry["corpus"], "tasks")} if "corpus" in entry else {})
 
     for key in ("encoders", "tasks", "constants"):
@@ -147,15 +149,6 @@ def _absolute(path: str, folder: Path) -> str:
 def _named(entry: Any, key: str = "name") -> Any:
     """An entry of a list, as a mapping where it is a bare name."""
     return {key: entry} if isinstance(entry, str) else entry
-
-
-def _local_encoder(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """An encoder, by its path where it is a folder."""
-    if isinstance(name := entry.get("name"), str) and name:
-        local = _absolute(name, folder)
-        if name.startswith((".", "/", "~")) or Path(local).is_dir():
-            return {**entry, "name": local}
-    return entry
 
 
 def _full_task(entry: dict[str, Any], folder: Path, origin: str, authors: bool) -> dict[str, Any]:
