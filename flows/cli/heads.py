@@ -42,7 +42,6 @@ def heads(
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with one_sentence(verbose):
-        from papa.spec.head_scores import scores_as_tsv
         from papa.study.manifest import open_study
 
         share, found = parse_share(max_drop), open_study(open_store(store), study)
@@ -56,7 +55,7 @@ def heads(
                     f"{found.folder} holds all"
                 )
             grid = found.heads.pivot(index="layer", columns="head", values="score")
-            typer.echo(scores_as_tsv(grid.to_numpy()))
+            typer.echo(grid.to_csv(sep="\t", header=False, index=False), nl=False)
             return
         answers = list(_answers(found, share))
         if as_json:
