@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from papa.ranking.seeds import HeadScores, TrainedLambda
+from papa.reporting.provenance import provenance
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json
 from papa.study.manifest import (
@@ -29,7 +30,6 @@ from papa.study.manifest import (
     ProbeEntry,
     specification,
 )
-from papa.study.provenance import provenance
 from papa.study.results import StudyPart, found_orders, results_table
 from papa.study.stages.constants import special_of
 from papa.study.stages.probe import read_scores
@@ -76,6 +76,11 @@ def aggregate(
         ]
         texts = {part.task.name: part.text for part in reversed(parts)}
         held = {name: read_metadata(found[step].path) for name, step in texts.items()}
+        computing = sum(read_metadata(one.path).get("seconds", 0.0) for one in found.values())
+        digests = {f"Weights of {part.encoder_label}": part.encoder.digest for part in parts}
+        digests |= {f"Text of {task}": step["fingerprint"] for task, step in texts.items()}
+        tokenised = {f"Text of {task}, tokenised": step for task, step in texts.items()}
+        digests |= {name: found[step].digest for name, step in tokenised.items()}
         made = Manifest(
             study=study.name,
             digest=sha256_of_json(in_key(study)),
@@ -97,7 +102,7 @@ def aggregate(
                 name: {key: read[key] for key in _OF_TEXT if key in read}
                 for name, read in held.items()
             },
-            provenance=provenance(invocation, found, texts, parts),
+            provenance=provenance(invocation, computing, digests),
         )
         (folder / MANIFEST).write_text(made.model_dump_json(indent=1))
         (folder / SPECIFICATION).write_text(specification(study))
