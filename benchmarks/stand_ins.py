@@ -102,8 +102,8 @@ def computed(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 def _write_probe(step: Step, folder: Path, found: Found) -> None:
     encoder, seeds = step["encoder"], _scores(step)
     heads = step["heads"].chosen(found)
-    ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads, 1.0, "cpu").save(folder)
-    save_file({"examples": _correct([seed.score for seed in seeds])}, folder / EXAMPLES)
+    scores = ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads, 1.0, "cpu")
+    scores.save(folder, _correct([seed.score for seed in seeds]))
 
 
 def _write_baseline(step: Step, folder: Path, found: Found) -> None:

@@ -42,7 +42,6 @@ def heads(
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with one_sentence(verbose):
-        from papa.spec.head_scores import scores_as_tsv
         from papa.study.manifest import open_study
 
         share, found = parse_share(max_drop), open_study(open_store(store), study)
@@ -56,7 +55,7 @@ def heads(
                     f"{found.folder} holds all"
                 )
             grid = found.heads.pivot(index="layer", columns="head", values="score")
-            typer.echo(scores_as_tsv(grid.to_numpy()))
+            typer.echo(grid.to_csv(sep="\t", header=False, index=False), nl=False)
             return
         answers = list(_answers(found, share))
         if as_json:
@@ -90,7 +89,7 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
     from papa.reporting.answers import certainty
     from papa.scores.drops import heads_at
     from papa.scores.summary import LINE
-    from papa.spec.orders import needs_lambda
+    from papa.spec.orders import scored_by
 
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
     constant = {entry.cell: entry.constant_heads for entry in found.manifest.cells}
@@ -108,7 +107,9 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
             "constant_heads": most and most["constant_heads"],
             "heads": most and most["heads"],
             "reason": reason,
-            "certainty": certainty(of_lambda) if of_lambda and needs_lambda(key[3]) else "",
+            "certainty": certainty(of_lambda)
+            if of_lambda and scored_by(key[3]) == "lambda"
+            else "",
             "counts": counts,
         }
 

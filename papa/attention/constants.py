@@ -4,6 +4,7 @@ constants by the distance of two tokens, in inputs whose tokens stand side by si
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +59,13 @@ class ConstantMatrices:
     def slots(self) -> int:
         """S, the length of the layout."""
         return self.matrices.shape[-1]
+
+    @property
+    def digest(self) -> str:
+        """Of the matrices, and of which entries count as seen."""
+        content = hashlib.sha256(self.matrices.numpy().tobytes())
+        content.update(self.seen.numpy().tobytes())
+        return content.hexdigest()
 
     @property
     def values(self) -> Tensor:

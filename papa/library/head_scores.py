@@ -31,7 +31,6 @@ from papa.spec.cells import constant_heads as first_heads
 from papa.spec.head_scores import read_scores
 from papa.spec.orders import HEAD_SCORES, Head, head_order
 from papa.storage.store import Store
-from papa.study.stages.constants import GivenMatrices
 from papa.study.stages.constants import given as keep_given
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
@@ -100,7 +99,7 @@ def head_scores(
     check_loaded(model, decoder=True, whole=True)
     given = None
     if not isinstance(constants, str) or constants != "average":
-        own = GivenMatrices(constants_for(model, constants))
+        own = constants_for(model, constants)
         given = keep_given("given constants", model.reference, own)
     settings = {"rows": rows, "evaluations": evaluations, "seeds": as_list(seeds)}
     settings |= {"epochs": epochs, "learning_rate": learning_rate}

@@ -32,11 +32,12 @@ from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
 from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
-from papa.spec.constants import OPTIMAL_RATE
 from papa.spec.orders import Head
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""
+_OPTIMAL_RATE = 2e-3
+"""The learning rate of an optimal output (Li and Janson, 2024)."""
 
 
 def evaluate_cell(
@@ -186,7 +187,7 @@ def evaluate_trained_cell(
                 rows=corpus.split("train").rows,
                 epochs=task.probe.epochs,
                 rate=task.probe.learning_rate,
-                parameter_rate=OPTIMAL_RATE if isinstance(start, ConstantOutputs) else None,
+                parameter_rate=_OPTIMAL_RATE if isinstance(start, ConstantOutputs) else None,
                 seed=seed,
                 progress=partial(shown, index * rows),
                 on_epoch=on_epoch,

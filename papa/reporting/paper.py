@@ -23,7 +23,7 @@ from papa.reporting.wording import (
 from papa.reporting.written import WrittenTable
 from papa.scores.intervals import relative_drop
 from papa.scores.summary import LINE, distinct_results
-from papa.spec.cells import Cell, Result
+from papa.spec.cells import Cell
 
 REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
 
@@ -74,7 +74,7 @@ def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> 
     return WrittenTable.of("Beside the paper", rows, note)
 
 
-def _matched_by(row: Mapping[str, Any], **changes: Any) -> Result:
+def _matched_by(row: Mapping[str, Any], **changes: Any) -> Cell:
     """What the paper's rows and ours are matched by: the result, with the last part of the
     encoder's name.
     """

@@ -34,7 +34,7 @@ from papa.reporting.wording import MARK, orders_matter
 from papa.scores.orders import each_way
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
-from papa.spec.orders import needs_lambda
+from papa.spec.orders import scored_by
 from papa.storage.files import write_atomically
 
 _library = cache(vl_convert.javascript_bundle)
@@ -108,7 +108,7 @@ def page(found: Findings) -> str:
             "Precision": f"{study.precision}, features stored in {study.features.dtype}",
             "Seeds": ", ".join(map(str, study.seeds)),
         },
-        ranked=orders_matter(study.fractions) and any(map(needs_lambda, study.orders)),
+        ranked=orders_matter(study.fractions) and "lambda" in map(scored_by, study.orders),
         specification=write_yaml(study.model_dump(mode="json")),
         shown=shown,
         style=STYLE,

@@ -10,19 +10,6 @@ from papa.spec.orders import Head, Order
 
 
 @dataclass(frozen=True)
-class Result:
-    """What tells one result of a study from another; cells with equal results share one. Constants
-    and order are None where they change nothing.
-    """
-
-    encoder: str
-    task: str
-    constants: str | None
-    order: Order | None
-    fraction: float
-
-
-@dataclass(frozen=True)
 class Cell:
     """One combination of a study; with each of the study's seeds it yields one score. The fraction
     is the share of heads that stay input-dependent (paper, Section 3.1).
@@ -44,14 +31,16 @@ class Cell:
         """Its columns in tables (docs/results.md)."""
         return asdict(self)
 
-    def result(self, heads_in_all: int | None = None) -> Result:
-        """Its result; with L·H, fractions that make equally many heads constant share one."""
+    def result(self, heads_in_all: int | None = None) -> Cell:
+        """What cells that share a result have in common: constants and order are empty where they
+        change nothing. With L·H, fractions that make equally many heads constant share one.
+        """
         fraction = self.fraction
         if heads_in_all is not None:
             fraction = 1 - constant_count(fraction, heads_in_all) / heads_in_all
-        constants = self.constants if fraction < 1 else None
-        order = self.order if order_matters(fraction) else None
-        return Result(self.encoder, self.task, constants, order, fraction)
+        constants = self.constants if fraction < 1 else ""
+        order = self.order if order_matters(fraction) else ""
+        return Cell(self.encoder, self.task, constants, order, fraction)
 
 
 def order_matters(fraction: float) -> bool:

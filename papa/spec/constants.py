@@ -27,8 +27,6 @@ OUTPUTS: dict[str, str] = {
 }
 """What makes constant outputs from an encoder and a split of text, ``batch_tokens`` at a time; the
 optimal one starts from it, the resampled one is drawn by ``seed``."""
-OPTIMAL_RATE = 2e-3
-"""The learning rate of an optimal output (Li and Janson, 2024)."""
 OF_DECODERS = ("streaming",)
 PARAMETERS: dict[str, dict[str, int]] = {
     "local": {"window": 2},
@@ -36,11 +34,6 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "streaming": {"sinks": 4, "recent": 64},
 }
 """The keys of a kind, with their defaults."""
-
-
-def most_of(slots: int) -> dict[str, int]:
-    """The largest values of the keys that slots bound."""
-    return {"window": slots - 1, "rank": slots, "largest": slots**2}
 
 
 def constants_kinds() -> tuple[str, ...]:

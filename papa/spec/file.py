@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -91,16 +91,23 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     resolved = _merged(_AUTHORS if authors else {}, resolved)
     if isinstance(path := resolved.get("reference"), str):
         resolved["reference"] = _absolute(path, folder)
-    task = partial(_full_task, folder=folder, origin=origin, authors=authors)
-    in_full: dict[str, Callable[[Any], Any]] = {
-        "encoders": partial(_local_encoder, folder=folder),
-        "tasks": task,
-        "constants": lambda entry: _with_corpus(entry, task),
-    }
-    for key, full in in_full.items():
+
+    def in_full(entry: Any, key: str) -> Any:
+        """An entry of a list, as a mapping where it is a bare name, with all that is known."""
+        entry = _named(entry, "kind" if key == "constants" else "name")
+        if not isinstance(entry, dict):
+            return entry
+        if key == "tasks":
+            return _full_task(entry, folder, origin, authors)
+        if key == "encoders" and isinstance(name := entry.get("name"), str) and name:
+            local = _absolute(name, folder)
+            by_path = name.startswith((".", "/", "~")) or Path(local).is_dir()
+            return entry | ({"name": local} if by_path else {})
+        return entry | ({"corpus": in_full(entry["corpus"], "tasks")} if "corpus" in entry else {})
+
+    for key in ("encoders", "tasks", "constants"):
         if isinstance(entries := resolved.get(key), list):
-            named = [_named(entry, "kind" if key == "constants" else "name") for entry in entries]
-            resolved[key] = [full(own) if isinstance(own, dict) else own for own in named]
+            resolved[key] = [in_full(entry, key) for entry in entries]
     try:
         resolved |= _with_files(resolved.get("orders"), resolved.get("scores", []), folder)
         return StudySpec.model_validate(resolved)
@@ -142,20 +149,6 @@ def _absolute(path: str, folder: Path) -> str:
 def _named(entry: Any, key: str = "name") -> Any:
     """An entry of a list, as a mapping where it is a bare name."""
     return {key: entry} if isinstance(entry, str) else entry
-
-
-def _local_encoder(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """An encoder, by its path where it is a folder."""
-    if isinstance(name := entry.get("name"), str) and name:
-        local = _absolute(name, folder)
-        if name.startswith((".", "/", "~")) or Path(local).is_dir():
-            return {**entry, "name": local}
-    return entry
-
-
-def _with_corpus(entry: dict[str, Any], task: Callable[[Any], Any]) -> dict[str, Any]:
-    corpus = _named(entry.get("corpus"))
-    return {**entry, "corpus": task(corpus)} if isinstance(corpus, dict) else entry
 
 
 def _full_task(entry: dict[str, Any], folder: Path, origin: str, authors: bool) -> dict[str, Any]:

@@ -40,11 +40,6 @@ def read_scores(
     return scores
 
 
-def scores_as_tsv(scores: Float[np.ndarray, "layers heads"]) -> str:
-    """The scores as ``read_scores`` and DuoAttention's code read them: a line for each layer."""
-    return "\n".join("\t".join(map(repr, row)) for row in np.asarray(scores, np.float64).tolist())
-
-
 def _of_json(
     values: Mapping[str, Any], layers: int | None, heads: int | None
 ) -> Float[np.ndarray, "layers heads"]:

@@ -18,8 +18,6 @@ from papa.spec.values import one_of
 
 Head = tuple[int, int]
 """(layer, head), both from 0."""
-VALUED_ROWS = 256
-"""Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
 
 
 @dataclass(frozen=True)
@@ -185,11 +183,6 @@ def order_named(order: str) -> HeadOrder:
 def scored_by(order: str) -> str | None:
     """``HeadOrder.scored_by`` of an order."""
     return order_named(order).scored_by
-
-
-def needs_lambda(order: str) -> bool:
-    """Whether the order follows from trained λ."""
-    return scored_by(order) == "lambda"
 
 
 def head_order(

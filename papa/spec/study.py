@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
-from papa.spec.constants import OF_DECODERS, OUTPUTS, REUSED, ConstantsSpec, most_of
+from papa.spec.constants import OF_DECODERS, OUTPUTS, REUSED, ConstantsSpec
 from papa.spec.data import CodeSpec, EncoderSpec, HeadScores
 from papa.spec.orders import HEAD_SCORES, Order, order_named, scored_by, scores_in
 from papa.spec.task import TaskSpec
@@ -170,7 +170,7 @@ def _misfits(study: StudySpec) -> Iterator[str]:
         if constants.is_trained and (task.own_probe or task.head == "own"):
             other = "own_probe" if task.own_probe else "head: own"
             yield f"{where} is trained with PAPA's own probe, and {name} has {other}"
-        most = most_of(task.slots)
+        most = {"window": task.slots - 1, "rank": task.slots, "largest": task.slots**2}
         for key, value in constants.parameters.items():
             if value > most.get(key, value):
                 yield (

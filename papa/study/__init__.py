@@ -1,1 +1,1 @@
-"""The engine: a step and its key, the stages, a study's steps, and the store of artifacts."""
+"""The engine: a step and its key, the stages, and a study's steps."""

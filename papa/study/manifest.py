@@ -86,7 +86,7 @@ class CellEntry(_Frozen):
     @property
     def cell(self) -> Cell:
         """The cell, as tables name it."""
-        return Cell.of(self.model_dump(exclude={"probes"}))
+        return Cell.of(vars(self))
 
     @property
     def constant_heads(self) -> tuple[Head, ...] | None:
@@ -152,21 +152,20 @@ class FinishedStudy:
     @cached_property
     def results(self) -> DataFrame:
         """``results.parquet``, a row a cell and seed."""
-        from pandas import read_parquet
-
-        return read_parquet(self.folder / RESULTS)
+        return self._table(RESULTS)
 
     @cached_property
     def heads(self) -> DataFrame:
         """``heads.parquet``: encoder, task, method, layer, head, score, low, high."""
-        from pandas import read_parquet
-
-        return read_parquet(self.folder / HEADS)
+        return self._table(HEADS)
 
     def _table(self, name: str) -> DataFrame:
+        from pandas import read_parquet
+
         from papa.scores.summary import read_table
 
-        return read_table(self.folder / name)
+        read = read_parquet if name.endswith(".parquet") else read_table
+        return read(self.folder / name)
 
     def encoder_here(self, label: str) -> EncoderReference:
         """The encoder that was measured: where it was, or found anew by its name."""

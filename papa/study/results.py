@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from papa.encoders.reference import EncoderReference
 from papa.spec import Metric, TaskSpec
 from papa.spec.cells import Cell
-from papa.spec.orders import needs_lambda, scored_by
+from papa.spec.orders import Head, scored_by
 from papa.storage.artifacts import Address, ArtifactReference, read_metadata, reading
 from papa.study.stages.constants import Constants
 from papa.study.stages.probe import ScoredSeed, read_baseline, read_examples, read_scores
@@ -39,7 +39,6 @@ class StudyPart:
         baseline: what its scores are worth; None for a model's own head, which no probe's baselines
             fit.
         controls: λ trained on shuffled labels, by ranking seed.
-        frozen: the probes that rankings read.
     """
 
     encoder_label: str
@@ -50,8 +49,7 @@ class StudyPart:
     constants: Mapping[str, Constants]
     rankings: Mapping[str, Mapping[int, Step]]
     baseline: Step | None
-    controls: Mapping[int, Step] = field(default_factory=dict)
-    frozen: tuple[Step, ...] = ()
+    controls: Mapping[int, Step]
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -76,9 +74,7 @@ class StudyPart:
 
 
 def results_table(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]) -> Any:
-    """A pandas frame with the columns of ``results.parquet``; cells that share a result have rows
-    of their own.
-    """
+    """The frame of ``results.parquet``; cells that share a result have rows of their own."""
     import pandas
 
     return pandas.DataFrame([row for part in parts for row in _rows(part, found)])
@@ -154,23 +150,22 @@ def found_orders(
             heads = probes[0]["heads"]
             if cell.order in known or not 0 < heads.count < heads.size[0] * heads.size[1]:
                 continue
-            by_seed = {
-                seed: ranked
-                for probe, ranked in ((probe, probe["heads"].ranked(found)) for probe in probes)
-                for seed in probe["seeds"]
-            }
+            by_seed: dict[int, list[Head]] = {}
+            for probe in probes:
+                by_seed |= dict.fromkeys(probe["seeds"], probe["heads"].ranked(found))
             rankings = set(heads.rankings.values())
             frozen = {probe for step in rankings if (probe := step.arguments.get("probe"))}
             took = {step: read_metadata(found[step].path) for step in (rankings | frozen) - before}
             before |= rankings | frozen
-            scored = [_evaluations(took[step], cell.order) for step in took if step in rankings]
+            method = scored_by(cell.order)
+            scored = [
+                of["epochs"] if method == "lambda" else of["evaluations"][method]
+                for step, of in took.items()
+                if step in rankings
+            ]
             known[cell.order] = FoundOrder(
                 by_seed,
                 sum(step["worker_seconds"] for step in took.values()) if took else None,
                 sum(scored) if scored else None,
             )
     return orders
-
-
-def _evaluations(ranking: Mapping[str, Any], order: str) -> int:
-    return ranking["epochs"] if needs_lambda(order) else ranking["evaluations"][scored_by(order)]

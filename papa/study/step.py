@@ -36,8 +36,8 @@ _Found = TypeVar("_Found")
 
 
 class Stage:
-    """A function that makes one artifact, as ``stage`` registers it. Called with a step's name and
-    the function's arguments, but for its ``Context``, it gives the step.
+    """A function that makes one artifact. Called with a step's name and the function's arguments,
+    but for its ``Context``, it gives the step.
     """
 
     def __init__(
@@ -114,6 +114,11 @@ class Step:
         parts = {"stage": self.stage, "version": self.of.version, "arguments": self.spec}
         return sha256_of_json({"format": KEY_FORMAT, **parts})
 
+    @property
+    def address(self) -> str:
+        """``stage/key``, by which a store knows its artifact."""
+        return f"{self.stage}/{self.key}"
+
     @cached_property
     def needs(self) -> tuple[Step, ...]:
         """The steps whose artifacts it reads, each once."""
@@ -141,7 +146,7 @@ class Step:
 
     def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
         """The provenance that every artifact records."""
-        built = {f"{need.stage}/{need.key}": found[need].digest for need in self.needs}
+        built = {need.address: found[need].digest for need in self.needs}
         return {
             "stage": self.stage,
             "stage_version": self.of.version,
@@ -229,11 +234,6 @@ class Context:
         default_factory=lambda: (time.monotonic(), time.process_time())
     )
 
-    @property
-    def device(self) -> str:
-        """What the encoder runs on."""
-        return "cpu" if self.encoder is None else str(self.encoder.device.type)
-
     @cached_property
     def found(self) -> dict[Step, ArtifactReference]:
         """The artifacts that the step reads."""
@@ -244,20 +244,18 @@ class Context:
         """Seconds from the start to this value's first use, so that result and metadata agree."""
         return time.monotonic() - self._started[0]
 
-    @property
-    def worker_seconds(self) -> float:
-        """On a CPU those of this process, which count nothing while others have the processor."""
+    def spent(self) -> dict[str, Any]:
+        """What the encoder runs on, and seconds: on a CPU those of this process, which count
+        nothing while others have the processor.
+        """
         wall, own = self._started
-        return time.process_time() - own if self.device == "cpu" else time.monotonic() - wall
+        device = "cpu" if self.encoder is None else str(self.encoder.device.type)
+        here = time.process_time() - own if device == "cpu" else time.monotonic() - wall
+        return {"worker_seconds": here, "device": device}
 
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
-        return {
-            **self.step.metadata(self.found),
-            "seconds": self.seconds,
-            "worker_seconds": self.worker_seconds,
-            "device": self.device,
-        }
+        return {**self.step.metadata(self.found), "seconds": self.seconds, **self.spent()}
 
     @contextmanager
     def published(self, **more: Any) -> Iterator[Path]:

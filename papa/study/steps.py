@@ -14,21 +14,20 @@ from pydantic import BaseModel
 
 from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
-from papa.spec import Columns, ConstantsSpec, LayoutSpec, Order, TaskSpec
-from papa.spec.cells import Cell, Result, constant_count, partial_counts
+from papa.reporting.provenance import invocation
+from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
+from papa.spec.cells import Cell, constant_count, partial_counts
 from papa.spec.constants import CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED
-from papa.spec.orders import HEAD_SCORES, needs_lambda, scored_by, without_name
+from papa.spec.orders import HEAD_SCORES, scored_by, without_name
 from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.storage.artifacts import sha256_of_file
 from papa.study.inputs import StudyInputs
-from papa.study.provenance import invocation
 from papa.study.results import StudyPart
 from papa.study.stages.aggregate import aggregate
 from papa.study.stages.average import average
 from papa.study.stages.constants import (
     Constants,
-    GivenMatrices,
     given,
     mean_qk,
     outputs,
@@ -86,24 +85,6 @@ def cut_task(task: TaskSpec, *names: str, **values: Any) -> TaskSpec:
     return cut(task, "name", "kind", "slots", *names, **values)
 
 
-def text_step(
-    name: str, encoder: EncoderReference, task: TaskSpec, layout: LayoutSpec, fingerprint: str
-) -> Step:
-    """The step that tokenises a task's text: of an encoder it takes the tokenizer alone. Of metrics
-    without labels none decides how the text is read, nor do functions of the user's.
-    """
-    tokenizer = replace(encoder, digest="", layers=0, heads=0, width=0, precision="float32")
-    metric = task.metric
-    if metric in UNLABELLED_METRICS or task.kind == "causal":
-        metric = "agreement"
-    elif is_own(metric):
-        metric = "accuracy"
-    rows = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
-    rows += ["mask_seed"] if task.kind == "mlm" else []
-    text = cut_task(task, *rows, "validation_slots", metric=metric)
-    return tokenise(name, tokenizer, text, layout, fingerprint)
-
-
 def trained_on(task: TaskSpec, **values: Any) -> TaskSpec:
     """What of a task decides a loss. The metric is one for all that are trained alike."""
     metric = "spearman" if task.regression else "accuracy"
@@ -152,25 +133,33 @@ class _Builder:
                 constants[spec.label] = heads.constants
             if (method := scored_by(order)) and heads.rankings:
                 rankings[method] = heads.rankings
-        worth = None if task.head == "own" else self.baseline()
-        controls = self.controls(rankings.get("lambda", {}))
-        frozen = [step.arguments.get("probe") for own in rankings.values() for step in own.values()]
-        of_cells = (
+        return StudyPart(
+            self.label,
+            self.encoder,
+            task,
             self.text,
             cells,
             constants,
             rankings,
-            worth,
-            controls,
-            tuple(filter(None, frozen)),
+            None if task.head == "own" else self.baseline(),
+            self.controls(rankings.get("lambda", {})),
         )
-        return StudyPart(self.label, self.encoder, task, *of_cells)
 
     def corpus(self, text: TaskSpec) -> Step:
-        """A text."""
-        name = f"tokenise · {self.label} · {text.name}"
-        source = self.inputs.fingerprints[text.source]
-        return self.once(text_step(name, self.encoder, text, self.study.layout, source))
+        """A text: of an encoder it takes the tokenizer alone. Of metrics without labels none
+        decides how it is read, nor do functions of the user's.
+        """
+        unread: dict[str, Any] = {"digest": "", "layers": 0, "heads": 0, "width": 0}
+        tokenizer = replace(self.encoder, **unread, precision="float32")
+        metric = "accuracy" if is_own(text.metric) else text.metric
+        if metric in UNLABELLED_METRICS or text.kind == "causal":
+            metric = "agreement"
+        rows = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
+        rows += ["mask_seed"] if text.kind == "mlm" else []
+        task = cut_task(text, *rows, "validation_slots", metric=metric)
+        name, content = f"tokenise · {self.label} · {text.name}", self.inputs.fingerprints
+        layout = self.study.layout
+        return self.once(tokenise(name, tokenizer, task, layout, content[text.source]))
 
     def average(self, text: TaskSpec) -> Step:
         """The average over a text."""
@@ -194,7 +183,7 @@ class _Builder:
             return Constants(kind, spec.parameters)
         elif matrices := self.inputs.matrices.get(kind):
             name = f"given · {self.label} · {kind}"
-            made = given(name, self.encoder, GivenMatrices(matrices))
+            made = given(name, self.encoder, matrices)
         else:
             source = (spec.corpus or self.task).model_copy(update={"slots": slots})
             if spec.rows:
@@ -220,9 +209,7 @@ class _Builder:
         for seed in seeds:
             alone = f" · seed {seed}" if len(seeds) > 1 else ""
             if method == "lambda":
-                found[seed] = self._lambda(
-                    f"rank · {self.where}{alone}", text, matrices, task, seed
-                )
+                found[seed] = self._lambda(f"rank · {self.where}{alone}", matrices, seed)
                 continue
             asked, frozen = HEAD_SCORES[method], None
             loss = cut_task(task, "probe") if "epochs" in asked.reads else cut_task(task)
@@ -231,37 +218,25 @@ class _Builder:
                 if task.head == "probe" and asked.frozen_probe:
                     name = f"frozen probe · {self.where}{alone}"
                     frozen = self.once(frozen_probe(name, self.encoder, text, loss, seed))
-            found[seed] = score_heads(
-                f"scores · {self.where} · {'one pass' if asked.streamed else method}{alone}",
-                self.encoder,
-                text,
-                matrices,
-                loss,
-                cut(ranking, "rows", *asked.reads),
-                streamed if asked.streamed else (method,),
-                None if shared else seed,
-                frozen,
-            )
+            what, methods = ("one pass", streamed) if asked.streamed else (method, (method,))
+            given_to = self.encoder, text, matrices, loss, cut(ranking, "rows", *asked.reads)
+            name, drawn = f"scores · {self.where} · {what}{alone}", None if shared else seed
+            found[seed] = score_heads(name, *given_to, methods, drawn, frozen)
         return {seed: self.once(step) for seed, step in found.items()}
 
-    def _lambda(self, name: str, text: Step, matrices: Step, task: TaskSpec, seed: int) -> Step:
-        ranking = self.study.ranking
+    def _lambda(self, name: str, matrices: Step, seed: int) -> Step:
+        task, ranking = self.task, self.study.ranking
         used = {
             "epochs": ranking.epochs_on(task),
             "learning_rate": ranking.learning_rate or task.probe.learning_rate,
         }
         counts = sorted(set(partial_counts(self.study.fractions, self.heads).values()))
-        sets = sorted(product(filter(needs_lambda, self.study.orders), counts))
-        return rank(
-            name,
-            self.encoder,
-            text,
-            matrices,
-            trained_on(task, probe=task.probe.model_copy(update=used)),
-            cut(ranking, "rows", "until_stable", **used),
-            seed,
-            tuple(sets) if ranking.until_stable else (),
-        )
+        by_lambda = [order for order in self.study.orders if scored_by(order) == "lambda"]
+        sets = sorted(product(by_lambda, counts))
+        loss = trained_on(task, probe=task.probe.model_copy(update=used))
+        settings = cut(ranking, "rows", "until_stable", **used)
+        asked = self.encoder, self.text, matrices, loss, settings, seed
+        return rank(name, *asked, tuple(sets) if ranking.until_stable else ())
 
     def controls(self, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
         """The same trainings of λ on shuffled labels, where there are labels, and seeds enough
@@ -291,7 +266,7 @@ class _Builder:
     def probes(self, spec: ConstantsSpec, cell: Cell) -> tuple[Step, ...]:
         """What scores a cell: one step for all seeds, or one per seed that has its own heads."""
         study, result, task = self.study, cell.result(self.heads), self.task
-        order = result.order and without_name(result.order)
+        order = without_name(result.order) if result.order else None
         count, rankings = constant_count(result.fraction, self.heads), self.rankings(result.order)
         size = self.encoder.layers, self.encoder.heads
         # Where the order changes nothing it is drawn from nothing.
@@ -326,11 +301,11 @@ class _Builder:
         return self.once(answers(f"answers · {what}", self.encoder, self.text, heads, task, code))
 
 
-def _condition(result: Result, heads_in_all: int) -> str:
+def _condition(result: Cell, heads_in_all: int) -> str:
     """What is constant in the cells of a result."""
-    if result.constants is None:
+    if not result.constants:
         return "no constant head"
-    if result.order is None:
+    if not result.order:
         return f"{result.constants} · every head constant"
     count = constant_count(result.fraction, heads_in_all)
     return f"{result.constants} · {result.order} · {count} of {heads_in_all} heads constant"

@@ -13,7 +13,6 @@ import torch
 from papa.spec import Order
 from papa.spec.cells import (
     Cell,
-    Result,
     constant_count,
     order_matters,
     partial_counts,
@@ -47,7 +46,7 @@ def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
         return len({cell.result() for cell in cells})
 
     assert [results(fraction) for fraction in (1.0, 0.5, 0.0)] == [1, 6, 2]
-    assert HALF.result() == Result("encoder", "task", "average", "lambda", 0.5)
+    assert HALF.result() == HALF
     for other in (
         replace(HALF, encoder="other"),
         replace(HALF, task="other"),
@@ -57,12 +56,12 @@ def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
 
 
 def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> None:
-    def in_heads(fraction: float) -> Result:
+    def in_heads(fraction: float) -> Cell:
         return replace(HALF, fraction=fraction).result(72)
 
     assert in_heads(0.06) == in_heads(0.0625)
-    assert in_heads(0.999) == in_heads(1.0) == Result("encoder", "task", None, None, 1.0)
-    assert in_heads(0.001) == in_heads(0.0) == Result("encoder", "task", "average", None, 0.0)
+    assert in_heads(0.999) == in_heads(1.0) == Cell("encoder", "task", "", "", 1.0)
+    assert in_heads(0.001) == in_heads(0.0) == Cell("encoder", "task", "average", "", 0.0)
     assert replace(HALF, fraction=0.06).result() != replace(HALF, fraction=0.0625).result()
 
 

@@ -95,6 +95,15 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
     assert study(tmp_path, document | {"tasks": spelled_out}).tasks == found.tasks
     assert study(tmp_path, found.model_dump(mode="json")) == found
     assert study(tmp_path, document | {"as_the_authors_ran": False}) == plain
+    # What a study says itself wins.
+    entry = {"name": "pos", "metric": "token_f1", "probe": {"encoder_dropout": False}}
+    own = {"layout": {"segment_ids": "follow"}, "tasks": [entry, "cola"]}
+    found = study(tmp_path, theirs | own)
+    assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "follow")
+    assert [task.metric for task in found.tasks] == ["token_f1", "matthews"]
+    assert [task.probe.encoder_dropout for task in found.tasks] == [False, True]
+    said = study(tmp_path, SMALLEST, "as_the_authors_ran=true", "layout.segment_ids=follow")
+    assert said.layout == found.layout
 
 
 def test_a_random_order_is_drawn_for_each_seed_and_any_other_is_shared(tmp_path: Path) -> None:
@@ -109,24 +118,6 @@ def test_parameters_of_constants_have_defaults_and_are_in_the_label(tmp_path: Pa
     found = study(tmp_path, SMALLEST | {"constants": kinds})
     assert [one.label for one in found.constants] == ["local:2", "local:5", "low_rank:3:0"]
     assert study(tmp_path, found.model_dump(mode="json")) == found
-
-
-def test_what_a_study_says_itself_wins_over_the_authors_switch(tmp_path: Path) -> None:
-    entry = {"name": "pos", "metric": "token_f1", "probe": {"encoder_dropout": False}}
-    document = SMALLEST | {
-        "as_the_authors_ran": True,
-        "layout": {"segment_ids": "follow"},
-        "tasks": [entry, "cola"],
-    }
-    found = study(tmp_path, document)
-    assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "follow")
-    assert [task.metric for task in found.tasks] == ["token_f1", "matthews"]
-    assert [task.probe.encoder_dropout for task in found.tasks] == [False, True]
-    overridden = study(tmp_path, SMALLEST, "as_the_authors_ran=true", "layout.segment_ids=follow")
-    assert (overridden.layout.one_text_truncation, overridden.layout.segment_ids) == (
-        "half",
-        "follow",
-    )
 
 
 DECODER = OWN | {"kind": "causal", "columns": {"text": "a"}, "metric": "agreement", "head": "own"}

@@ -22,7 +22,7 @@ from papa.spec import FilesSource
 from papa.spec.file import resolve_study
 from papa.study.inputs import StudyInputs
 from papa.study.results import StudyPart
-from papa.study.stages.constants import GivenMatrices, given
+from papa.study.stages.constants import given
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from tests.flows.conftest import SMALL
@@ -119,7 +119,7 @@ def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """``value`` with one thing in it changed, for each thing in it; and the path of that thing."""
     if isinstance(value, Step):
         yield path, value.changed(**{next(iter(value.arguments)): "another"})
-    elif isinstance(value, StudyPart | EncoderReference | OwnCode | GivenMatrices):
+    elif isinstance(value, StudyPart | EncoderReference | OwnCode | ConstantMatrices):
         return  # A test of its own.
     elif isinstance(value, BaseModel):
         for name, own in vars(value).items():
@@ -167,7 +167,7 @@ def test_matrices_and_code_of_the_users_own_are_in_the_key() -> None:
     seen = torch.ones(4, 4, dtype=torch.bool)
 
     def step(matrices: torch.Tensor, seen: torch.Tensor = seen) -> Step:
-        return given("given", ENCODER, GivenMatrices(ConstantMatrices(matrices, seen, "own")))
+        return given("given", ENCODER, ConstantMatrices(matrices, seen, "own"))
 
     found = [step(torch.ones(2, 3, 4, 4)), step(torch.zeros(2, 3, 4, 4))]
     found.append(step(torch.ones(2, 3, 4, 4), ~seen))

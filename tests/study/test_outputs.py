@@ -86,7 +86,8 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         assert len(scores["resampled_output"]) == 2, "a draw for each seed"
         assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
     study = opened(scored)
-    told = heads_at(study.summary, study.constant_heads, 0.01)
+    constant = {entry.cell: entry.constant_heads for entry in study.manifest.cells}
+    told = heads_at(study.summary, constant, 0.01)
     assert {*told["constants"]} == {*kinds}
     assert {*told["heads"]} == {tuple((0, head) for head in range(12))}
     asked = {"order": "first_to_last", "constants": kinds[-1]}

@@ -22,7 +22,14 @@ from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
-from papa.storage.artifacts import METADATA, describe, metadata_bytes, published, reference
+from papa.storage.artifacts import (
+    METADATA,
+    ArtifactReference,
+    describe,
+    metadata_bytes,
+    published,
+    reference,
+)
 from papa.study.stages.probe import (
     BASELINE,
     EXAMPLES,
@@ -131,11 +138,11 @@ ONE, LAMBDAS = {"examples": torch.rand(1, 3, 2).double()}, torch.rand(4, 2, 3)
 BOTH = {"always_one_answer": ONE["examples"][0].clone(), "word_embeddings": ONE["examples"]}
 
 
-def read_lambdas(folder: Path) -> np.ndarray:
-    return read_head_scores("lambda", {0: reference(folder)}, ENCODER).mean
+def read_lambdas(made: ArtifactReference) -> np.ndarray:
+    return read_head_scores("lambda", {0: made}, ENCODER).mean
 
 
-READERS: list[tuple[Callable[[Path], Any], dict[str, Any], str, Any]] = [
+READERS: list[tuple[Callable[[ArtifactReference], Any], dict[str, Any], str, Any]] = [
     (read_scores, {SCORES: row_scores(), EXAMPLES: ONE}, SCORES, row_scores(constant_heads=[1])),
     (read_examples, {EXAMPLES: ONE}, EXAMPLES, {"examples": torch.rand(2, 3).double()}),
     (
@@ -166,8 +173,12 @@ def written(folder: Path, files: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize(("read", "sound", "name", "other"), READERS)
 def test_what_a_stage_found(
-    tmp_path: Path, read: Callable[[Path], Any], sound: dict[str, Any], name: str, other: Any
+    tmp_path: Path,
+    read: Callable[[ArtifactReference], Any],
+    sound: dict[str, Any],
+    name: str,
+    other: Any,
 ) -> None:
-    read(written(tmp_path / "sound", sound))
+    read(reference(written(tmp_path / "sound", sound)))
     folder = written(tmp_path / "other", sound | {name: other})
-    refused(folder, partial(read, folder))
+    refused(folder, partial(read, reference(folder)))

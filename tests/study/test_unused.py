@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
-from papa.processes import Process
 from papa.storage.artifacts import metadata_below, published, remove, sha256_of_json
-from papa.storage.store import Store, announced, users
+from papa.storage.store import Store
 from papa.storage.unused import survey
 
 USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
@@ -140,11 +139,3 @@ def test_scratch_of_killed_runs_is_found(folder: Store) -> None:
     assert not any(place.exists() for place in places)
     assert (folder.root / "studies" / "demo").is_dir()
     assert complete(folder) == KEPT
-
-
-def test_who_runs_says_so(store: Store) -> None:
-    assert users(store) == {}
-    with announced(store) as again:
-        again()
-        assert [file.path for file in users(store)] == [str(Process.this())]
-    assert users(store) == {}

@@ -29,7 +29,9 @@ from papa.progress import Progress, ignore_progress
 from papa.ranking.own import OwnLoss
 from papa.ranking.value import FrozenLosses, LossValue, OwnLosses
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
-from papa.spec.orders import VALUED_ROWS
+
+_VALUED_ROWS = 256
+"""Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def frozen_value(asked: Asked) -> LossValue:
     or of the model's own head.
     """
     split = asked.corpus.split("train")
-    rows = rows_of_seed(len(split), asked.ranking.rows or VALUED_ROWS, asked.seed)
+    rows = rows_of_seed(len(split), asked.ranking.rows or _VALUED_ROWS, asked.seed)
     if asked.task.head == "own":
         loss = own_loss(asked, ByPosition(asked.constants.matrices))
         return LossValue(OwnLosses(loss, rows, (asked.encoder.layers, asked.encoder.heads)))

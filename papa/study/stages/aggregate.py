@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from papa.ranking.seeds import HeadScores, TrainedLambda
+from papa.reporting.provenance import provenance
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json
 from papa.study.manifest import (
@@ -26,11 +30,10 @@ from papa.study.manifest import (
     ProbeEntry,
     specification,
 )
-from papa.study.provenance import provenance
 from papa.study.results import StudyPart, found_orders, results_table
 from papa.study.stages.constants import special_of
 from papa.study.stages.probe import read_scores
-from papa.study.step import Context, Step, stage
+from papa.study.step import Context, Step, in_key, stage
 
 _OF_TEXT = ("rows", "tokens", "texts_cut", "words_cut", "notes")
 """What the report tells of a text."""
@@ -45,13 +48,9 @@ def aggregate(
     invocation: tuple[str, float],
 ) -> None:
     """Write the study's tables, its manifest and its resolved specification, from finished
-    artifacts, and the report from these.
-
-    Args:
-        paper: the digest of the paper's numbers, if the study names any.
-        invocation: the command line that asks for it, and when it began.
+    artifacts, and the report from these. ``paper`` is the digest of the paper's numbers, if the
+    study names any; ``invocation`` the command line that asks for it, and when it began.
     """
-    from papa.ranking.seeds import TrainedLambda
     from papa.reporting.report import write_report
     from papa.scores.orders import compare_orders
     from papa.scores.summary import summarise
@@ -68,8 +67,7 @@ def aggregate(
         heads_table(scores, study).to_parquet(folder / HEADS, index=False)
         agreement = [
             {
-                "encoder": part.encoder_label,
-                "task": part.task.name,
+                **_pair(part),
                 "objective": "" if part.task.head == "probe" else part.task.lambda_objective,
                 **trained.facts(study.fractions),
             }
@@ -78,15 +76,33 @@ def aggregate(
         ]
         texts = {part.task.name: part.text for part in reversed(parts)}
         held = {name: read_metadata(found[step].path) for name, step in texts.items()}
-        made = manifest(study, parts, found).model_copy(
-            update={
-                "agreement": tuple(agreement),
-                "texts": {
-                    name: {key: read[key] for key in _OF_TEXT if key in read}
-                    for name, read in held.items()
-                },
-                "provenance": provenance(invocation, found, texts, parts),
-            }
+        computing = sum(read_metadata(one.path).get("seconds", 0.0) for one in found.values())
+        digests = {f"Weights of {part.encoder_label}": part.encoder.digest for part in parts}
+        digests |= {f"Text of {task}": step["fingerprint"] for task, step in texts.items()}
+        tokenised = {f"Text of {task}, tokenised": step for task, step in texts.items()}
+        digests |= {name: found[step].digest for name, step in tokenised.items()}
+        made = Manifest(
+            study=study.name,
+            digest=sha256_of_json(in_key(study)),
+            encoders={part.encoder_label: part.encoder for part in parts},
+            cells=tuple(entry for part in parts for entry in _cells(part, found)),
+            averages=tuple(
+                AverageEntry(
+                    **_pair(part),
+                    artifact=part.average.address,
+                    text=part.text.address,
+                    slots=part.task.slots,
+                    special=special_of(part.encoder, part.task),
+                )
+                for part in parts
+                if part.average
+            ),
+            agreement=tuple(agreement),
+            texts={
+                name: {key: read[key] for key in _OF_TEXT if key in read}
+                for name, read in held.items()
+            },
+            provenance=provenance(invocation, computing, digests),
         )
         (folder / MANIFEST).write_text(made.model_dump_json(indent=1))
         (folder / SPECIFICATION).write_text(specification(study))
@@ -95,56 +111,33 @@ def aggregate(
         write_report(folder, FinishedStudy(run.store, folder, made).findings())
 
 
-def manifest(
-    study: StudySpec, parts: tuple[StudyPart, ...], found: Mapping[Step, ArtifactReference]
-) -> Manifest:
-    """Where the numbers of a study come from."""
-    cells, averages = [], []
-    for part in parts:
-        of = {"encoder": part.encoder_label, "task": part.task.name}
-        for cell, steps in part.cells.items():
-            probes = tuple(
+def _pair(part: StudyPart) -> dict[str, str]:
+    return {"encoder": part.encoder_label, "task": part.task.name}
+
+
+def _cells(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[CellEntry]:
+    for cell, steps in part.cells.items():
+        probes = []
+        for step in steps:
+            constants = step["heads"].constants
+            source = constants and constants.source
+            heads = read_scores(found[step]).constant_heads
+            probes.append(
                 ProbeEntry(
-                    artifact=_address(step),
+                    artifact=step.address,
                     seeds=step["seeds"],
-                    constant_heads=read_scores(found[step]).constant_heads,
-                    constants=_address(made.source) if made and made.source else None,
-                )
-                for step in steps
-                for made in (step["heads"].constants,)
-            )
-            cells.append(CellEntry(**cell.columns(), probes=probes))
-        if part.average:
-            averages.append(
-                AverageEntry(
-                    **of,
-                    artifact=_address(part.average),
-                    text=_address(part.text),
-                    slots=part.task.slots,
-                    special=special_of(part.encoder, part.task),
+                    constant_heads=heads,
+                    constants=source and source.address,
                 )
             )
-    return Manifest(
-        study=study.name,
-        digest=sha256_of_json(study.model_dump(mode="json", exclude={"execution"})),
-        encoders={part.encoder_label: part.encoder for part in parts},
-        cells=tuple(cells),
-        averages=tuple(averages),
-    )
-
-
-def _address(step: Step) -> str:
-    return f"{step.stage}/{step.key}"
+        yield CellEntry(**cell.columns(), probes=tuple(probes))
 
 
 def heads_table(scores: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec) -> Any:
     """The frame of ``heads.parquet``: a row for every head, by encoder, task and method; those that
     the study names have no interval.
     """
-    import numpy as np
     import pandas
-
-    from papa.ranking.seeds import HeadScores
 
     named = {
         f"scores:{one.name}": HeadScores(np.array(one.values, float)[None]) for one in study.scores

@@ -34,33 +34,30 @@ def average(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
     calls = [range(len(rows))[first : first + at_once] for first in range(0, len(rows), at_once)]
     shape = (encoder.layers, encoder.heads, slots, slots)
     lock, sums, counts = threading.Lock(), np.zeros(shape), np.zeros(shape[2:])
-    done, worked = dict.fromkeys(calls, 0), list[tuple[float, str]]()
+    done, spent = dict.fromkeys(calls, 0), {"worker_seconds": 0.0}
 
     def advance(call: range, part: int, parts: int) -> None:
         done[call] = sum(rows[shard] for shard in call) * part // max(parts, 1)
         run.progress(sum(done.values()), sum(rows))
 
     def add(call: range) -> None:
-        asked = {"step": run.step, "shards": call, "store": run.store}
-        own_sums, own_counts, seconds, device = run.pool.run(
-            sum_shards,
-            encoder=None if encoder.causal else encoder,
-            arguments={**asked, "execution": run.execution},
-            progress=partial(advance, call),
+        asked = {"step": run.step, "shards": call, "store": run.store, "execution": run.execution}
+        loaded = None if encoder.causal else encoder
+        own_sums, own_counts, own = run.pool.run(
+            sum_shards, encoder=loaded, arguments=asked, progress=partial(advance, call)
         )
         with lock:
             np.add(sums, own_sums, out=sums)
             np.add(counts, own_counts, out=counts)
-            worked.append((seconds, device))
+            spent.update(own, worker_seconds=spent["worker_seconds"] + own["worker_seconds"])
         advance(call, 1, 1)
 
     with ThreadPoolExecutor(run.pool.size) as threads:
         for _ in threads.map(add, calls):
             pass
-    spent = {"worker_seconds": sum(seconds for seconds, _ in worked), "device": worked[-1][1]}
+    place = {"folder": run.step.folder(run.store), "encoder_of": encoder}
     metadata = {**run.metadata(), **spent}
-    place = {"folder": run.step.folder(run.store), "encoder_of": encoder, "metadata": metadata}
-    run.pool.run(publish, arguments={"sums": sums, "counts": counts, **place})
+    run.pool.run(publish, arguments={"sums": sums, "counts": counts, "metadata": metadata, **place})
 
 
 def sum_shards(
@@ -71,15 +68,15 @@ def sum_shards(
     execution: ExecutionSpec,
     progress: Progress,
     encoder: Any = None,
-) -> tuple[np.ndarray, np.ndarray, float, str]:
-    """The sums [L, H, S, S] and counts [S, S] over some shards, the seconds of work and the device;
-    runs on a worker. A decoder needs no encoder.
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """The sums [L, H, S, S] and counts [S, S] over some shards, and what they took; runs on a
+    worker. A decoder needs no encoder.
     """
     from papa.attention.average import average_split
     from papa.probes.own import average_by_position
 
     run = Context(step, store, execution, progress, encoder)
-    split, total = run.corpus(step["corpus"]).split("train"), None
+    split, totals = run.corpus(step["corpus"]).split("train"), []
     for number, shard in enumerate(map(split.shard, shards)):
 
         def advance(done: int, of: int, before: int = number) -> None:
@@ -93,12 +90,10 @@ def sum_shards(
         else:
             model, special_tokens = run.own_model(step["corpus"]["task"], step["encoder"])
             own = average_by_position(model, shard, special_tokens, step["encoder"].heads, advance)
-        if total is None:
-            total = own
-        else:
-            total.merge(own)
-    assert total is not None
-    return total.sums.numpy(), total.counts.numpy(), run.worker_seconds, run.device
+        totals.append(own)
+        if len(totals) > 1:
+            totals[0].merge(totals.pop())
+    return totals[0].sums.numpy(), totals[0].counts.numpy(), run.spent()
 
 
 def publish(

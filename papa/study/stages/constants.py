@@ -6,10 +6,8 @@ All else is made where it is used.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import Any
 
@@ -161,24 +159,8 @@ def read_distances(made: ArtifactReference, encoder: EncoderReference) -> Any:
         return ByDistance(held["weights"], held["ends"])
 
 
-@dataclass(frozen=True, eq=False)
-class GivenMatrices:
-    """``ConstantMatrices`` that the library was given, which are no file's."""
-
-    constants: Any
-
-    @cached_property
-    def digest(self) -> str:
-        """Of the matrices, and of which entries count as seen."""
-        content = hashlib.sha256(self.constants.matrices.numpy().tobytes())
-        content.update(self.constants.seen.numpy().tobytes())
-        return content.hexdigest()
-
-
 @stage("given", version=1, where="pool")
-def given(run: Context, encoder: EncoderReference, matrices: GivenMatrices) -> None:
-    """Keep matrices that ``papa.measure`` was given; they go to no worker."""
-    from papa.attention.constants import ConstantMatrices
-
-    kept = ConstantMatrices(matrices.constants.matrices, matrices.constants.seen, "own")
+def given(run: Context, encoder: EncoderReference, matrices: Any) -> None:
+    """Keep ``ConstantMatrices`` that the library was given; they go to no worker."""
+    kept = replace(matrices, kind="own", counts=None, encoder_digest=None, special=None)
     kept.save(run.step.folder(run.store), encoder, run.metadata())

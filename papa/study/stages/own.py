@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter
+from safetensors.numpy import load_file, save_file
 
 from papa.encoders.reference import EncoderReference
+from papa.scores.metrics import positive_name
 from papa.scores.own import OwnCode
 from papa.spec import TaskSpec
-from papa.spec.constants import REUSED
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, opened
-from papa.study.stages.probe import EXAMPLES, ConstantHeads, ProbeScores, ScoredSeed
+from papa.study.stages.probe import ConstantHeads, ProbeScores, ScoredSeed
 from papa.study.step import Context, Step, stage
 
 ANSWERS, ABOUT = "answers.safetensors", "answers.json"
@@ -34,8 +34,6 @@ def answers(
     """Have a model's own head answer the validation rows while some heads are constant; ``code``
     has a score of the user's own of what it puts out, if any.
     """
-    from safetensors.numpy import save_file
-
     from papa.ablation.substitutes import ByPosition, OutputsBySlot, Reused
     from papa.attention.constants import ConstantMatrices
     from papa.attention.outputs import ConstantOutputs
@@ -45,13 +43,11 @@ def answers(
 
     model, special_tokens = run.own_model(task, encoder)
     read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
-    substitute = read
+    substitute = Reused() if isinstance(read, str) else read
     if isinstance(read, ConstantOutputs):
         substitute = OutputsBySlot(read.to(model.device))
     elif isinstance(read, ConstantMatrices):
         substitute = ByPosition(read.matrices)
-    elif read == REUSED:
-        substitute = Reused()
     text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(model)
     classes_told(text.label_names, own, task)  # Refused before it runs.
     score = None
@@ -88,8 +84,6 @@ class About:
 
 def read_answers(made: ArtifactReference) -> tuple[dict[str, Any], About]:
     """What a finished step of stage ``answers`` holds."""
-    from safetensors.numpy import load_file
-
     with opened(made, ANSWERS, ABOUT) as folder:
         about = TypeAdapter(About).validate_json((folder / ABOUT).read_text())
         return load_file(folder / ANSWERS), about
@@ -109,11 +103,8 @@ def own(
     """Score the answers of a model's own head; the artifact is as that of a probe, which has the
     same for all seeds, as nothing is trained.
     """
-    from safetensors.numpy import save_file
-
     from papa.probes.own import own_score
     from papa.probes.own_model import classes_told
-    from papa.scores.metrics import positive_name
 
     text = run.corpus(corpus)
     (before, _), (after, about) = (read_answers(run.found[step]) for step in (original, answers))
@@ -126,9 +117,8 @@ def own(
         constant_heads=about.constant_heads,
         heads=heads.size[0] * heads.size[1],
         seconds=run.seconds,
-        device=run.device,
+        device="cpu",
         classes=classes_told(names, about.classes, task),
     )
     with run.published() as folder:
-        document.save(folder)
-        save_file({"examples": np.stack([scored.examples] * len(seeds))}, folder / EXAMPLES)
+        document.save(folder, [scored.examples] * len(seeds))

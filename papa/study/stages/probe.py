@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import TypeAdapter
+from safetensors.numpy import load_file, save_file
 
 from papa.encoders.reference import EncoderReference
+from papa.scores.baselines import ConstantAnswer, best_constant_answer
+from papa.scores.metrics import positive_name
 from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
@@ -22,7 +25,6 @@ from papa.study.step import Context, Step, stage
 
 if TYPE_CHECKING:
     from papa.probes.training import SeedScore
-    from papa.scores.baselines import ConstantAnswer
 
 SCORES, BASELINE, EXAMPLES = "scores.json", "baseline.json", "examples.safetensors"
 
@@ -75,10 +77,7 @@ def probe(
     """Train and score the task's probe for every seed while some heads are constant. Constants that
     are ``trained`` are so with the probe, from those of ``heads`` on.
     """
-    from safetensors.numpy import save_file
-
     from papa.probes.cell import score_cell
-    from papa.scores.metrics import positive_name
 
     text, chosen = run.corpus(corpus), heads.chosen(run.found)
     read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
@@ -86,7 +85,7 @@ def probe(
         cell = run.encoder, read, chosen, text, task, seeds
         scores, unseen_share = score_cell(*cell, trained=trained, **asked)
     found = ProbeScores(
-        scores=_without_examples(scores),
+        scores=tuple(map(ScoredSeed.of, scores)),
         positive=positive_name(task, text.label_names),
         unseen_share=unseen_share,
         constant_heads=chosen,
@@ -95,8 +94,7 @@ def probe(
         device=str(run.encoder.device),
     )
     with run.published() as folder:
-        found.save(folder)
-        save_file({"examples": np.stack([score.examples for score in scores])}, folder / EXAMPLES)
+        found.save(folder, [score.examples for score in scores])
 
 
 @stage("baseline", version=2)
@@ -110,11 +108,8 @@ def baseline(
     code: OwnCode | None = None,
 ) -> None:
     """Score always giving one answer, and the task's probe on word embeddings alone."""
-    from safetensors.numpy import save_file
-
     from papa.probes.evaluate import evaluate_cell
     from papa.probes.features import WordEmbeddings
-    from papa.scores.baselines import best_constant_answer
 
     text = run.corpus(corpus)
     constant = best_constant_answer(text, task, len(run.encoder.word_embeddings), code)
@@ -122,7 +117,7 @@ def baseline(
         scores = evaluate_cell(WordEmbeddings(run.encoder), text, task, seeds, **asked)
     document = {
         "always_one_answer": {"score": constant.score, "answer": constant.answer},
-        "word_embeddings": [asdict(scored) for scored in _without_examples(scores)],
+        "word_embeddings": [asdict(ScoredSeed.of(scored)) for scored in scores],
         "seconds": run.seconds,
     }
     examples = {
@@ -142,9 +137,10 @@ class ScoredSeed:
     score: float
     seconds: float
 
-
-def _without_examples(scores: Sequence[SeedScore]) -> tuple[ScoredSeed, ...]:
-    return tuple(ScoredSeed(one.seed, one.score, one.seconds) for one in scores)
+    @classmethod
+    def of(cls, scored: SeedScore) -> ScoredSeed:
+        """What a file says of it."""
+        return cls(scored.seed, scored.score, scored.seconds)
 
 
 @dataclass(frozen=True)
@@ -168,9 +164,10 @@ class ProbeScores:
     device: str
     classes: str = ""
 
-    def save(self, folder: Path) -> None:
-        """Write it into an artifact."""
+    def save(self, folder: Path, examples: Iterable[np.ndarray]) -> None:
+        """Write it into an artifact, and what each validation row adds to each seed's score."""
         (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
+        save_file({"examples": np.stack([*examples])}, folder / EXAMPLES)
 
 
 def read_scores(made: ArtifactReference) -> ProbeScores:
@@ -183,8 +180,6 @@ def read_examples(made: ArtifactReference) -> np.ndarray:
     """What each validation row adds to each seed's score, float64 [seeds, rows, k]
     (``papa.scores.metrics``).
     """
-    from safetensors.numpy import load_file
-
     with opened(made) as folder:
         examples = load_file(folder / EXAMPLES)["examples"]
         check_form(examples=((examples.ndim, examples.dtype), (3, float)))
@@ -204,19 +199,12 @@ class BaselineScores:
 
 def read_baseline(made: ArtifactReference) -> BaselineScores:
     """The scores of a finished baseline."""
-    from safetensors.numpy import load_file
-
-    from papa.scores.baselines import ConstantAnswer
-
     with opened(made, BASELINE, EXAMPLES) as folder:
         document = json.loads((folder / BASELINE).read_text())
         examples = load_file(folder / EXAMPLES)
-        answer, words = document["always_one_answer"], examples["word_embeddings"]
+        words, of_answer = examples["word_embeddings"], examples["always_one_answer"]
         seeds = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
-        of_answer = examples["always_one_answer"]
         check_form(examples=((words.dtype, words.shape), (float, (len(seeds), *of_answer.shape))))
-        score, said = TypeAdapter(tuple[float, str | None]).validate_python(
-            (answer["score"], answer["answer"])
-        )
-        constant = ConstantAnswer(score=score, examples=of_answer, answer=said)
+        answer = document["always_one_answer"]
+        constant = ConstantAnswer(float(answer["score"]), of_answer, answer["answer"])
         return BaselineScores(constant, seeds, words)

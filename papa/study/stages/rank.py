@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
+from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
+from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, check_form, opened, read_metadata
 from papa.study.step import Context, Step, stage
-
-if TYPE_CHECKING:
-    from papa.ranking.seeds import HeadScores, TrainedLambda
 
 LAMBDA, PROBE, SCORES = "lambda.safetensors", "probe.safetensors", "scores.safetensors"
 ERROR = "{} ± 1"
@@ -43,9 +43,6 @@ def rank(
             they stay: an order by λ and how many of its first heads are constant.
         shuffled: whether training labels are shuffled, by the seed.
     """
-    from safetensors.torch import save_file
-
-    from papa.corpora.rows import order_of_rows
     from papa.ranking.learned import train_lambda
     from papa.ranking.own import train_lambda_of_own
 
@@ -61,7 +58,8 @@ def rank(
         lambdas = train_lambda(run.encoder, matrices, text, task, ranking, **asked)
     order = order_of_rows(len(text.split("train")), ranking.rows, seed)
     with run.published(epochs=len(lambdas), order_of_rows=order) as folder:
-        save_file({"lambda": lambdas[-1].clone(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+        by_epoch = lambdas.detach().cpu().numpy()
+        save_file({"lambda": by_epoch[-1].copy(), "lambda_by_epoch": by_epoch}, folder / LAMBDA)
 
 
 @stage("frozen_probe", version=1)
@@ -69,14 +67,14 @@ def frozen_probe(
     run: Context, encoder: EncoderReference, corpus: Step, task: TaskSpec, seed: int
 ) -> None:
     """Train the probe of one seed; the methods that read it share it."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save_file as save_tensors
 
     from papa.ranking.scores.asked import trained_probe
 
     with run.asked() as asked:
         probe = trained_probe(run.encoder, run.corpus(corpus), task, seed, **asked)
     with run.published() as folder:
-        save_file(probe.state_dict(), folder / PROBE)
+        save_tensors(probe.state_dict(), folder / PROBE)
 
 
 @stage("scores", version=4)
@@ -94,8 +92,7 @@ def score_heads(
     """Score all heads on a task's training text by one method, or by those that share a pass over
     it; without a seed nothing is drawn. ``probe`` is a ``frozen_probe``.
     """
-    from safetensors.numpy import save_file
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file as load_tensors
 
     from papa.probes.evaluate import build_probe
     from papa.ranking.scores.asked import Asked
@@ -105,23 +102,18 @@ def score_heads(
     if probe:
         frozen = build_probe(run.encoder, text, task, [seed or 0])
         with opened(run.found[probe], PROBE) as folder:
-            frozen.load_state_dict(load_file(folder / PROBE))
+            frozen.load_state_dict(load_tensors(folder / PROBE))
         frozen.requires_grad_(False).to(run.encoder.device)
     matrices = run.matrices(constants, encoder, task.slots)
     with run.asked(probe=frozen) as more:
         asked = Asked(run.encoder, matrices, text, task, ranking, seed or 0, **more)
         found = scores_by(methods, asked)
-    tensors = {name: scores.values for name, scores in found.items()} | {
-        ERROR.format(name): scores.standard_error
-        for name, scores in found.items()
-        if scores.standard_error is not None
-    }
-    about = {
-        "evaluations": {name: scores.evaluations for name, scores in found.items()},
-        "draws": {name: scores.draws for name, scores in found.items()},
-    }
-    with run.published(**about) as folder:
-        held = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+    tensors: dict[str, Any] = {name: scores.values for name, scores in found.items()}
+    tensors |= {ERROR.format(name): scores.standard_error for name, scores in found.items()}
+    held = {name: np.ascontiguousarray(own) for name, own in tensors.items() if own is not None}
+    evaluations = {name: scores.evaluations for name, scores in found.items()}
+    draws = {name: scores.draws for name, scores in found.items()}
+    with run.published(evaluations=evaluations, draws=draws) as folder:
         save_file(held, folder / SCORES)
 
 
@@ -134,8 +126,6 @@ def read_head_scores(
     """The scores of all heads, of this encoder or any, from finished rankings by seed: λ where the
     method is "lambda", which may have ``controls``, trained on shuffled labels.
     """
-    from papa.ranking.seeds import HeadScores, TrainedLambda
-
     shape = (encoder.layers, encoder.heads) if encoder else None
     if method == "lambda":
         orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
@@ -158,8 +148,6 @@ def _tensors(
     made: ArtifactReference, file: str, name: str, shape: tuple[int, int] | None
 ) -> dict[str, np.ndarray]:
     """What a file holds, after a look at the scores under ``name``, [..., layers, heads]."""
-    from safetensors.numpy import load_file
-
     with opened(made, file) as folder:
         tensors = load_file(folder / file)
         depth = 3 if file == LAMBDA else 2

@@ -8,21 +8,15 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
 from papa.credentials import without_credentials
-from papa.storage.artifacts import ArtifactReference, read_metadata
-
-if TYPE_CHECKING:
-    from papa.study.results import StudyPart
-    from papa.study.step import Step
 
 _COMPUTING = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn")
 
@@ -33,16 +27,12 @@ def invocation() -> tuple[str, float]:
 
 
 def provenance(
-    run: tuple[str, float],
-    found: Mapping[Step, ArtifactReference],
-    texts: Mapping[str, Step],
-    parts: Iterable[StudyPart],
+    run: tuple[str, float], computing: float, digests: Mapping[str, str]
 ) -> dict[str, str]:
-    """When, by which command, on what machine, from which code, weights and texts, which are by
-    their tasks; how long its steps computed.
+    """When, by which command, on what machine, from which code, and what else by its ``digests``;
+    ``computing`` is how many seconds its steps took.
     """
     command, started = run
-    computing = sum(read_metadata(made.path).get("seconds", 0.0) for made in found.values())
     return {
         "Date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "Command": command,
@@ -51,9 +41,7 @@ def provenance(
         "Computing time of all steps": str(timedelta(seconds=round(computing))),
         "Versions": ", ".join(f"{name} {version(name)}" for name in _COMPUTING),
         "Commit": commit() or "an installed package",
-        **{f"Weights of {part.encoder_label}": part.encoder.digest for part in parts},
-        **{f"Text of {task}": step["fingerprint"] for task, step in texts.items()},
-        **{f"Text of {task}, tokenised": found[step].digest for task, step in texts.items()},
+        **digests,
     }
 
 
