@@ -5,7 +5,6 @@ and intervals.
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from hypothesis.extra.numpy import arrays
 
 from papa.attention.average import GRID, AttentionAverager, AttentionSums
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.corpora.ragged import PackedTokens, Ragged, concatenated
+from papa.corpora.ragged import PackedTokens, concatenated
 from papa.corpora.split import TokenisedSplit, write_shard
-from papa.corpora.tokens import Framing
+from papa.corpora.tokens import SpecialTokens
 from papa.scores.intervals import interval
 from papa.spec import LayoutSpec
 from papa.spec.cells import constant_heads
@@ -33,37 +32,11 @@ def times(factor: float) -> Any:
 
 
 IDS = st.integers(10, 999)
-ROWS = st.lists(st.lists(IDS, max_size=9), max_size=7)
-FRAMING = Framing(cls=1, sep=2, pad=0, between=1, segments=(0, 0, 1))
-FRAMINGS = st.sampled_from([FRAMING, Framing(cls=1, sep=2, pad=0, between=2, segments=(0, 0, 0))])
-
-
-def rows_of(ragged: Ragged) -> list[list[int]]:
-    return [ragged.values[a:b].tolist() for a, b in pairwise(ragged.offsets)]
-
-
-@times(4)
-@given(ROWS, st.integers(0, 10), st.data())
-def test_ragged_rows_are_lists(rows: list[list[int]], limit: int, data: st.DataObject) -> None:
-    ragged = Ragged.of(rows)
-    assert rows_of(ragged) == rows
-    assert rows_of(ragged.cut(limit)) == [row[:limit] for row in rows]
-    kept = np.array([value % 2 == 0 for row in rows for value in row], dtype=bool)
-    assert rows_of(ragged.where(kept)) == [
-        [value for value in row if value % 2 == 0] for row in rows
-    ]
-    if rows:
-        chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9))
-        assert rows_of(ragged.take(np.array(chosen, dtype=np.int64))) == [
-            rows[row] for row in chosen
-        ]
-    groups, left = [], len(rows)
-    while left:
-        groups.append(data.draw(st.integers(1, left)))
-        left -= groups[-1]
-    ends = np.cumsum([0, *groups])
-    expected = [list(chain.from_iterable(rows[a:b])) for a, b in pairwise(ends)]
-    assert rows_of(ragged.joined(np.array(groups, dtype=np.int64))) == expected
+ROWS = st.lists(st.lists(IDS, max_size=9), min_size=1, max_size=7)
+FRAMING = SpecialTokens(cls=1, sep=2, pad=0, between=1, segments=(0, 0, 1))
+FRAMINGS = st.sampled_from(
+    [FRAMING, SpecialTokens(cls=1, sep=2, pad=0, between=2, segments=(0, 0, 0))]
+)
 
 
 def dense(tokens: PackedTokens, slots: int) -> list[list[int | None]]:
@@ -83,11 +56,11 @@ def dense(tokens: PackedTokens, slots: int) -> list[list[int | None]]:
     ROWS, FRAMINGS, st.integers(2, 8).map(lambda half: 2 * half), st.sampled_from(["full", "half"])
 )
 def test_one_text_in_its_slots(
-    rows: list[list[int]], framing: Framing, slots: int, truncation: Any
+    rows: list[list[int]], framing: SpecialTokens, slots: int, truncation: Any
 ) -> None:
     """Paper, App. A: [CLS] text [PAD]… [SEP] with [SEP] in the last slot."""
     kept = text_capacity(LayoutSpec(one_text_truncation=truncation), "text", slots)
-    found = dense(arrange_one(Ragged.of(rows).cut(kept), framing, slots), slots)
+    found = dense(arrange_one([row[:kept] for row in rows], framing, slots), slots)
     for row, line in zip(rows, found, strict=True):
         text = row[:kept]
         assert line == [framing.cls, *text, *[None] * (slots - 2 - len(text)), framing.sep]
@@ -95,16 +68,18 @@ def test_one_text_in_its_slots(
 
 @times(4)
 @given(
-    st.lists(st.tuples(st.lists(IDS, max_size=12), st.lists(IDS, max_size=12)), max_size=6),
+    st.lists(
+        st.tuples(st.lists(IDS, max_size=12), st.lists(IDS, max_size=12)), min_size=1, max_size=6
+    ),
     FRAMINGS,
     st.integers(4, 8).map(lambda half: 2 * half),
     st.sampled_from(["follow", "stay"]),
 )
 def test_two_texts_in_their_halves(
-    pairs: Any, framing: Framing, slots: int, segment_ids: Any
+    pairs: Any, framing: SpecialTokens, slots: int, segment_ids: Any
 ) -> None:
     most = pair_capacity(framing, slots)
-    first, second = (Ragged.of([pair[side] for pair in pairs]) for side in (0, 1))
+    first, second = ([pair[side] for pair in pairs] for side in (0, 1))
     tokens = arrange_pair(first, second, framing, segment_ids, slots)
     for (a, b), line in zip(pairs, dense(tokens, slots), strict=True):
         a, b = a[: most[0]], b[: most[1]]
@@ -128,7 +103,7 @@ def test_shards_give_back_what_was_packed(
     shards: Path, rows: list[list[int]], data: st.DataObject
 ) -> None:
     slots = 12
-    tokens, labels = arrange_one(Ragged.of(rows), FRAMING, slots), np.arange(len(rows))
+    tokens, labels = arrange_one(rows, FRAMING, slots), np.arange(len(rows))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(rows)), max_size=3)) | {len(rows)})
     starts, paths = [0, *cuts], []
     for number, (a, b) in enumerate(zip(starts, cuts, strict=False)):

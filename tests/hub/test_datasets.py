@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 from papa.corpora import fingerprint
 from papa.corpora.hub import split_of
-from papa.corpora.repository import commit_of
+from papa.corpora.hub import commit_of
 from papa.corpora.rows import read_rows
 from papa.errors import DataError
 from papa.spec import HubSource, TaskSpec
