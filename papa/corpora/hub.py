@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -47,11 +48,11 @@ class HubSplit:
         """What reading it would download."""
         from huggingface_hub import try_to_load_from_cache
 
-        of_commit = {"repo_type": "dataset", "revision": self.commit}
+        place: dict[str, Any] = {"repo_type": "dataset", "revision": self.commit}
         return sum(
             size
             for file, size in self.files.items()
-            if not isinstance(try_to_load_from_cache(self.name, file, **of_commit), str)
+            if not isinstance(try_to_load_from_cache(self.name, file, **place), str)
         )
 
     def read(self) -> SourceTable:
@@ -145,9 +146,9 @@ def _listed(name: str, commit: str) -> Mapping[str, int]:
 def _fetched(name: str, commit: str, file: str) -> Path:
     from huggingface_hub import hf_hub_download
 
-    of_commit = {"repo_type": "dataset", "revision": commit}
+    place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
     with _hub_errors(name, commit):
-        return Path(hf_hub_download(name, file, **of_commit, tqdm_class=download_bar()))
+        return Path(hf_hub_download(name, file, **place, tqdm_class=download_bar()))
 
 
 def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:

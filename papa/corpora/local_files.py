@@ -135,10 +135,10 @@ def _json(path: Path) -> Rows:
 
 
 def _separated(path: Path, *, delimiter: str, header: bool) -> Rows:
+    quotes: dict[str, Any] = {} if delimiter == "," else {"quoting": csv.QUOTE_NONE}
     csv.field_size_limit(sys.maxsize)  # A text may be long.
-    quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
+        lines = csv.reader(file, delimiter=delimiter, **quotes, strict=True)
         names = next(lines, []) if header else []
         if len({*names}) < len(names):
             raise DataError(f"{path} has two columns of one name: rename all but one")

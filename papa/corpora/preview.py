@@ -45,11 +45,13 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
     far: dict[Split, HubSplit] = {}
     tables: dict[Split, SourceTable] = {}
     counts: dict[Split, int] = {}
-    for split in SPLITS if isinstance(task.source, HubSource) else ():
-        try:
-            far[split] = split_of(task.source, getattr(task.source, split))
-        except DataError as error:
-            problems[str(error)] = error
+    source = task.source
+    if isinstance(source, HubSource):
+        for split in SPLITS:
+            try:
+                far[split] = split_of(source, getattr(source, split))
+            except DataError as error:
+                problems[str(error)] = error
     size = sum(split.bytes_to_fetch for split in far.values())
     for split in SPLITS if not problems else ():
         try:
@@ -65,10 +67,10 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
         if lacking:
             where = " and ".join(table.origin for table in lacking)
             existing = nearest_first(name, lacking[0].rows.column_names)
-            error = DataError(
+            said = (
                 f"{where}: no column '{name}' (found: {existing}): set the task's columns to fit it"
             )
-            problems[str(error)] = error
+            problems[said] = DataError(said)
     if problems:
         return None, list(problems.values())
     what = "single labels" if tables else "columns and labels"

@@ -58,8 +58,10 @@ def _read_shard(path: Path) -> tuple[PackedTokens, Labels]:
         return (column.values if pa.types.is_list(column.type) else column).to_numpy()
 
     lengths = np.diff(batch.column("input_ids").offsets.to_numpy()).astype(np.int64)
-    *columns, first_lengths = map(flat, ("input_ids", "slots", "token_type_ids", "n_first"))
-    return PackedTokens(*columns, lengths, first_lengths), flat("label")
+    ids, slots, types, first_lengths, labels = map(
+        flat, ("input_ids", "slots", "token_type_ids", "n_first", "label")
+    )
+    return PackedTokens(ids, slots, types, lengths, first_lengths), labels
 
 
 @dataclass(frozen=True)
