@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -216,16 +217,8 @@ def _card(name: str, commit: str) -> str:
     parts = [PurePosixPath(file).parts for file in listed if not file.startswith(".")]
     if not all(len(part) == 3 and part[2].endswith(".parquet") for part in parts):
         return ""
-    splits = {(config, split) for config, split, _ in parts}
-    configs = [
-        {
-            "config_name": folder,
-            "data_files": [
-                {"split": split, "path": f"{config}/{split}/*.parquet"}
-                for config, split in sorted(splits)
-                if config == folder
-            ],
-        }
-        for folder in sorted({config for config, _ in splits})
-    ]
+    files = defaultdict(list)
+    for config, split in sorted({part[:2] for part in parts}):
+        files[config].append({"split": split, "path": f"{config}/{split}/*.parquet"})
+    configs = [{"config_name": config, "data_files": own} for config, own in files.items()]
     return f"---\n{yaml.safe_dump({'configs': configs})}---\n"

@@ -36,6 +36,12 @@ class LabelColumn:
         """The labels of some rows, which know their numbers."""
         return replace(self, values=[self.values[row] for row in rows], row_of=rows)
 
+    def named(self, names: Sequence[str] | None) -> LabelColumn:
+        """Integer classes by their names, where they have some; other values as they are."""
+        known = dict(enumerate(names or ()))
+        values = [known.get(one, one) if isinstance(one, int) else one for one in self.values]
+        return replace(self, values=values)
+
     def row(self, index: int) -> int:
         """The row of the label with that index."""
         return index if self.row_of is None else self.row_of[index]
@@ -55,42 +61,26 @@ def decided(side: LabelColumn, declared: Sequence[str]) -> list[int]:
 
 
 def to_classes(
-    train: LabelColumn,
-    validation: LabelColumn,
-    declared: Sequence[str] | None,
-    given: Sequence[str] | None,
+    train: LabelColumn, validation: LabelColumn, names: Sequence[str] | None
 ) -> tuple[Classes, Classes, tuple[str, ...]]:
-    """Class numbers of both splits, and the classes' names.
-
-    Args:
-        declared: the names that the task gives to its labels 0, 1, …
-        given: the names that the source gives to integer classes.
+    """Class numbers of both splits, and the classes' names, those of 0, 1, … where they are given.
 
     Text that spells integers as one writes them counts as integers, unless a label of either split
     is other text, such as 007. Without names, the classes are the sorted distinct training labels.
     With names, a class may be absent from the training rows (a small sample of them, say).
     """
-    names = tuple(declared or given or ())
-    texts = [
-        {value for value in side.values if isinstance(value, str)} for side in (train, validation)
-    ]
+    sides = (train, validation)
+    texts = [{value for value in side.values if isinstance(value, str)} for side in sides]
     as_text = any(
-        found <= set(declared or ()) or not all(map(_INTEGER.fullmatch, found))
+        found <= set(names or ()) or not all(map(_INTEGER.fullmatch, found))
         for found in texts
         if found
     )
-    sides = [_plain(side, as_text) for side in (train, validation)]
-    kinds = ["strings" if isinstance(side[0], str) else "integers" for side in sides if side]
-    if len({*kinds}) > 1:
-        raise DataError(
-            f"{validation.origin}: column '{validation.column}' holds {kinds[1]} where "
-            f"{train.origin} holds {kinds[0]}: spell the labels alike in both splits"
-        )
-    numbered = names and "integers" in kinds
-    known = range(len(names)) if numbered else names or sorted({*sides[0]})
+    labels = [replace(side, values=_plain(side, as_text)).named(names).values for side in sides]
+    known = names or sorted({*labels[0]})
     index = {label: number for number, label in enumerate(known)}
-    for side, values in zip((train, validation), sides, strict=True):
-        if unknown := {*values} - {*known}:
+    for side, values in zip(sides, labels, strict=True):
+        if unknown := {*values} - index.keys():
             at = next(at for at, value in enumerate(values) if value in unknown)
             told = f"has {shown(values[at])} as '{side.column}'"
             if str(values[at]) in _UNDECIDED:
@@ -102,11 +92,11 @@ def to_classes(
             whose = "the task does not know" if names else "no training row has"
             raise side.refusal(
                 at,
-                f"{told}, which {whose} (unknown: {joined(map(str, sorted(unknown)))}; known: "
+                f"{told}, which {whose} (unknown: {joined(sorted(map(str, unknown)))}; known: "
                 f"{joined(map(str, known))}): correct the rows or the task's labels",
             )
-    numbers = [np.array([index[value] for value in side], np.int64) for side in sides]
-    return numbers[0], numbers[1], names or tuple(map(str, known))
+    first, second = (np.array([index[value] for value in side], np.int64) for side in labels)
+    return first, second, tuple(map(str, known))
 
 
 def _plain(side: LabelColumn, as_text: bool) -> list[Any]:
@@ -153,47 +143,28 @@ def is_text(kind: pa.DataType) -> bool:
 _TAG = re.compile(r"O|([BI])-(.+)")
 
 
-def to_iob2(side: LabelColumn, names: Sequence[str] | None) -> tuple[LabelColumn, int]:
-    """Tags of words in IOB2, and how many had to change; integers, which ``names`` spells, stay
-    integers.
+def to_iob2(side: LabelColumn) -> tuple[LabelColumn, int]:
+    """Tags of words in IOB2, and how many had to change.
 
     In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity
     begins with ``I-`` unless it follows another of its type. Reading an ``I-X`` that continues
     nothing as the beginning of an entity loses nothing, and is what the CoNLL scorer does too.
     """
-    tags = list(side.values)
-    numbered = bool(tags) and isinstance(tags[0], int)
-    if numbered and names is None:
-        raise DataError(
-            f"{side.origin}: the entity tags are integers without names, and metric entity_f1 "
-            "needs names such as O, B-PER, I-PER: set the task's labels"
-        )
-    if numbered and names is not None:
-        if not all(0 <= tag < len(names) for tag in tags):
-            return side, 0  # What is wrong with them is said where labels are numbered.
-        tags = [names[tag] for tag in tags]
-    changed, inside = 0, (-1, "")
+    tags, changed, inside = list(side.values), 0, (-1, "")
     for index, tag in enumerate(tags):
         match = _TAG.fullmatch(str(tag))
         if match is None:
             raise side.refusal(
                 index,
                 f"has the tag {shown(tag)}, which is not IOB2 (O, B-TYPE or I-TYPE): convert the "
-                "tags, or score them with metric token_f1",
+                "tags, name integers in the task's labels, or score them with metric token_f1",
             )
         entity = (side.row(index), match[2])
         if match[1] == "I" and entity != inside:
             tags[index] = f"B-{match[2]}"
             changed += 1
         inside = entity
-    if changed and numbered and names is not None:
-        if unnamed := sorted(set(tags) - set(names)):
-            raise DataError(
-                f"{side.origin}: the tags are IOB1, and in IOB2 they need names that the labels "
-                f"lack: {joined(unnamed)}: add them to the task's labels"
-            )
-        tags = [names.index(tag) for tag in tags]
-    return (replace(side, values=tags) if changed else side), changed
+    return replace(side, values=tags), changed
 
 
 SHIFTED = 0.25

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -105,10 +106,14 @@ Labelled = tuple[Tables, tuple[str, ...] | None, dict[str, Any]]
 
 def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
     """Both splits in the task's own columns, the classes' names, and what was done to the rows."""
-    if (label := task.columns.label) is not None:
-        of_train = train.class_names.get(label), train.origin
-        wanted = (task.labels, "the task") if task.labels else of_train
-        train, validation = (side.numbered_like(label, *wanted) for side in (train, validation))
+    known, whose = _names_of(task, train), "the task" if task.labels else train.origin
+    for side in (train, validation):
+        own = side.class_names.get(task.columns.label or "")
+        if own and known and {*own} != {*known}:
+            raise DataError(
+                f"{side.origin} names the classes of '{task.columns.label}' {joined(own)} where "
+                f"{whose} names them {joined(known)}: give the same names everywhere, in any order"
+            )
     read = {"mlm": _unlabelled, "causal": _unlabelled, "words": _words}.get(task.kind, _texts)
     tables, names, notes = read(task, train, validation)
     if task.metric == "f1" and names and len(names) != 2:
@@ -117,6 +122,11 @@ def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Lab
             f"{len(names)} ({joined(names)}): score them with metric accuracy"
         )
     return tables, names, notes
+
+
+def _names_of(task: TaskSpec, train: SourceTable) -> tuple[str, ...] | None:
+    """The classes' names, as the task or the source gives them."""
+    return task.labels or train.class_names.get(task.columns.label or "")
 
 
 def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
@@ -152,6 +162,10 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
         if task.regression:
             labels = [to_numbers(side) for side in sides]
         else:
+            sides = [
+                side.named(source.class_names.get(name))
+                for side, source in zip(sides, sources, strict=True)
+            ]
             if task.labels and sides[0].values:
                 kept = [decided(side, task.labels) for side in sides]
                 left = [len(table) - len(rows) for table, rows in zip(tables, kept, strict=True)]
@@ -163,7 +177,7 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
                     sides = [side.take(rows) for side, rows in zip(sides, kept, strict=True)]
                     tables = [table.take(rows) for table, rows in zip(tables, kept, strict=True)]
             first, second = sides
-            *labels, names = to_classes(first, second, task.labels, train.class_names.get(name))
+            *labels, names = to_classes(first, second, _names_of(task, train))
     tables = [
         table.append_column("label", pa.array(label))
         for table, label in zip(tables, labels, strict=True)
@@ -175,7 +189,7 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     columns = task.columns
     assert columns.label is not None
     assert columns.words is not None
-    given = task.labels or train.class_names.get(columns.label)
+    given = _names_of(task, train)
     notes: dict[str, Any] = {}
     words, sides = [], []
     for name, source in (("train", train), ("validation", validation)):
@@ -191,19 +205,16 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
                     f"{source.origin}: row {row + 1} has {shortened(own)} in '{columns.words}', "
                     "not lists of words: set the task's columns to fit it"
                 )
-        side = LabelColumn(
-            [tag for tags in row_tags for tag in tags],
-            source.origin,
-            columns.label,
-            [row for row, tags in enumerate(row_tags) for _ in tags],
-        )
+        row_of = [row for row, tags in enumerate(row_tags) for _ in tags]
+        side = LabelColumn(list(chain(*row_tags)), source.origin, columns.label, row_of)
+        side = side.named(source.class_names.get(columns.label))
         if task.metric == "entity_f1":
-            side, changed = to_iob2(side, given)
+            side, changed = to_iob2(side.named(given))
             if changed:
                 notes.setdefault("tags_converted_from_iob1", {})[name] = changed
         words.append(pa.array(row_words, pa.large_list(pa.large_string())))
         sides.append(side)
-    first, second, names = to_classes(sides[0], sides[1], task.labels, given)
+    first, second, names = to_classes(sides[0], sides[1], given)
     tables = []
     for row_words, labels in zip(words, (first, second), strict=True):
         lists = pa.LargeListArray.from_arrays(row_words.offsets, pa.array(labels))

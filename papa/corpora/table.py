@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -38,30 +37,6 @@ class SourceTable:
             )
         kind = _plain(column.type)
         return column if kind == column.type else column.cast(kind)
-
-    def numbered_like(self, name: str, wanted: tuple[str, ...] | None, whose: str) -> SourceTable:
-        """The same rows with the integer classes of a column, where the source names them, numbered
-        as those of their names are in ``wanted``, of ``whose`` these names are.
-        """
-        own = self.class_names.get(name)
-        if own is None or wanted is None or own == wanted:
-            return self
-        if set(own) != set(wanted):
-            raise DataError(
-                f"{self.origin} names the classes of '{name}' {joined(own)} where {whose} names "
-                f"them {joined(wanted)}: give the same names everywhere, in any order"
-            )
-
-        def numbered(value: Any) -> Any:
-            if isinstance(value, list):
-                return [numbered(one) for one in value]
-            named = isinstance(value, int) and 0 <= value < len(own)
-            return wanted.index(own[value]) if named else value
-
-        column = self.column(name)
-        column = pa.chunked_array([[numbered(value) for value in column.to_pylist()]], column.type)
-        rows = self.rows.set_column(self.rows.column_names.index(name), name, column)
-        return replace(self, rows=rows, class_names={**self.class_names, name: wanted})
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

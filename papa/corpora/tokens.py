@@ -95,7 +95,11 @@ def masked(
     80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay. The choice depends
     on the seed, the split and the row's number alone, not on how rows are sharded.
     """
-    mask = check_mask(special_tokens)
+    if special_tokens.mask is None:
+        raise EncoderError(
+            "the tokenizer has no mask token, which a masked language model needs: use another "
+            "encoder"
+        )
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
     shown, labels = [], []
     for row, text in enumerate(texts, start=first_row):
@@ -105,22 +109,14 @@ def masked(
             count = max(1, round(MASKED_SHARE * len(text)))
             chosen = generator.choice(len(text), count, replace=False)
             fate = generator.random(count)
-            replacement = np.where(fate < 0.8, mask, generator.choice(ordinary, count))
+            replacement = np.where(
+                fate < 0.8, special_tokens.mask, generator.choice(ordinary, count)
+            )
             label[chosen] = ids[chosen]
             ids[chosen] = np.where(fate < 0.9, replacement, ids[chosen])
         shown.append(ids.tolist())
         labels.append(label.tolist())
     return shown, labels
-
-
-def check_mask(special_tokens: SpecialTokens) -> int:
-    """The mask token's id."""
-    if special_tokens.mask is None:
-        raise EncoderError(
-            "the tokenizer has no mask token, which a masked language model needs: use another "
-            "encoder"
-        )
-    return special_tokens.mask
 
 
 def _unknown(special_tokens: SpecialTokens) -> int:
@@ -200,11 +196,6 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str
 
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     name = tokenizer.name_or_path
-    if not getattr(tokenizer, "is_fast", False):
-        raise EncoderError(
-            f"the tokenizer of '{name}' has no fast version (tokenizer.json): use an encoder that "
-            "has one"
-        )
     for role in ("cls", "sep", "pad"):
         if getattr(tokenizer, f"{role}_token_id") is None:
             raise EncoderError(

@@ -1,21 +1,16 @@
-"""Laws that hold for whatever is drawn: packed rows, the layout, merged sums, head orders, cells
-and intervals.
-"""
+"""Laws that hold for whatever is drawn: the layout, shards, head orders and intervals."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from papa.attention.average import GRID, AttentionAverager, AttentionSums
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
 from papa.corpora.ragged import PackedTokens, concatenated
 from papa.corpora.split import TokenisedSplit, write_shard
@@ -117,62 +112,6 @@ def test_shards_give_back_what_was_packed(
     assert split.labels_of(chosen).tolist() == chosen
     parts = [split.shard(number).tokens() for number in range(len(paths))]
     assert dense(concatenated(parts), slots) == dense(tokens, slots)
-
-
-LAYERS, HEADS, SLOTS = 2, 2, 5
-ATTENTION = arrays(np.float32, (LAYERS, HEADS, 3, 3), elements=st.floats(0, 1, width=32))
-THREE_SLOTS = st.sets(st.integers(0, SLOTS - 1), min_size=3, max_size=3)
-INPUTS = st.lists(st.tuples(THREE_SLOTS, ATTENTION), min_size=1, max_size=6)
-
-
-def summed(inputs: list[tuple[set[int], np.ndarray]]) -> AttentionSums:
-    averager = AttentionAverager(LAYERS, HEADS, SLOTS)
-    for slots, attention in inputs:
-        for layer in range(LAYERS):
-            mask = torch.ones(1, 3, dtype=torch.bool)
-            averager.update(
-                layer, torch.from_numpy(attention[layer])[None], torch.tensor(sorted(slots)), mask
-            )
-    return averager.result()
-
-
-def merged(parts: list[AttentionSums]) -> AttentionSums:
-    first, *others = (AttentionSums(part.sums.clone(), part.counts.clone()) for part in parts)
-    for other in others:
-        first.merge(other)
-    return first
-
-
-def same(a: AttentionSums, b: AttentionSums) -> bool:
-    return torch.equal(a.sums, b.sums) and torch.equal(a.counts, b.counts)
-
-
-@times(2)
-@given(INPUTS, st.randoms(use_true_random=False))
-def test_sums_in_any_order_and_grouping_are_the_whole(inputs: Any, random: Any) -> None:
-    """To the last bit (DESIGN: for any number of workers, retries or crashes), and equal to exact
-    rational sums.
-    """
-    whole, parts = summed(inputs), [summed([one]) for one in inputs]
-    random.shuffle(parts)
-    middle = random.randint(0, len(parts))
-    grouped = [merged(group) for group in (parts[:middle], parts[middle:]) if group]
-    assert same(merged(parts), whole)
-    assert same(merged(grouped[::-1]), whole)
-    average = whole.average()
-    for i in range(SLOTS):
-        for j in range(SLOTS):
-            seen = [(sorted(slots), attention) for slots, attention in inputs if {i, j} <= slots]
-            assert whole.counts[i, j] == len(seen)
-            assert bool(average.seen[i, j]) == bool(seen)
-            exact = sum(
-                (
-                    Fraction(round(float(one[1, 0, at.index(i), at.index(j)]) * GRID), int(GRID))
-                    for at, one in seen
-                ),
-                Fraction(0),
-            )
-            assert Fraction(whole.sums[1, 0, i, j].item()) == exact
 
 
 HEAD_COUNTS = st.tuples(st.integers(1, 5), st.integers(1, 6))
