@@ -89,11 +89,11 @@ def to_classes(
                     f"{told}, as {values.count(values[at]):,} of {len(values):,} rows have, which "
                     f"marks rows without agreement: {_NAME_THEM}",
                 )
-            whose = "the task does not know" if names else "no training row has"
+            known_by = "the task knows" if names else "the training rows have"
             raise side.refusal(
                 at,
-                f"{told}, which {whose} (unknown: {joined(sorted(map(str, unknown)))}; known: "
-                f"{joined(map(str, known))}): correct the rows or the task's labels",
+                f"{told} where {known_by} {joined(map(str, known))} (unknown: "
+                f"{joined(sorted(map(str, unknown)))}): correct the rows or the task's labels",
             )
     first, second = (np.array([index[value] for value in side], np.int64) for side in labels)
     return first, second, tuple(map(str, known))

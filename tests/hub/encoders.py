@@ -20,7 +20,6 @@ from tests.hub.formats import (
     WORDPIECES,
     as_they_are,
     deberta_bytes,
-    fairseq_words,
     modernbert_words,
     old_layer_norms,
     pieces,
@@ -64,9 +63,6 @@ PUBLISHED_V3 = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
     "bos_piece": "[CLS]",
     "eos_piece": "[SEP]",
     "unk_piece": "[UNK]",
-}
-PUBLISHED_ALBERT: dict[str, Any] = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1} | {
-    "control_symbols": "[CLS],[SEP],[MASK]"
 }
 OTHERS = ("README.md", ".gitattributes", "flax_model.msgpack", "tf_model.h5", "rust_model.ot")
 
@@ -162,27 +158,6 @@ PUBLISHED: dict[str, Published] = {
         {"model_max_length": 512},
         ("safetensors", "bin"),
         needed=frozenset({"sentencepiece.bpe.model", "tokenizer.json"}),
-    ),
-    "albert/albert-base-v2": Published(
-        made(
-            "Albert",
-            "PreTraining",
-            embedding_size=16,
-            max_position_embeddings=POSITIONS,
-            bos_token_id=2,
-            eos_token_id=3,
-        ),
-        pieces("spiece.model", **PUBLISHED_ALBERT),
-        {"model_max_length": 512},
-        ("safetensors", "bin"),
-        needed=frozenset({"spiece.model", "tokenizer.json"}),
-    ),
-    "microsoft/mpnet-base": Published(
-        made("MPNet", "MaskedLM", **FAIRSEQ, max_position_embeddings=COUNTED, pad_token_id=1),
-        fairseq_words,
-        {"do_lower_case": True, "model_max_length": 512},
-        ("bin",),
-        needed=frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "answerdotai/ModernBERT-base": Published(
         made(
