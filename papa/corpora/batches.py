@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -91,25 +90,15 @@ class MicroBatch:
             return mask
 
     @cached_property
-    def _by_heads(self) -> dict[int, tuple[Int[Tensor, " places"], Int[Tensor, " tokens"]]]:
-        return {}
+    def _tokens_of_places(self) -> Int[Tensor, " places"]:
+        """The token at each place, input by input; any token where there is none."""
+        with torch.inference_mode(False):
+            return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0)
 
-    def _look_ups(self, heads: int) -> tuple[Int[Tensor, " places"], Int[Tensor, " tokens"]]:
-        """Where (input, head, column) lies among (token, head), and the other way around; once for
-        all layers.
-
-        A place without a token is at any other token's.
-        """
-        if heads not in self._by_heads:
-            with torch.inference_mode(False):
-                head = torch.arange(heads, device=self.rows.device)[:, None]
-                at_places = (
-                    (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0).view(self.shape)
-                )
-                of_places = at_places[:, None] * heads + head
-                first = (self.inputs_of_tokens * heads + head) * len(self.columns)
-                self._by_heads[heads] = of_places.flatten(), (first + self.column_ids).T.flatten()
-        return self._by_heads[heads]
+    @cached_property
+    def _places_of_tokens(self) -> Int[Tensor, " tokens"]:
+        with torch.inference_mode(False):
+            return self.inputs_of_tokens * len(self.columns) + self.column_ids
 
     def unpack(self, states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "batch m width"]:
         """States input by input; places without a token hold some other token's states."""
@@ -123,17 +112,15 @@ class MicroBatch:
         self, states: Float[Tensor, "1 heads tokens width"]
     ) -> Float[Tensor, "batch heads m width"]:
         """``unpack`` for the states of each head."""
-        if self.dense:
-            return states.transpose(1, 2).unflatten(1, self.shape).squeeze(0).transpose(1, 2)
-        return _Unpacked.apply(states, self)
+        tokens = states[0].transpose(0, 1).index_select(0, self._tokens_of_places)
+        return tokens.unflatten(0, self.shape).transpose(1, 2)
 
     def pack_heads(
         self, states: Float[Tensor, "batch heads m width"]
     ) -> Float[Tensor, "1 heads tokens width"]:
         """``pack`` for the states of each head."""
-        if self.dense:
-            return states.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)
-        return _Packed.apply(states, self)
+        places = states.transpose(1, 2).flatten(0, 1)
+        return places.index_select(0, self._places_of_tokens).transpose(0, 1)[None]
 
     def to(self, device: torch.device) -> MicroBatch:
         """The batch on a device; itself where it is there."""
@@ -144,49 +131,6 @@ class MicroBatch:
             for field in fields(self)
         }
         return replace(self, **moved)
-
-
-class _Unpacked(torch.autograd.Function):
-    """Unpacked states, a head of an input in one piece; empty places have no part in gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
-        ctx.batch = batch
-        heads, width = states.shape[1], states.shape[3]
-        inputs, columns = batch.shape
-        of_places, _ = batch._look_ups(heads)
-        return (
-            states.transpose(1, 2)
-            .reshape(-1, width)
-            .index_select(0, of_places)
-            .view(inputs, heads, columns, width)
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.batch.pack_heads(gradients[0]), None
-
-
-class _Packed(torch.autograd.Function):
-    """Packed states, a token's heads side by side; gradients are 0 at places without a token."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, batch: MicroBatch) -> Tensor:
-        ctx.batch = batch
-        heads, width = states.shape[1], states.shape[3]
-        _, of_tokens = batch._look_ups(heads)
-        return (
-            states.reshape(-1, width)
-            .index_select(0, of_tokens)
-            .view(1, -1, heads, width)
-            .transpose(1, 2)
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        batch: MicroBatch = ctx.batch
-        found = batch.unpack_heads(gradients[0])
-        return found * batch.attention_mask[:, None, :, None], None
 
 
 LARGEST_BATCH = 256

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -20,8 +20,8 @@ from papa.corpora.layout import (
     pair_capacity,
     text_capacity,
 )
-from papa.corpora.ragged import PackedTokens, Ragged
-from papa.corpora.rows import TaskRows, read_rows
+from papa.corpora.ragged import PackedTokens
+from papa.corpora.rows import read_rows
 from papa.corpora.sources import SPLITS, Split, fingerprint
 from papa.corpora.split import Labels, TokenisedSplit, write_shard
 from papa.corpora.tokens import (
@@ -123,10 +123,12 @@ def tokenise_corpus(
         encoder: whose tokenizer it is.
         content: the fingerprint that the source must have; None takes the one that it has.
     """
-    writer = _Writer(task, layout, tokenizer)
+    layer_out = _Layout(task, layout, tokenizer)
     content = content or fingerprint(task.source)
     rows = read_rows(task, content)
-    total = rows.train.num_rows + rows.validation.num_rows
+    per_token = task.kind in ("words", "mlm", "causal")
+    tokens, labelled = (dict.fromkeys(SPLITS, 0) for _ in range(2))
+    shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
     # The counts fill up while shards are written; both documents are stored after the last.
     held: dict[str, Any] = {
         "kind": task.kind,
@@ -135,10 +137,10 @@ def tokenise_corpus(
         "label_names": rows.label_names,
         "notes": rows.notes,
         "rows": {name: rows.split(name).num_rows for name in SPLITS},
-        "tokens": writer.tokens,
-        "texts_cut": writer.texts_cut,
-        "words_cut": writer.words_cut,
-        "shards": writer.shards,
+        "tokens": tokens,
+        "texts_cut": layer_out.texts_cut,
+        "words_cut": layer_out.words_cut,
+        "shards": shards,
     }
     metadata = {
         **provenance,
@@ -149,101 +151,99 @@ def tokenise_corpus(
         "encoder": encoder.name,
         "tokenizer_digest": encoder.tokenizer_digest,
         "corpus_fingerprint": content,
-        "labelled_tokens": writer.labelled,
+        "labelled_tokens": labelled,
         **held,
     }
     with published(folder, metadata) as scratch:
-        done = 0
-        for written in writer.write(rows, scratch, shard_rows):
-            done += written
-            progress(done, total)
+        done, total = 0, sum(held["rows"].values())
+        for name in SPLITS:
+            table = rows.split(name)
+            for start in range(0, table.num_rows, shard_rows):
+                part = table.slice(start, shard_rows)
+                arranged, labels = layer_out.arranged(part, name, start)
+                file = f"{name}-{len(shards[name]):05d}.arrow"
+                write_shard(scratch / file, arranged, labels, label_per_token=per_token)
+                shards[name].append({"file": file, "rows": part.num_rows})
+                tokens[name] += len(arranged.input_ids)
+                labelled[name] += int((labels != IGNORED).sum()) if per_token else 0
+                done += part.num_rows
+                progress(done, total)
         (scratch / CORPUS).write_text(
             json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
     return folder
 
 
-class _Writer:
-    """Writes shards and keeps count of what the layout had to cut."""
+class _Layout:
+    """Lays rows out and counts what it has to cut."""
 
     def __init__(
-        self,
-        task: TaskSpec,
-        layout: LayoutSpec,
-        tokenizer: PreTrainedTokenizerBase,
+        self, task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase
     ) -> None:
         self.task, self.layout, self.tokenizer = task, layout, tokenizer
         self.special_tokens = special_tokens_for(task.kind, tokenizer)
         self.capacity = text_capacity(layout, task.kind, task.slots)
-        self.label_per_token = task.kind in ("words", "mlm", "causal")
-        self.tokens, self.labelled, self.texts_cut, self.words_cut = (
-            dict.fromkeys(SPLITS, 0) for _ in range(4)
-        )
-        self.shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
+        self.texts_cut, self.words_cut = (dict.fromkeys(SPLITS, 0) for _ in range(2))
 
-    def write(self, rows: TaskRows, folder: Path, shard_rows: int) -> Iterator[int]:
-        """Write all shards, yielding the number of rows after each."""
-        for name in SPLITS:
-            table = rows.split(name)
-            for index, start in enumerate(range(0, table.num_rows, shard_rows)):
-                part = table.slice(start, shard_rows)
-                arranged, labels = self._arranged(part, name, start)
-                file = f"{name}-{index:05d}.arrow"
-                write_shard(folder / file, arranged, labels, label_per_token=self.label_per_token)
-                self.shards[name].append({"file": file, "rows": part.num_rows})
-                self.tokens[name] += len(arranged.input_ids)
-                self.labelled[name] += self.count_labelled(labels)
-                yield part.num_rows
-
-    def count_labelled(self, labels: Labels) -> int:
-        """Tokens with a label of their own."""
-        return int((labels != IGNORED).sum()) if self.label_per_token else 0
-
-    def _arranged(self, part: pa.Table, split: Split, start: int) -> tuple[PackedTokens, Labels]:
+    def arranged(self, part: pa.Table, split: Split, start: int) -> tuple[PackedTokens, Labels]:
+        """The tokens and labels of some rows, the first of which has the number ``start``."""
         special_tokens, slots = self.special_tokens, self.task.slots
+        if self.task.kind == "words":
+            return self._arranged_words(part, split)
+        first = self._texts(part, "text")
         match self.task.kind:
-            case "text" | "similarity":
-                texts = self._cut(self._texts(part, "text"), split)
-                return arrange_one(texts, special_tokens, slots), part["label"].to_numpy()
             case "pair":
                 limits = pair_capacity(special_tokens, slots)
-                first, second = self._texts(part, "text"), self._texts(part, "text_pair")
-                too_long = (first.lengths > limits[0]) | (second.lengths > limits[1])
-                self.texts_cut[split] += int(too_long.sum())
+                second = self._texts(part, "text_pair")
+                self.texts_cut[split] += sum(
+                    len(a) > limits[0] or len(b) > limits[1]
+                    for a, b in zip(first, second, strict=True)
+                )
                 arranged = arrange_pair(
                     first, second, special_tokens, self.layout.segment_ids, slots
                 )
-                return arranged, part["label"].to_numpy()
             case "mlm":
-                texts = self._cut(self._texts(part, "text"), split)
                 shown, labels = masked(
-                    texts, special_tokens, self.task.mask_seed, SPLITS.index(split), start
+                    self._cut(first, split),
+                    special_tokens,
+                    self.task.mask_seed,
+                    SPLITS.index(split),
+                    start,
                 )
-                arranged = arrange_one(shown, special_tokens, slots)
-                return arranged, arranged.spread(labels, IGNORED)
+                return arrange_one(shown, special_tokens, slots), _framed(labels)
             case "causal":
-                texts = self._texts(part, "text")
                 if split == "validation":
                     slots = self.task.validation_slots or slots
-                self.texts_cut[split] += int((texts.lengths > slots).sum())
-                return arrange_causal(texts, special_tokens, slots)
+                self.texts_cut[split] += sum(len(text) > slots for text in first)
+                return arrange_causal(first, special_tokens, slots)
             case _:
-                return self._arranged_words(part, split)
+                arranged = arrange_one(self._cut(first, split), special_tokens, slots)
+        return arranged, part["label"].to_numpy()
 
     def _arranged_words(self, part: pa.Table, split: Split) -> tuple[PackedTokens, Labels]:
-        words = pa.concat_arrays(part["words"].chunks)
-        tokens, firsts = tokens_of_words(self.tokenizer, self.special_tokens, words)
-        kept = firsts.cut(self.capacity).values
-        self.words_cut[split] += int((firsts.values >= 0).sum() - (kept >= 0).sum())
-        word_labels = pa.concat_arrays(part["label"].chunks).flatten().to_numpy()
-        labels = np.full(len(kept), IGNORED, np.int64)
-        labels[kept >= 0] = word_labels[kept[kept >= 0]]
+        tokens, numbers = tokens_of_words(
+            self.tokenizer, self.special_tokens, part["words"].to_pylist()
+        )
+        labels = []
+        for own, row in zip(part["label"].to_pylist(), numbers, strict=True):
+            kept = row[: self.capacity]
+            self.words_cut[split] += len(own) - len({*kept})
+            # A word's label is its first token's.
+            firsts = [word != before for word, before in zip(kept, [-1, *kept], strict=False)]
+            labels.append(
+                [own[word] if first else IGNORED for word, first in zip(kept, firsts, strict=True)]
+            )
         arranged = arrange_one(self._cut(tokens, split), self.special_tokens, self.task.slots)
-        return arranged, arranged.spread(labels, IGNORED)
+        return arranged, _framed(labels)
 
-    def _texts(self, part: pa.Table, column: str) -> Ragged:
+    def _texts(self, part: pa.Table, column: str) -> list[list[int]]:
         return tokens_of_texts(self.tokenizer, self.special_tokens, part[column].to_pylist())
 
-    def _cut(self, texts: Ragged, split: Split) -> Ragged:
-        self.texts_cut[split] += int((texts.lengths > self.capacity).sum())
-        return texts.cut(self.capacity)
+    def _cut(self, texts: list[list[int]], split: Split) -> list[list[int]]:
+        self.texts_cut[split] += sum(len(text) > self.capacity for text in texts)
+        return [text[: self.capacity] for text in texts]
+
+
+def _framed(labels: Sequence[Sequence[int]]) -> Labels:
+    """A label a token, back to back; the special tokens around each row's have none."""
+    return np.array([label for row in labels for label in (IGNORED, *row, IGNORED)], np.int64)

@@ -1,84 +1,94 @@
-"""Datasets of the Hugging Face hub; dataset scripts never run.
+"""Datasets of the Hugging Face hub at one commit; dataset scripts never run.
 
 Which files a split has the ``datasets`` library works out, from a folder with the README and empty
-files of the same names. On branches that the hub converts to Parquet (``refs/convert/parquet``) a
-configuration is a folder and a split a folder below it. Files are read as local ones are.
+files of the same names. ``huggingface_hub`` fetches them one by one into its cache, which keeps all
+that is needed when the hub is gone; they are read as local ones are.
 """
 
 from __future__ import annotations
 
-import io
+import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
+import yaml
 
 from papa.corpora.local_files import format_of, read_file
-from papa.corpora.repository import README, Repository, open_repository
 from papa.corpora.table import SourceTable, class_names_of, names_of_classes
-from papa.errors import DataError, in_one_line, nearest_first
+from papa.errors import DataError, nearest_first
+from papa.hub_errors import download_bar, hub_errors
 from papa.spec import HubSource
+from papa.storage.artifacts import is_plain
 
-_DESCRIPTIONS = ("dataset_infos.json", ".huggingface.yaml")
+README = "README.md"
 _LOCAL = "give local files (source.kind: files)"
 
 
 @dataclass(frozen=True)
 class HubSplit:
-    """The files of one split, and the names that the README gives to columns of integer classes."""
+    """The files of one split and their bytes, and the names that the README gives to columns of
+    integer classes.
+    """
 
-    repository: Repository
+    name: str
+    commit: str
     origin: str
-    files: tuple[str, ...]
+    files: Mapping[str, int]
     class_names: Mapping[str, tuple[str, ...]]
 
     @property
     def bytes_to_fetch(self) -> int:
         """What reading it would download."""
+        from huggingface_hub import try_to_load_from_cache
+
+        place: dict[str, Any] = {"repo_type": "dataset", "revision": self.commit}
         return sum(
-            self.repository.files[file] for file in self.files if not self.repository.is_here(file)
+            size
+            for file, size in self.files.items()
+            if not isinstance(try_to_load_from_cache(self.name, file, **place), str)
         )
 
     def read(self) -> SourceTable:
         """All rows."""
-        paths = [self.repository.fetch(file) for file in self.files]
-        tables = [read_file(path, None, header=True) for path in paths]
-        for column, wanted in tables[0].class_names.items():
-            tables = [table.numbered_like(column, wanted, tables[0].origin) for table in tables]
-        try:
-            rows = pa.concat_tables([table.rows for table in tables])
-        except pa.ArrowInvalid as error:
-            reason = " ".join(str(error).split())
-            raise DataError(
-                f"{self.origin}: its files differ in their columns ({reason}): {_LOCAL}"
-            ) from None
-        names = {**self.class_names, **tables[0].class_names}
-        return SourceTable(rows, self.origin, names)
+        tables = [
+            read_file(_fetched(self.name, self.commit, file), None, header=True)
+            for file in self.files
+        ]
+        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+        return SourceTable(rows, self.origin, {**self.class_names, **tables[0].class_names})
 
     def look(self) -> tuple[SourceTable, int] | None:
         """A table with the split's columns and no row, and how many rows it has, by the ends of
         Parquet files; None where files of other formats would have to be fetched.
         """
+        from huggingface_hub import HfFileSystem, constants
+
         if any(format_of(PurePosixPath(file)) != "parquet" for file in self.files):
             return None
-        footers = [_footer(self.repository, file) for file in self.files]
+        hub, place = HfFileSystem(endpoint=constants.ENDPOINT), f"{self.name}@{self.commit}"
+        with _hub_errors(self.name, self.commit):
+            footers = [
+                pa.parquet.read_metadata(hub.open(f"datasets/{place}/{file}", block_size=65_536))
+                for file in self.files
+            ]
         schema = footers[0].schema.to_arrow_schema()
-        names = {**self.class_names, **class_names_of(schema, self.origin)}
+        names = {**self.class_names, **class_names_of(schema)}
         rows = sum(footer.num_rows for footer in footers)
         return SourceTable(schema.empty_table(), self.origin, names), rows
 
 
 def split_of(source: HubSource, split: str) -> HubSplit:
     """The files of a split; none of them is fetched."""
-    repository = open_repository(source)
-    label = _label_of(source)
-    splits, names = _splits(source, repository.commit)
+    commit, label = commit_of(source), _label_of(source)
+    splits, names = _splits(source, commit)
     if split not in splits:
         raise DataError(
             f"dataset '{label}' has no split '{split}' (found: {nearest_first(split, splits)}): "
@@ -90,7 +100,63 @@ def split_of(source: HubSource, split: str) -> HubSplit:
             f"dataset '{label}', split '{split}', lies in {strange}, whose format is not read: "
             f"{_LOCAL}"
         )
-    return HubSplit(repository, f"dataset '{label}', split '{split}'", splits[split], names)
+    listed = _listed(source.name, commit)
+    files = {file: listed[file] for file in splits[split]}
+    return HubSplit(source.name, commit, f"dataset '{label}', split '{split}'", files, names)
+
+
+def commit_of(source: HubSource) -> str:
+    """The commit that the source's revision stands for, asked once a process; where the hub does
+    not answer, stood for when it was last asked.
+    """
+    if source.revision is not None and re.fullmatch(r"[0-9a-f]{40}", source.revision):
+        return source.revision
+    return _asked(source.name, source.revision)
+
+
+@cache
+def _asked(name: str, revision: str | None) -> str:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RevisionResolutionError
+
+    with _hub_errors(name, revision):
+        try:
+            found = HfApi().resolve_revision(name, repo_type="dataset", revision=revision)
+        except RevisionResolutionError as error:
+            raise error.__cause__ or error from None
+        return found.resolved
+
+
+@cache
+def _listed(name: str, commit: str) -> Mapping[str, int]:
+    """The files of a commit and their bytes; the README is fetched with the list."""
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
+
+    with _hub_errors(name, commit):
+        snapshot_download(  # The one call that keeps the list of files.
+            name,
+            repo_type="dataset",
+            revision=commit,
+            allow_patterns=[README, ".gitattributes"],
+            tqdm_class=download_bar(),
+        )
+        files = get_cached_repo_tree(name, repo_type="dataset", revision=commit)
+        return {file.path: file.size for file in files if is_plain(file.path)}
+
+
+def _fetched(name: str, commit: str, file: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
+    with _hub_errors(name, commit):
+        return Path(hf_hub_download(name, file, **place, tqdm_class=download_bar()))
+
+
+def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:
+    from huggingface_hub import constants
+
+    page = f"{constants.ENDPOINT}/datasets/{name}"
+    return hub_errors(f"dataset '{name}'", page, revision, DataError)
 
 
 def _label_of(source: HubSource) -> str:
@@ -104,116 +170,55 @@ Splits = tuple[dict[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]]
 @cache
 def _splits(source: HubSource, commit: str) -> Splits:
     """The files of each split of the source's configuration, and its README's class names."""
-    repository, label = open_repository(source), _label_of(source)
-    folders = _converted(repository)
-    if folders:
-        config = _chosen(
-            source.config, folders, "default" if len(folders) > 1 else next(iter(folders)), label
-        )
-        return {split: tuple(files) for split, files in folders[config].items()}, {}
-    from datasets import (
-        get_dataset_config_names,
-        get_dataset_default_config_name,
-        load_dataset_builder,
-    )
+    from datasets import load_dataset_builder
     from datasets.data_files import EmptyDatasetError
     from datasets.exceptions import DataFilesNotFoundError
 
-    with _outline(repository) as folder:
+    listed, label = _listed(source.name, commit), _label_of(source)
+    with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
+        folder = Path(temporary).resolve()
+        for file in listed:
+            if PurePosixPath(file).suffix not in (".py", ".md"):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).touch()
+        (folder / README).write_text(_card(source.name, commit), encoding="utf-8")
         try:
-            configs = get_dataset_config_names(folder)
-            default = get_dataset_default_config_name(folder)
-            config = _chosen(source.config, configs, default, label)
-            builder = load_dataset_builder(folder, config)
-            found = builder.config.data_files or {}
+            builder = load_dataset_builder(str(folder), source.config)
             splits = {
                 str(split): tuple(str(Path(file).relative_to(folder)) for file in files)
-                for split, files in found.items()
+                for split, files in (builder.config.data_files or {}).items()
             }
         except (DataFilesNotFoundError, EmptyDatasetError):
             held = f"holds no data file that is read: {_LOCAL}"
-            if any(PurePosixPath(file).suffix == ".py" for file in repository.files):
+            if any(PurePosixPath(file).suffix == ".py" for file in listed):
                 held = (
                     "is a script, and scripts never run: set source.revision to "
                     f"refs/convert/parquet, where the hub keeps Parquet copies of many of them, or "
                     f"{_LOCAL}"
                 )
             raise DataError(f"dataset '{label}' {held}") from None
-        except DataError:
-            raise
         except Exception as error:  # The library raises whatever its many readers raise.
-            reason = " ".join(str(error).replace(folder, source.name).split())[:300]
+            reason = " ".join(str(error).replace(str(folder), source.name).split())[:300]
             raise DataError(
-                f"dataset '{label}' has no readable list of splits ({reason}): {_LOCAL}"
+                f"dataset '{label}' cannot be read ({reason}): correct source.config and "
+                f"source.revision, or {_LOCAL}"
             ) from None
-        strange = [
-            file for files in splits.values() for file in files if file not in repository.files
-        ]
-        if strange:
-            raise DataError(
-                f"dataset '{label}': its card names {strange[0]}, which is no file of it: {_LOCAL}"
-            )
-        return splits, names_of_classes(builder.info.features or {})
+    return splits, names_of_classes(builder.info.features or {})
 
 
-def _chosen(config: str | None, existing: Iterable[str], default: str | None, label: str) -> str:
-    names = list(existing)
-    if config in names:
-        return config
-    if config is not None:
-        raise DataError(
-            f"dataset '{label}' has no configuration '{config}' (found: "
-            f"{nearest_first(config, names)}): set source.config to one it has"
-        )
-    if default not in names:
-        raise DataError(
-            f"dataset '{label}' has several configurations: set source.config to one of "
-            f"{nearest_first('', names)}"
-        )
-    return default
-
-
-def _converted(repository: Repository) -> dict[str, dict[str, list[str]]]:
-    """Configuration → split → files of what the hub converted; empty for other repositories."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for file in sorted(repository.files):
-        parts = PurePosixPath(file).parts
-        if len(parts) == 3 and parts[2].endswith(".parquet"):
-            found[parts[0]][parts[1]].append(file)
-        elif not file.startswith("."):
-            return {}
-    return found
-
-
-@contextmanager
-def _outline(repository: Repository) -> Iterator[str]:
-    """A folder that looks like the repository to whoever asks for its configurations: data files
-    are empty.
+def _card(name: str, commit: str) -> str:
+    """The README; where the hub converted a repository to Parquet (``refs/convert/parquet``), which
+    has none, one that says that a configuration is a folder and a split a folder below it.
     """
-    with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
-        folder = Path(temporary).resolve()
-        for file in repository.files:
-            if PurePosixPath(file).suffix not in (".py", ".md") and file not in _DESCRIPTIONS:
-                (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                (folder / file).touch()
-        if README in repository.files:
-            text = repository.fetch(README).read_text(encoding="utf-8")
-            if text.startswith("---"):  # Without a block of settings the library would complain.
-                (folder / README).write_text(text, encoding="utf-8")
-        yield str(folder)
-
-
-def _footer(repository: Repository, file: str) -> pyarrow.parquet.FileMetaData:
-    try:
-        if repository.is_here(file):
-            return pa.parquet.read_metadata(repository.fetch(file))
-        tail = repository.tail(file)
-        length = int.from_bytes(tail[-8:-4], "little") + 8
-        if length > len(tail):
-            tail = repository.tail(file, length)
-        # A file that is nothing but its end reads like the whole as long as no row is asked for.
-        return pa.parquet.read_metadata(io.BytesIO(b"PAR1" + tail[-length:]))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(
-            f"{repository.name}/{file} cannot be read as Parquet ({in_one_line(error)}): {_LOCAL}"
-        ) from None
+    listed = _listed(name, commit)
+    if README in listed:
+        text = _fetched(name, commit, README).read_text(encoding="utf-8")
+        return text if text.startswith("---") else ""  # Else the library would complain.
+    parts = [PurePosixPath(file).parts for file in listed if not file.startswith(".")]
+    if not all(len(part) == 3 and part[2].endswith(".parquet") for part in parts):
+        return ""
+    files = defaultdict(list)
+    for config, split in sorted({part[:2] for part in parts}):
+        files[config].append({"split": split, "path": f"{config}/{split}/*.parquet"})
+    configs = [{"config_name": config, "data_files": own} for config, own in files.items()]
+    return f"---\n{yaml.safe_dump({'configs': configs})}---\n"

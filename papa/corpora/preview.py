@@ -41,69 +41,52 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
     """Look at a task's source: what was found, None where it is not fit for use, and all that is
     wrong with it.
     """
-    problems: list[DataError] = []
+    problems: dict[str, DataError] = {}
+    far: dict[Split, HubSplit] = {}
     tables: dict[Split, SourceTable] = {}
     counts: dict[Split, int] = {}
-    unchecked: list[str] = []
-    far = _far(task, problems)
-    if problems:
-        return None, problems
-    for split in SPLITS:
+    source = task.source
+    if isinstance(source, HubSource):
+        for split in SPLITS:
+            try:
+                far[split] = split_of(source, getattr(source, split))
+            except DataError as error:
+                problems[str(error)] = error
+    size = sum(split.bytes_to_fetch for split in far.values())
+    for split in SPLITS if not problems else ():
         try:
-            if split not in far:
+            if size <= SMALL_BYTES:
                 tables[split] = read_source(task, split)
                 counts[split] = tables[split].rows.num_rows
             elif (found := far[split].look()) is not None:
                 tables[split], counts[split] = found
         except DataError as error:
-            problems.append(error)
-    if far:
-        size = sum(split.bytes_to_fetch for split in far.values()) / 1e6
-        unchecked.append(
-            f"{'single labels' if tables else 'columns and labels'} ({size:.0f} MB are not "
-            "downloaded yet)"
-        )
+            problems[str(error)] = error
     for name in filter(None, task.columns.model_dump().values()):
         lacking = [table for table in tables.values() if name not in table.rows.column_names]
         if lacking:
             where = " and ".join(table.origin for table in lacking)
             existing = nearest_first(name, lacking[0].rows.column_names)
-            problems.append(
-                DataError(
-                    f"{where}: no column '{name}' (found: {existing}): set the task's columns to "
-                    "fit it"
-                )
+            said = (
+                f"{where}: no column '{name}' (found: {existing}): set the task's columns to fit it"
             )
-    if problems or len(tables) < len(SPLITS):
-        return (None, problems) if problems else (Preview(None, task.labels, unchecked[0]), [])
+            problems[said] = DataError(said)
+    if problems:
+        return None, list(problems.values())
+    what = "single labels" if tables else "columns and labels"
+    unchecked = f"{what} ({size / 1e6:.0f} MB are not downloaded yet)"
     try:
-        if far:
+        if not tables:
+            return Preview(None, task.labels, unchecked), []
+        if size > SMALL_BYTES:
             names = labelled(task, tables["train"], tables["validation"])[1] or None
-            limits = (task.train_rows, task.validation_rows)
-            rows = tuple(
-                min(counts[split], most or counts[split])
-                for split, most in zip(SPLITS, limits, strict=True)
+            train, validation = (
+                min(counts[split], getattr(task, f"{split}_rows") or counts[split])
+                for split in SPLITS
             )
-            return Preview((rows[0], rows[1]), names, unchecked[0]), []
-        found_rows = rows_of(task, tables["train"], tables["validation"])
+            return Preview((train, validation), names, unchecked), []
+        rows = rows_of(task, tables["train"], tables["validation"])
     except DataError as error:
         return None, [error]
-    train, validation = found_rows.train, found_rows.validation
-    counted, said = (train.num_rows, validation.num_rows), found_rows.notes.get("warnings", ())
-    return Preview(counted, found_rows.label_names, warnings=said), []
-
-
-def _far(task: TaskSpec, problems: list[DataError]) -> dict[Split, HubSplit]:
-    """The splits on the hub, where they are too large for a look."""
-    source = task.source
-    if not isinstance(source, HubSource):
-        return {}
-    splits: dict[Split, HubSplit] = {}
-    for split, name in (("train", source.train), ("validation", source.validation)):
-        try:
-            splits[split] = split_of(source, name)  # type: ignore[index]
-        except DataError as error:
-            if str(error) not in map(str, problems):
-                problems.append(error)
-    large = sum(split.bytes_to_fetch for split in splits.values()) > SMALL_BYTES
-    return splits if large else {}
+    counted = rows.train.num_rows, rows.validation.num_rows
+    return Preview(counted, rows.label_names, warnings=rows.notes.get("warnings", ())), []

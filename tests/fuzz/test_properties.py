@@ -1,26 +1,20 @@
-"""Laws that hold for whatever is drawn: packed rows, the layout, merged sums, head orders, cells
-and intervals.
-"""
+"""Laws that hold for whatever is drawn: the layout, shards, head orders and intervals."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from papa.attention.average import GRID, AttentionAverager, AttentionSums
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.corpora.ragged import PackedTokens, Ragged, concatenated
+from papa.corpora.ragged import PackedTokens, concatenated
 from papa.corpora.split import TokenisedSplit, write_shard
-from papa.corpora.tokens import Framing
+from papa.corpora.tokens import SpecialTokens
 from papa.scores.intervals import interval
 from papa.spec import LayoutSpec
 from papa.spec.cells import constant_heads
@@ -33,37 +27,11 @@ def times(factor: float) -> Any:
 
 
 IDS = st.integers(10, 999)
-ROWS = st.lists(st.lists(IDS, max_size=9), max_size=7)
-FRAMING = Framing(cls=1, sep=2, pad=0, between=1, segments=(0, 0, 1))
-FRAMINGS = st.sampled_from([FRAMING, Framing(cls=1, sep=2, pad=0, between=2, segments=(0, 0, 0))])
-
-
-def rows_of(ragged: Ragged) -> list[list[int]]:
-    return [ragged.values[a:b].tolist() for a, b in pairwise(ragged.offsets)]
-
-
-@times(4)
-@given(ROWS, st.integers(0, 10), st.data())
-def test_ragged_rows_are_lists(rows: list[list[int]], limit: int, data: st.DataObject) -> None:
-    ragged = Ragged.of(rows)
-    assert rows_of(ragged) == rows
-    assert rows_of(ragged.cut(limit)) == [row[:limit] for row in rows]
-    kept = np.array([value % 2 == 0 for row in rows for value in row], dtype=bool)
-    assert rows_of(ragged.where(kept)) == [
-        [value for value in row if value % 2 == 0] for row in rows
-    ]
-    if rows:
-        chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9))
-        assert rows_of(ragged.take(np.array(chosen, dtype=np.int64))) == [
-            rows[row] for row in chosen
-        ]
-    groups, left = [], len(rows)
-    while left:
-        groups.append(data.draw(st.integers(1, left)))
-        left -= groups[-1]
-    ends = np.cumsum([0, *groups])
-    expected = [list(chain.from_iterable(rows[a:b])) for a, b in pairwise(ends)]
-    assert rows_of(ragged.joined(np.array(groups, dtype=np.int64))) == expected
+ROWS = st.lists(st.lists(IDS, max_size=9), min_size=1, max_size=7)
+FRAMING = SpecialTokens(cls=1, sep=2, pad=0, between=1, segments=(0, 0, 1))
+FRAMINGS = st.sampled_from(
+    [FRAMING, SpecialTokens(cls=1, sep=2, pad=0, between=2, segments=(0, 0, 0))]
+)
 
 
 def dense(tokens: PackedTokens, slots: int) -> list[list[int | None]]:
@@ -83,11 +51,11 @@ def dense(tokens: PackedTokens, slots: int) -> list[list[int | None]]:
     ROWS, FRAMINGS, st.integers(2, 8).map(lambda half: 2 * half), st.sampled_from(["full", "half"])
 )
 def test_one_text_in_its_slots(
-    rows: list[list[int]], framing: Framing, slots: int, truncation: Any
+    rows: list[list[int]], framing: SpecialTokens, slots: int, truncation: Any
 ) -> None:
     """Paper, App. A: [CLS] text [PAD]… [SEP] with [SEP] in the last slot."""
     kept = text_capacity(LayoutSpec(one_text_truncation=truncation), "text", slots)
-    found = dense(arrange_one(Ragged.of(rows).cut(kept), framing, slots), slots)
+    found = dense(arrange_one([row[:kept] for row in rows], framing, slots), slots)
     for row, line in zip(rows, found, strict=True):
         text = row[:kept]
         assert line == [framing.cls, *text, *[None] * (slots - 2 - len(text)), framing.sep]
@@ -95,16 +63,18 @@ def test_one_text_in_its_slots(
 
 @times(4)
 @given(
-    st.lists(st.tuples(st.lists(IDS, max_size=12), st.lists(IDS, max_size=12)), max_size=6),
+    st.lists(
+        st.tuples(st.lists(IDS, max_size=12), st.lists(IDS, max_size=12)), min_size=1, max_size=6
+    ),
     FRAMINGS,
     st.integers(4, 8).map(lambda half: 2 * half),
     st.sampled_from(["follow", "stay"]),
 )
 def test_two_texts_in_their_halves(
-    pairs: Any, framing: Framing, slots: int, segment_ids: Any
+    pairs: Any, framing: SpecialTokens, slots: int, segment_ids: Any
 ) -> None:
     most = pair_capacity(framing, slots)
-    first, second = (Ragged.of([pair[side] for pair in pairs]) for side in (0, 1))
+    first, second = ([pair[side] for pair in pairs] for side in (0, 1))
     tokens = arrange_pair(first, second, framing, segment_ids, slots)
     for (a, b), line in zip(pairs, dense(tokens, slots), strict=True):
         a, b = a[: most[0]], b[: most[1]]
@@ -128,7 +98,7 @@ def test_shards_give_back_what_was_packed(
     shards: Path, rows: list[list[int]], data: st.DataObject
 ) -> None:
     slots = 12
-    tokens, labels = arrange_one(Ragged.of(rows), FRAMING, slots), np.arange(len(rows))
+    tokens, labels = arrange_one(rows, FRAMING, slots), np.arange(len(rows))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(rows)), max_size=3)) | {len(rows)})
     starts, paths = [0, *cuts], []
     for number, (a, b) in enumerate(zip(starts, cuts, strict=False)):
@@ -142,62 +112,6 @@ def test_shards_give_back_what_was_packed(
     assert split.labels_of(chosen).tolist() == chosen
     parts = [split.shard(number).tokens() for number in range(len(paths))]
     assert dense(concatenated(parts), slots) == dense(tokens, slots)
-
-
-LAYERS, HEADS, SLOTS = 2, 2, 5
-ATTENTION = arrays(np.float32, (LAYERS, HEADS, 3, 3), elements=st.floats(0, 1, width=32))
-THREE_SLOTS = st.sets(st.integers(0, SLOTS - 1), min_size=3, max_size=3)
-INPUTS = st.lists(st.tuples(THREE_SLOTS, ATTENTION), min_size=1, max_size=6)
-
-
-def summed(inputs: list[tuple[set[int], np.ndarray]]) -> AttentionSums:
-    averager = AttentionAverager(LAYERS, HEADS, SLOTS)
-    for slots, attention in inputs:
-        for layer in range(LAYERS):
-            mask = torch.ones(1, 3, dtype=torch.bool)
-            averager.update(
-                layer, torch.from_numpy(attention[layer])[None], torch.tensor(sorted(slots)), mask
-            )
-    return averager.result()
-
-
-def merged(parts: list[AttentionSums]) -> AttentionSums:
-    first, *others = (AttentionSums(part.sums.clone(), part.counts.clone()) for part in parts)
-    for other in others:
-        first.merge(other)
-    return first
-
-
-def same(a: AttentionSums, b: AttentionSums) -> bool:
-    return torch.equal(a.sums, b.sums) and torch.equal(a.counts, b.counts)
-
-
-@times(2)
-@given(INPUTS, st.randoms(use_true_random=False))
-def test_sums_in_any_order_and_grouping_are_the_whole(inputs: Any, random: Any) -> None:
-    """To the last bit (DESIGN: for any number of workers, retries or crashes), and equal to exact
-    rational sums.
-    """
-    whole, parts = summed(inputs), [summed([one]) for one in inputs]
-    random.shuffle(parts)
-    middle = random.randint(0, len(parts))
-    grouped = [merged(group) for group in (parts[:middle], parts[middle:]) if group]
-    assert same(merged(parts), whole)
-    assert same(merged(grouped[::-1]), whole)
-    average = whole.average()
-    for i in range(SLOTS):
-        for j in range(SLOTS):
-            seen = [(sorted(slots), attention) for slots, attention in inputs if {i, j} <= slots]
-            assert whole.counts[i, j] == len(seen)
-            assert bool(average.seen[i, j]) == bool(seen)
-            exact = sum(
-                (
-                    Fraction(round(float(one[1, 0, at.index(i), at.index(j)]) * GRID), int(GRID))
-                    for at, one in seen
-                ),
-                Fraction(0),
-            )
-            assert Fraction(whole.sums[1, 0, i, j].item()) == exact
 
 
 HEAD_COUNTS = st.tuples(st.integers(1, 5), st.integers(1, 6))

@@ -1,20 +1,5 @@
 """Datasets on the hub on loopback: a few rows in the very files, branches, columns and class names
-of the public ones.
-
-Where each layout was seen:
-
-- ``nyu-mll/glue``: its card (huggingface.co/datasets/nyu-mll/glue, README.md, ``configs`` and
-  ``dataset_info``) and links to its files, such as
-  .../resolve/main/cola/train-00000-of-00001.parquet.
-- ``eriktks/conll2003``: links to .../resolve/refs%2Fconvert%2Fparquet/conll2003/train/0000.parquet;
-  its main branch holds conll2003.py; the class names are those of that script.
-- ``leondz/wnut_17``: code that reads wnut_17/test/0000.parquet of the same branch; the class names
-  of wnut_17.py.
-- ``Salesforce/wikitext``: links to
-  .../resolve/main/wikitext-103-raw-v1/train-00000-of-00002.parquet and its card.
-- ``universal-dependencies/universal_dependencies``: the maintainers' ud-hf-parquet-tools on GitHub
-  (generator.py, validator.py): <revision>/parquet/<treebank>/<split>.parquet, splits train, dev and
-  test, revision "2.17".
+of the public ones, as their cards, converted branches and scripts have them.
 """
 
 from __future__ import annotations
@@ -31,13 +16,7 @@ from tests.hub.server import Hub
 TEXT, NUMBER = Value("string"), Value("float32")
 SPLITS = ("train", "validation", "test")
 PAIRED, ENTAILED = ("sentence1", "sentence2"), ["entailment", "not_entailment"]
-OF_MNLI = (
-    "train",
-    "validation_matched",
-    "validation_mismatched",
-    "test_matched",
-    "test_mismatched",
-)
+OF_MNLI = ("train", "validation_matched", "validation_mismatched", "test_matched")
 GLUE: Mapping[str, tuple[tuple[str, ...], Any, tuple[str, ...]]] = {
     "cola": (("sentence",), ["unacceptable", "acceptable"], SPLITS),
     "sst2": (("sentence",), ["negative", "positive"], SPLITS),
@@ -54,7 +33,6 @@ PENN = (
     "PRP$ RB RBR RBS RP SYM TO UH VB VBD VBG VBN VBP VBZ WDT WP WP$ WRB"
 )
 POS = PENN.split()
-CHUNK = ["O", "B-NP", "I-NP", "B-VP", "I-VP", "B-PP", "I-PP"]
 WNUT = ["O"] + [
     f"{mark}-{kind}"
     for kind in ("corporation", "creative-work", "group", "location", "person", "product")
@@ -82,8 +60,8 @@ BRANCHES = {
 def write_all(folder: Path) -> None:
     """Every dataset that the registry of tasks names."""
     write_glue(folder / "glue")
-    write_converted(folder / "conll2003", "conll2003", conll2003())
-    write_converted(folder / "wnut_17", "wnut_17", wnut_17())
+    write_converted(folder / "conll2003", "conll2003", of_words(pos_tags=POS, ner_tags=NER))
+    write_converted(folder / "wnut_17", "wnut_17", of_words(ner_tags=WNUT))
     write_wikitext(folder / "wikitext")
     write_universal_dependencies(folder / "ud")
 
@@ -133,33 +111,23 @@ def write_converted(folder: Path, config: str, content: tuple[Features, dict[str
     (converted / ".gitattributes").write_text("*.parquet filter=lfs diff=lfs merge=lfs -text\n")
 
 
-def conll2003() -> tuple[Features, dict[str, Any]]:
-    features = Features(
-        {
-            "tokens": List(TEXT),
-            "pos_tags": List(ClassLabel(names=POS)),
-            "chunk_tags": List(ClassLabel(names=CHUNK)),
-            "ner_tags": List(ClassLabel(names=NER)),
-        }
-    )
-    tags = [[0, 0, 5, 0, 0, 0], [0] * 4, [0] * 2] * (ROWS // 3)
-    pos = [
-        [(word + row) % len(POS) for word in range(len(words))] for row, words in enumerate(WORDS)
+def numbered(names: Sequence[str]) -> list[list[int]]:
+    """A class for each word of ``WORDS``, over all of them."""
+    return [
+        [(word + row) % len(names) for word in range(len(words))] for row, words in enumerate(WORDS)
     ]
-    return features, {
-        "tokens": WORDS,
-        "pos_tags": pos,
-        "chunk_tags": [[0] * len(row) for row in WORDS],
-        "ner_tags": tags,
-    }
 
 
-def wnut_17() -> tuple[Features, dict[str, Any]]:
-    features = Features({"tokens": List(TEXT), "ner_tags": List(ClassLabel(names=WNUT))})
-    return features, {
-        "tokens": WORDS,
-        "ner_tags": [[0, 0, 7, 0, 0, 0], [0] * 4, [0] * 2] * (ROWS // 3),
+def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, Any]]:
+    """``WORDS`` with columns of tags; entities are those of Rome."""
+    tags = {column: List(ClassLabel(names=list(own))) for column, own in names.items()}
+    content: dict[str, Any] = {"tokens": WORDS} | {
+        name: numbered(own) for name, own in names.items()
     }
+    if "ner_tags" in names:
+        place = next(at for at, name in enumerate(names["ner_tags"]) if "b-loc" in name.lower())
+        content["ner_tags"] = [[place * (word == "Rome") for word in words] for words in WORDS]
+    return Features({"tokens": List(TEXT), **tags}), content
 
 
 def write_wikitext(folder: Path) -> None:
@@ -168,7 +136,7 @@ def write_wikitext(folder: Path) -> None:
         ROWS // 4
     )
     features, files, infos = Features({"text": TEXT}), {}, []
-    configs = {"wikitext-103-raw-v1": 2, "wikitext-103-v1": 2, "wikitext-2-raw-v1": 1}
+    configs = {"wikitext-103-raw-v1": 2, "wikitext-2-raw-v1": 1}
     for config, parts in configs.items():
         for split, count in (("test", 1), ("train", parts), ("validation", 1)):
             for part in range(count):
@@ -181,15 +149,9 @@ def write_wikitext(folder: Path) -> None:
 
 def write_universal_dependencies(folder: Path) -> None:
     """One configuration a treebank, below ``parquet``, under the release's number."""
-    features = Features(
-        {"sent_id": TEXT, "tokens": List(TEXT), "upos": List(ClassLabel(names=UPOS))}
-    )
-    upos = [
-        [(word + row) % len(UPOS) for word in range(len(words))] for row, words in enumerate(WORDS)
-    ]
-    content = {"sent_id": [str(row) for row in range(ROWS)], "tokens": WORDS, "upos": upos}
+    features, content = of_words(upos=UPOS)
     files = {}
-    for treebank in ("en_ewt", "en_gum", "fr_gsd"):
+    for treebank in ("en_ewt", "fr_gsd"):
         files[treebank] = {
             split: f"parquet/{treebank}/{split}.parquet" for split in ("train", "dev", "test")
         }

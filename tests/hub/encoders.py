@@ -1,19 +1,5 @@
-"""Encoder repositories with the files, formats and weight names of the public ones; weights and
-vocabularies are tiny.
-
-File lists, formats and weight names are those of ``https://huggingface.co/<name>/tree/main``, seen
-in:
-
-- transformers 4.39, ``PRETRAINED_*_ARCHIVE_MAP`` and ``PRETRAINED_VOCAB_FILES_MAP``: the
-  configurations and tokenizer files of bert, roberta, deberta, electra, xlm-roberta, camembert,
-  albert, distilbert and mpnet;
-- transformers' warnings about weights that are not used: ``cls.*`` of bert,
-  ``discriminator_predictions.*`` of electra, ``lm_predictions.lm_head.*``, ``mask_predictions.*``
-  and ``deberta.embeddings.position_embeddings`` of deberta;
-- DeBERTa's own loader: ``bpe_encoder.bin`` of v1, ``spm.model`` and a generator's weights of v3, in
-  half precision;
-- rust-bert's resources (``rust_model.ot``), and download lists of other projects for ModernBERT and
-  DeBERTa-v3.
+"""Encoder repositories with the files, formats and weight names of the public ones
+(``https://huggingface.co/<name>/tree/main``); weights and vocabularies are tiny.
 """
 
 from __future__ import annotations
@@ -34,7 +20,6 @@ from tests.hub.formats import (
     WORDPIECES,
     as_they_are,
     deberta_bytes,
-    fairseq_words,
     modernbert_words,
     old_layer_norms,
     pieces,
@@ -79,10 +64,7 @@ PUBLISHED_V3 = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
     "eos_piece": "[SEP]",
     "unk_piece": "[UNK]",
 }
-PUBLISHED_ALBERT: dict[str, Any] = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1} | {
-    "control_symbols": "[CLS],[SEP],[MASK]"
-}
-PAPERS = ("README.md", ".gitattributes")
+OTHERS = ("README.md", ".gitattributes", "flax_model.msgpack", "tf_model.h5", "rust_model.ot")
 
 
 @dataclass(frozen=True)
@@ -104,7 +86,7 @@ class Published:
     settings: dict[str, Any]
     formats: tuple[str, ...]
     weights: Callable[[dict[str, Tensor]], dict[str, Any]] = as_they_are
-    more: tuple[str, ...] = PAPERS
+    more: tuple[str, ...] = OTHERS
     needed: frozenset[str] = field(default=frozenset())
 
     @property
@@ -120,7 +102,6 @@ def made(family: str, head: str, **settings: Any) -> Callable[[], tf.PreTrainedM
     return lambda: model(config(**{**SIZES, **settings}))
 
 
-OTHERS = (*PAPERS, "flax_model.msgpack", "tf_model.h5", "rust_model.ot")
 PUBLISHED: dict[str, Published] = {
     "google-bert/bert-base-uncased": Published(
         made("Bert", "PreTraining", max_position_embeddings=POSITIONS),
@@ -128,7 +109,7 @@ PUBLISHED: dict[str, Published] = {
         {"do_lower_case": True, "model_max_length": 512},
         ("safetensors", "bin"),
         old_layer_norms,
-        (*OTHERS, "model.onnx", "coreml/fill-mask/float32_model.mlpackage/Manifest.json"),
+        (*OTHERS, "model.onnx", "coreml/float32_model.mlpackage/Manifest.json"),
         frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "FacebookAI/roberta-base": Published(
@@ -136,7 +117,6 @@ PUBLISHED: dict[str, Published] = {
         roberta_bytes,
         {"model_max_length": 512},
         ("safetensors", "bin"),
-        more=(*OTHERS, "dict.txt"),
         needed=frozenset({"vocab.json", "merges.txt", "tokenizer.json"}),
     ),
     "microsoft/deberta-base": Published(
@@ -145,7 +125,7 @@ PUBLISHED: dict[str, Published] = {
         {"do_lower_case": False, "vocab_type": "gpt2"},
         ("bin",),
         v1_extras,
-        (*PAPERS, "bpe_encoder.bin", "rust_model.ot", "tf_model.h5"),
+        (*OTHERS, "bpe_encoder.bin"),
         frozenset({"vocab.json", "merges.txt"}),
     ),
     "microsoft/deberta-v3-base": Published(
@@ -162,7 +142,7 @@ PUBLISHED: dict[str, Published] = {
         {"do_lower_case": False, "vocab_type": "spm"},
         ("bin",),
         v3_halves,
-        (*PAPERS, "tf_model.h5", "rust_model.ot", "pytorch_model.generator.bin"),
+        (*OTHERS, "pytorch_model.generator.bin"),
         frozenset({"spm.model"}),
     ),
     "google/electra-base-discriminator": Published(
@@ -170,56 +150,14 @@ PUBLISHED: dict[str, Published] = {
         wordpieces,
         {"do_lower_case": True, "model_max_length": 512},
         ("bin",),
-        as_they_are,
-        OTHERS,
-        frozenset({"vocab.txt", "tokenizer.json"}),
+        needed=frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "FacebookAI/xlm-roberta-base": Published(
         made("XLMRoberta", "MaskedLM", **COUNTING, **FAIRSEQ),
         pieces("sentencepiece.bpe.model"),
         {"model_max_length": 512},
         ("safetensors", "bin"),
-        more=(*OTHERS, "onnx/model.onnx", "onnx/sentencepiece.bpe.model", "onnx/tokenizer.json"),
         needed=frozenset({"sentencepiece.bpe.model", "tokenizer.json"}),
-    ),
-    "almanach/camembert-base": Published(
-        made("Camembert", "MaskedLM", **COUNTING, **FAIRSEQ),
-        pieces("sentencepiece.bpe.model"),
-        {"model_max_length": 512},
-        ("safetensors", "bin"),
-        more=(*PAPERS, "tf_model.h5"),
-        needed=frozenset({"sentencepiece.bpe.model", "tokenizer.json"}),
-    ),
-    "albert/albert-base-v2": Published(
-        made(
-            "Albert",
-            "PreTraining",
-            embedding_size=16,
-            max_position_embeddings=POSITIONS,
-            bos_token_id=2,
-            eos_token_id=3,
-        ),
-        pieces("spiece.model", **PUBLISHED_ALBERT),
-        {"model_max_length": 512},
-        ("safetensors", "bin"),
-        more=(*OTHERS, "with-prefix-tf_model.h5"),
-        needed=frozenset({"spiece.model", "tokenizer.json"}),
-    ),
-    "distilbert/distilbert-base-uncased": Published(
-        made("DistilBert", "MaskedLM", hidden_dim=48, max_position_embeddings=POSITIONS),
-        wordpieces,
-        {"do_lower_case": True, "model_max_length": 512},
-        ("safetensors", "bin"),
-        more=OTHERS,
-        needed=frozenset({"vocab.txt", "tokenizer.json"}),
-    ),
-    "microsoft/mpnet-base": Published(
-        made("MPNet", "MaskedLM", **FAIRSEQ, max_position_embeddings=COUNTED, pad_token_id=1),
-        fairseq_words,
-        {"do_lower_case": True, "model_max_length": 512},
-        ("bin",),
-        more=(*PAPERS, "tf_model.h5"),
-        needed=frozenset({"vocab.txt", "tokenizer.json"}),
     ),
     "answerdotai/ModernBERT-base": Published(
         made(
@@ -231,13 +169,11 @@ PUBLISHED: dict[str, Published] = {
         ),
         modernbert_words,
         {
-            "clean_up_tokenization_spaces": True,
             "model_input_names": ["input_ids", "attention_mask"],
             "tokenizer_class": "PreTrainedTokenizerFast",
             **{f"{name[1:-1].lower()}_token": name for name in WORDPIECES if name != "[unused0]"},
         },
         ("safetensors", "bin"),
-        more=(*PAPERS, "onnx/model.onnx", "onnx/model_fp16.onnx"),
         needed=frozenset({"tokenizer.json"}),
     ),
 }

@@ -29,13 +29,13 @@ WORDPIECES = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """BERT's order; 0 pads."""
 
 
-def write_wordpieces(folder: Path, special_tokens: tuple[str, ...] = WORDPIECES) -> None:
+def write_wordpieces(folder: Path) -> None:
     """``vocab.txt``."""
     words = dict.fromkeys(
         word.strip(",:") for sentence in SENTENCES for word in sentence.lower().split()
     )
     letters = "abcdefghijklmnopqrstuvwxyz,:"
-    pieces = [*special_tokens, *letters, *(f"##{letter}" for letter in letters), *words]
+    pieces = [*WORDPIECES, *letters, *(f"##{letter}" for letter in letters), *words]
     (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)) + "\n")
 
 
@@ -97,11 +97,6 @@ def v3_halves(state: dict[str, Tensor]) -> dict[str, Any]:
 
 def wordpieces(folder: Path) -> None:
     write_wordpieces(folder)
-    write_tokenizer_json(folder)
-
-
-def fairseq_words(folder: Path) -> None:
-    write_wordpieces(folder, ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"))
     write_tokenizer_json(folder)
 
 

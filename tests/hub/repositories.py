@@ -9,10 +9,7 @@ from typing import Any, Literal
 
 Kind = Literal["models", "datasets"]
 Access = Literal["public", "private", "gated"]
-LARGE = (
-    ".bin", ".safetensors", ".parquet", ".h5", ".msgpack", ".ot", ".onnx", ".model", ".arrow",
-    ".zip", ".gz",
-)  # fmt: skip
+LARGE = (".bin", ".safetensors", ".parquet", ".h5", ".msgpack", ".ot", ".onnx", ".model")
 """Files that the hub keeps in a storage of its own and answers with a redirect to it."""
 
 
@@ -54,34 +51,22 @@ class Repository:
     def info(self, commit: str) -> dict[str, Any]:
         """The answer about a revision."""
         return {
-            "_id": hashlib.sha1(self.name.encode()).hexdigest()[:24],
             "id": self.name,
             "sha": commit,
             "private": self.access == "private",
             "gated": "manual" if self.access == "gated" else False,
             "tags": [],
-            "siblings": [
-                {"rfilename": entry["path"]}
-                for entry in self.tree(commit)
-                if entry["type"] == "file"
-            ],
+            "siblings": [{"rfilename": entry["path"]} for entry in self.tree(commit)],
         }
 
     def tree(self, commit: str) -> list[dict[str, Any]]:
-        """All files and folders at a commit, as the hub's listings describe them."""
+        """All files at a commit, as the hub's listings describe them."""
         root, entries = self.commits[commit], []
-        for path in sorted(root.rglob("*")):
-            entry = {
-                "type": "directory",
-                "oid": commit,
-                "size": 0,
-                "path": str(path.relative_to(root)),
-            }
-            if path.is_file():
-                size = path.stat().st_size
-                entry |= {"type": "file", "oid": etag_of(path)[:40], "size": size}
-                if path.name.endswith(LARGE):
-                    entry["lfs"] = {"oid": digest_of(path), "size": size, "pointerSize": 134}
+        for path in _files(root):
+            size, place = path.stat().st_size, str(path.relative_to(root))
+            entry = {"type": "file", "oid": etag_of(path)[:40], "size": size, "path": place}
+            if path.name.endswith(LARGE):
+                entry["lfs"] = {"oid": digest_of(path), "size": size, "pointerSize": 134}
             entries.append(entry)
         return entries
 

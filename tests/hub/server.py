@@ -40,12 +40,10 @@ class Hub:
     """The hub and its storage, each at an address of its own.
 
     Attributes:
-        moved: old names of repositories and what they are called now, as ``bert-base-uncased``.
         kept_out: names of private and gated repositories that ``TOKEN`` may not read either.
         requests: in the order of their answers.
     """
 
-    moved: dict[str, str] = field(default_factory=dict)
     kept_out: set[str] = field(default_factory=set)
     requests: list[Request] = field(default_factory=list)
     _repositories: dict[tuple[Kind, str], Repository] = field(default_factory=dict)
@@ -53,13 +51,7 @@ class Hub:
     _ports: tuple[int, int] = (0, 0)
 
     def publish(
-        self,
-        kind: Kind,
-        name: str,
-        folder: Path,
-        *,
-        branch: str = "main",
-        access: Access = "public",
+        self, kind: Kind, name: str, folder: Path, branch: str = "main", access: Access = "public"
     ) -> str:
         """Make the folder's content the newest commit of a repository's branch; returns
         the commit.
@@ -69,7 +61,7 @@ class Hub:
         return repository.publish(folder, branch)
 
     def repository(self, kind: Kind, name: str) -> Repository | None:
-        return self._repositories.get((kind, self.moved.get(name, name)))
+        return self._repositories.get((kind, name))
 
     def fetched(self, name: str) -> set[str]:
         """The files of a repository whose content was sent, by commit."""
@@ -124,10 +116,6 @@ class Handler(BaseHTTPRequestHandler):
         parts = [unquote(part) for part in address.path.strip("/").split("/")]
         if self.to_storage:
             return self._file(self._stored(parts))
-        if parts == ["api", "whoami-v2"]:
-            if self._token() == TOKEN:
-                return self._json({"type": "user", "name": "reader"})
-            return self._error(401, "", "Invalid username or password.")
         if parts[0] == "api" and parts[1:2] in (["models"], ["datasets"]):
             return self._about("models" if parts[1] == "models" else "datasets", parts[2:])
         kind: Kind = "datasets" if parts[0] == "datasets" else "models"

@@ -22,22 +22,14 @@ from papa.study.inputs import resolve_inputs
 from papa.worker import encoder_here
 from tests.hub.server import TOKEN, Hub
 
-ELECTRA = "google/electra-base-discriminator"
-BERT = "google-bert/bert-base-uncased"
-
-
-@pytest.fixture(scope="module")
-def folders(encoder_folder: Callable[..., Path]) -> dict[str, Path]:
-    """An encoder with pickles, one with safetensors, and newer weights of that one."""
-    newer = encoder_folder(BERT, 1)
-    return {"electra": encoder_folder(ELECTRA), "bert": encoder_folder(BERT), "newer": newer}
+PICKLED, BERT = "google/electra-base-discriminator", "google-bert/bert-base-uncased"
 
 
 def resolved(name: str, revision: str | None = None) -> EncoderReference:
     return resolve_encoder(EncoderSpec(name=name, revision=revision))
 
 
-def refused(name: str, error: type[PapaError], revision: str | None = None) -> str:
+def refused(name: str, error: type[PapaError] = EncoderError, revision: str | None = None) -> str:
     """The sentence, which holds neither a token nor a second line."""
     with pytest.raises(error) as found:
         resolved(name, revision)
@@ -48,72 +40,54 @@ def refused(name: str, error: type[PapaError], revision: str | None = None) -> s
     return said
 
 
-def test_unknown_names_and_revisions(on_hub: Hub, folders: dict[str, Path]) -> None:
-    on_hub.publish("models", ELECTRA, folders["electra"])
-    assert "not on the hub, or it is private" in refused("google/elektra", EncoderError)
-    assert "is no name on the hub: give one such as" in refused(
-        "my encoders/at home/bert", EncoderError
+def test_unknown_names_and_revisions(on_hub: Hub, encoder_folder: Callable[..., Path]) -> None:
+    on_hub.publish("models", BERT, encoder_folder(BERT))
+    assert "not on the hub, or it is private" in refused("google-bert/bret")
+    assert "is no name on the hub: give one such as" in refused("my encoders/at home/bert")
+    page = f"{on_hub.address}/{BERT}"
+    assert f"no revision 'v9' on the hub: give a branch, tag or commit of {page}" in refused(
+        BERT, revision="v9"
     )
-    said = refused(ELECTRA, EncoderError, "v9")
-    assert (
-        f"no revision 'v9' on the hub: give a branch, tag or commit of {on_hub.address}/{ELECTRA}"
-        in said
-    )
-    assert refused(ELECTRA, EncoderError, "0" * 40)
-    assert not on_hub.fetched(ELECTRA)
+    assert refused(BERT, revision="0" * 40)
+    assert not on_hub.fetched(BERT)
 
 
-def test_private_ones_need_a_token(
-    on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+def test_private_and_gated_ones_need_a_token(
+    on_hub: Hub, encoder_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_hub.publish("models", "lab/private", folders["electra"], access="private")
-    said = refused("lab/private", EncoderError)
-    assert "log in with 'hf auth login' or set HF_TOKEN" in said
+    for access in ("private", "gated"):
+        on_hub.publish("models", f"lab/{access}", encoder_folder(PICKLED), access=access)
+    licence = f"is gated: accept its licence at {on_hub.address}/lab/gated, then log in with 'hf a"
+    assert "log in with 'hf auth login' or set HF_TOKEN" in refused("lab/private")
+    assert licence in refused("lab/gated")
     monkeypatch.setenv("HF_TOKEN", "hf_ofAnother")
-    assert "does not accept the token" in refused("lab/private", EncoderError)
-    on_hub.kept_out.add("lab/private")
+    assert "does not accept the token" in refused("lab/private")
+    on_hub.kept_out |= {"lab/private", "lab/gated"}
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    assert "as an account that may read" in refused("lab/private", EncoderError)
+    assert "as an account that may read" in refused("lab/private")
+    assert licence in refused("lab/gated")
     on_hub.kept_out.clear()
-    resolved("lab/private")
+    assert resolved("lab/private").layers == resolved("lab/gated").layers == 2
     assert {request.token for request in on_hub.requests if request.to_storage} == {None}
 
 
-@pytest.mark.parametrize("token", [None, TOKEN])
-def test_gated_ones_name_the_licence(
-    token: str | None, on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on_hub.publish("models", "lab/gated", folders["electra"], access="gated")
-    if token:
-        monkeypatch.setenv("HF_TOKEN", token)
-        on_hub.kept_out.add("lab/gated")
-    said = refused("lab/gated", EncoderError)
-    assert (
-        f"is gated: accept its licence at {on_hub.address}/lab/gated, then log in with 'hf auth "
-        "login'" in said
-    )
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    on_hub.kept_out.clear()
-    assert resolved("lab/gated").layers == 2
-
-
-def test_branches_are_commits_and_move(on_hub: Hub, folders: dict[str, Path]) -> None:
-    first = on_hub.publish("models", BERT, folders["bert"])
-    on_hub.publish("models", BERT, folders["bert"], branch="refs/pr/1")
+def test_branches_are_commits_and_move(on_hub: Hub, encoder_folder: Callable[..., Path]) -> None:
+    first = on_hub.publish("models", BERT, encoder_folder(BERT))
+    on_hub.publish("models", BERT, encoder_folder(BERT), branch="refs/pr/1")
     old = resolved(BERT)
     assert (old.revision, old) == (first, resolved(BERT, "refs/pr/1"))
-    second = on_hub.publish("models", BERT, folders["newer"])
+    second = on_hub.publish("models", BERT, encoder_folder(BERT, 1))
     new = resolved(BERT)
     assert new.revision == second
     assert new.digest != old.digest
     assert resolved(BERT, first) == old
 
 
-@pytest.mark.parametrize("name", ["electra", "bert"])
+@pytest.mark.parametrize("name", [PICKLED, BERT])
 def test_what_was_fetched_is_there_when_the_hub_is_gone(
-    name: str, on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    name: str, on_hub: Hub, encoder_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_hub.publish("models", "lab/one", folders[name])
+    on_hub.publish("models", "lab/one", encoder_folder(name))
     first = resolved("lab/one")
     on_hub.stop()
     assert resolved("lab/one") == first
@@ -124,8 +98,10 @@ def test_what_was_fetched_is_there_when_the_hub_is_gone(
     assert "(HF_HUB_OFFLINE is set)" in refused("lab/other", HubUnreachableError)
 
 
-def test_half_an_encoder_is_not_taken_for_all_of_it(on_hub: Hub, folders: dict[str, Path]) -> None:
-    on_hub.publish("models", "lab/one", folders["bert"])
+def test_half_an_encoder_is_not_taken_for_all_of_it(
+    on_hub: Hub, encoder_folder: Callable[..., Path]
+) -> None:
+    on_hub.publish("models", "lab/one", encoder_folder(BERT))
     reference = resolved("lab/one")
     weights = Path(reference.folder) / "model.safetensors"
     weights.resolve().unlink()
@@ -136,17 +112,17 @@ def test_half_an_encoder_is_not_taken_for_all_of_it(on_hub: Hub, folders: dict[s
     assert resolved("lab/one") == reference
 
 
-@pytest.mark.parametrize("name", ["electra", "bert"])
+@pytest.mark.parametrize("name", [PICKLED, BERT])
 def test_a_workers_machine_fetches_for_itself(
     name: str,
     on_hub: Hub,
-    folders: dict[str, Path],
+    encoder_folder: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    on_hub.publish("models", "lab/one", folders[name])
+    on_hub.publish("models", "lab/one", encoder_folder(name))
     here = resolved("lab/one")
-    on_hub.publish("models", "lab/one", folders["newer"])
+    on_hub.publish("models", "lab/one", encoder_folder(BERT, 1))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "node" / "hub"))
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "node" / "cache"))
     there = encoder_here(here)
@@ -154,9 +130,8 @@ def test_a_workers_machine_fetches_for_itself(
     assert Path(there.folder).is_relative_to(tmp_path / "node")
     shutil.rmtree(tmp_path / "node")
     on_hub.stop()
-    with pytest.raises(
-        EncoderError, match=r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"
-    ):
+    said = r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"
+    with pytest.raises(EncoderError, match=said):
         encoder_here(here)
 
 
@@ -170,24 +145,25 @@ def test_what_cannot_be_used_is_refused_before_its_weights_are_fetched(
     (tmp_path / "config.json").write_text(json.dumps({"model_type": architecture}))
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     on_hub.publish("models", "lab/decoder", tmp_path)
-    assert problem in refused("lab/decoder", EncoderError)
+    assert problem in refused("lab/decoder")
     assert on_hub.fetched("lab/decoder") == {"config.json"}
 
 
+class Page(BaseHTTPRequestHandler):
+    """A page that wants a login."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>Welcome to our network</html>")
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
 def test_an_answer_that_is_no_hubs_is_said(on_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As behind a page that wants a login."""
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>Welcome to our network</html>")
-
-        do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
     with HTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
@@ -196,11 +172,11 @@ def test_an_answer_that_is_no_hubs_is_said(on_hub: Hub, monkeypatch: pytest.Monk
 
 
 def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(
-    on_hub: Hub, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    on_hub: Hub, encoder_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = {"name": "s", "encoders": [BERT], "tasks": ["reviews"]}
     study = resolve_study(document, folder=Path(), origin="test")
-    commit = on_hub.publish("models", BERT, folders["bert"], access="gated")
+    commit = on_hub.publish("models", BERT, encoder_folder(BERT), access="gated")
     with pytest.raises(CheckError, match="is gated"):
         resolve_inputs(study, shapes_suffice=True).inputs()
     monkeypatch.setenv("HF_TOKEN", TOKEN)

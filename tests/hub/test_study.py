@@ -1,5 +1,5 @@
-"""A study on an encoder of the hub that is private and pickled: run, and run again without
-the hub.
+"""Studies on encoders and datasets of the hub: run, and run again without the hub; what they leave
+holds no secret and no pickle.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from huggingface_hub import constants
 
 from tests.finished import finish_study
 from tests.flows.conftest import (
+    SMALL,
     TINY,
     Finished,
     artifacts,
-    hurried,  # noqa: F401
     papa,
     said,
     write_study,
 )
-from tests.hub.conftest import environment_of, used_here
+from tests.hub.conftest import environment_of, forget, used_here
 from tests.hub.server import TOKEN, Hub
 
 pytestmark = pytest.mark.server
 
-NAME = "microsoft/deberta-v3-base"
-STUDY = TINY | {"encoders": [{"name": NAME, "revision": "main"}]}
+NAME, PUBLIC = "microsoft/deberta-v3-base", "google/electra-base-discriminator"
 PLANTED = {
     "AWS_SECRET_ACCESS_KEY": "planted/key/of/s3",
     "MLFLOW_TRACKING_PASSWORD": "planted-password-of-mlflow",
@@ -44,13 +43,8 @@ STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "publish")
 
 @dataclass(frozen=True)
 class Place:
-    """A study that ran once.
-
-    Attributes:
-        hub: it is gone since.
-        commit: of the encoder.
-        first: what the run left.
-        environment: that it ran in.
+    """A study of a private and pickled encoder that ran once, in ``environment``; its hub is gone
+    since.
     """
 
     folder: Path
@@ -60,12 +54,12 @@ class Place:
     environment: Mapping[str, str]
 
     @property
-    def study(self) -> str:
-        return str(self.folder / "study.yaml")
-
-    @property
     def store(self) -> Path:
         return self.folder / "store"
+
+    def files(self, *below: str) -> list[Path]:
+        roots = [self.folder / name for name in below or ("",)]
+        return [path for root in roots for path in root.rglob("*") if path.is_file()]
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +69,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Callable[...
     hub.start()
     commit = hub.publish("models", NAME, encoder_folder(NAME), access="private")
     environment = environment_of(hub, folder)
-    command = ("run", write_study(folder, STUDY), "--store", str(folder / "store"))
-    first = papa(*command, more={**environment, "HF_TOKEN": TOKEN, **PLANTED})
+    study = write_study(folder, TINY | {"encoders": [{"name": NAME, "revision": "main"}]})
+    more = {**environment, "HF_TOKEN": TOKEN, **PLANTED}
+    first = papa("run", study, "--store", str(folder / "store"), more=more)
     assert first.code == 0, first.err
     hub.stop()
     return Place(folder, hub, commit, first, environment)
@@ -85,9 +80,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Callable[...
 def test_the_token_is_nowhere(place: Place) -> None:
     assert TOKEN in {request.token for request in place.hub.requests if not request.to_storage}
     assert {request.token for request in place.hub.requests if request.to_storage} == {None}
-    secrets = [TOKEN, *PLANTED.values()]
+    secrets, files = [TOKEN, *PLANTED.values()], place.files()
     assert not [secret for secret in secrets if secret in place.first.out + place.first.err]
-    files = [path for path in place.folder.rglob("*") if path.is_file()]
     assert {"mlflow.db", "prefect.db", "study.yaml", "report.html"} <= {path.name for path in files}
     for path in files:
         content = path.read_bytes()
@@ -96,54 +90,74 @@ def test_the_token_is_nowhere(place: Place) -> None:
 
 def test_nothing_is_pickled(place: Place) -> None:
     """In the store, MLflow's artifacts and Prefect's home; the control is the hub's own file."""
-    weights = next(path for path in place.folder.rglob("pytorch_model.bin"))
+    weights = next(path for path in place.files() if path.name == "pytorch_model.bin")
     assert PICKLES.match(weights.read_bytes()[:300])
-    prefect = place.folder / "prefect"
-    files = [path for root in (place.store, prefect) for path in root.rglob("*") if path.is_file()]
-    assert {"mlartifacts", "artifacts", "prefect.db"} <= {
-        path.relative_to(place.folder).parts[1] for path in files
-    }
+    files = place.files("store", "prefect")
+    kinds = {path.relative_to(place.folder).parts[1] for path in files}
+    assert {"mlartifacts", "artifacts", "prefect.db"} <= kinds
     for path in files:
         assert not PICKLES.match(path.read_bytes()[:300]), path
-        assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy"), (
-            path
-        )
-    assert not (prefect / "storage").exists()
+        assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy")
+    assert not (place.folder / "prefect" / "storage").exists()
 
 
 def test_a_store_is_its_owners_alone(place: Place) -> None:
-    assert place.store.stat().st_mode & 0o777 == 0o700
-    modes = {
-        path: path.lstat().st_mode & 0o777
-        for path in place.store.rglob("*")
-        if not path.is_symlink()
-    }
-    assert len(modes) > 50
-    assert not {str(path): oct(mode) for path, mode in modes.items() if mode & 0o077}
+    found = [place.store, *(path for path in place.store.rglob("*") if not path.is_symlink())]
+    assert len(found) > 50
+    assert not [str(path) for path in found if path.stat().st_mode & 0o077]
 
 
 def test_what_is_stored_names_the_commit(place: Place) -> None:
-    written = yaml.safe_load((place.store / "studies" / "small" / "study.yaml").read_text())
+    stored = place.store / "studies" / "small"
+    written = yaml.safe_load((stored / "study.yaml").read_text())
     assert written["encoders"] == [{"name": NAME, "revision": place.commit}]
-    assert place.commit in (place.store / "studies" / "small" / "report.html").read_text()
+    assert place.commit in (stored / "report.html").read_text()
 
 
 def test_more_of_it_is_computed_offline(place: Place) -> None:
     before = artifacts(place.store, *STAGES)
-    with used_here(place.hub, place.environment) as here:
-        here.setattr(constants, "HF_HUB_OFFLINE", True)
-        finish_study(place.study, place.store, "fractions=[1, 0.5, 0]")
-    after = artifacts(place.store, *STAGES)
-    assert before.items() < after.items()
-    assert sum(name.startswith("probe/") for name in after.keys() - before.keys()) == 1
-
-
-def test_what_no_export_takes_is_said(place: Place) -> None:
     to = place.folder / "exported"
     options = ("--store", str(place.store), "--fraction", "0.5", "--to", str(to))
     with used_here(place.hub, place.environment) as here:
         here.setattr(constants, "HF_HUB_OFFLINE", True)
-        done = said("export", "small", *options)
-    assert done.code == 1
-    assert "'deberta-v2' cannot be exported" in done.err
+        finish_study(str(place.folder / "study.yaml"), place.store, "fractions=[1, 0.5, 0]")
+        exported = said("export", "small", *options)
+    after = artifacts(place.store, *STAGES)
+    assert before.items() < after.items()
+    assert sum(name.startswith("probe/") for name in after.keys() - before.keys()) == 1
+    assert exported.code == 1
+    assert "'deberta-v2' cannot be exported" in exported.err
     assert not to.exists()
+
+
+def test_a_study_of_public_data_runs_again_without_the_hub(
+    public: Hub,
+    encoder_folder: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit = public.publish("models", PUBLIC, encoder_folder(PUBLIC))
+    tasks = [{"name": name, "slots": 32, "probe": {"epochs": 1}} for name in ("cola", "ner")]
+    changes = {"encoders": [PUBLIC], "tasks": tasks, "fractions": [1], "seeds": [0]}
+    path, store = write_study(tmp_path, SMALL | changes), tmp_path / "store"
+
+    def run() -> str:
+        forget()
+        finish_study(path, store)
+        return (store / "studies" / "small" / "study.yaml").read_text()
+
+    stored = run()
+    before = artifacts(store, "tokenise", "probe", "aggregate")
+    assert before
+    study = yaml.safe_load(stored)
+    assert study["encoders"][0]["revision"] == commit
+    expected = {
+        "cola": public.repository("datasets", "nyu-mll/glue").branches["main"],
+        "ner": public.repository("datasets", "eriktks/conll2003").branches["refs/convert/parquet"],
+    }
+    assert {task["name"]: task["source"]["revision"] for task in study["tasks"]} == expected
+    public.stop()
+    assert run() == stored
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert run() == stored
+    assert artifacts(store, "tokenise", "probe", "aggregate") == before
