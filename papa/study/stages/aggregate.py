@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from papa.ranking.seeds import HeadScores, TrainedLambda
-from papa.reporting.provenance import provenance
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json
 from papa.study.manifest import (
@@ -30,6 +29,7 @@ from papa.study.manifest import (
     ProbeEntry,
     specification,
 )
+from papa.study.provenance import provenance
 from papa.study.results import StudyPart, found_orders, results_table
 from papa.study.stages.constants import special_of
 from papa.study.stages.probe import read_scores

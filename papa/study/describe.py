@@ -1,0 +1,99 @@
+"""What the heads of a finished study's encoders do on its own texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pandas import DataFrame
+
+from papa.attention.constants import ConstantMatrices
+from papa.corpora.batches import micro_batches
+from papa.corpora.tokens import special_tokens_of
+from papa.corpora.treebank import lay_out, read_trees
+from papa.descriptions.table import OF_TREES, chosen, described, joined
+from papa.encoders.encoder import load_encoder
+from papa.encoders.reference import load_tokenizer
+from papa.errors import SpecError
+from papa.spec.orders import Head
+from papa.study.manifest import AverageEntry, FinishedStudy
+from papa.study.stages.tokenise import open_corpus
+
+
+def describe_study(
+    finished: FinishedStudy,
+    names: Sequence[str] | None,
+    limit: int,
+    trees: Path | None,
+    fraction: float,
+) -> DataFrame:
+    """Descriptions of the first validation rows of every task, with the study's own average as the
+    constant matrices, and of sentences with gold trees: a frame as ``papa.describe`` gives it, with
+    the encoder and the task.
+    """
+    wanted, of_trees = chosen(names, trees is not None), trees.name if trees else ""
+    held = finished.manifest
+    entries = [entry for entry in held.averages if not held.encoders[entry.encoder].causal]
+    if not entries:
+        raise SpecError(
+            f"study '{held.study}' has no average of an encoder to describe its heads with: run it "
+            "with average among its constants"
+        )
+    sources = {
+        "validation rows": [name for name in wanted if name not in OF_TREES],
+        of_trees: [name for name in wanted if name in OF_TREES],
+    }
+    sentences = read_trees(trees)[:limit] if trees and sources[of_trees] else []
+    # All that can be wrong is found before the first is described.
+    constant = [_constant_heads(finished, entry, fraction) for entry in entries]
+    frames, records = {}, []
+    for entry, heads in zip(entries, constant, strict=True):
+        of = {"encoder": entry.encoder, "task": entry.task}
+        if heads is not None:
+            of |= {"order": finished.study.orders[0], "fraction": f"{fraction:g}"}
+        encoder = finished.encoder_here(entry.encoder)
+        tokenizer, folder = load_tokenizer(encoder), finished.artifact(entry.artifact).folder
+        special_tokens = special_tokens_of(tokenizer)
+        split = open_corpus(finished.artifact(entry.text)).split("validation")
+        for source, asked in sources.items():
+            if not asked:
+                continue
+            laid = None
+            if source == of_trees:
+                laid = lay_out(sentences, tokenizer, special_tokens, entry.slots)
+            frame = described(
+                load_encoder(encoder),
+                ConstantMatrices.load(folder, encoder=encoder, slots=entry.slots),
+                laid.batches(1) if laid else micro_batches(split, split.rows[:limit], 1),
+                special_tokens.sep,
+                asked,
+                laid=laid,
+                heads=heads,
+            )
+            records.append({**of, "source": source, **frame.attrs["texts"][0]})
+            frames[entry.encoder, entry.task, source] = frame
+    return joined(frames, ["encoder", "task", "source"], records).drop(columns="source")
+
+
+def _constant_heads(
+    finished: FinishedStudy, entry: AverageEntry, fraction: float
+) -> Sequence[Head] | None:
+    """The constant heads of the cell of a fraction; None where all are."""
+    if fraction == 0:
+        return None
+    study, order = finished.manifest.study, finished.study.orders[0]
+    line = entry.encoder, entry.task, "average", order
+    alike = {cell.fraction: cell for cell in finished.manifest.cells if cell.line == line}
+    cell = next((cell for at, cell in alike.items() if abs(at - fraction) < 1e-6), None)
+    if cell is None:
+        raise SpecError(
+            f"study '{study}' has no cell of {entry.encoder} on {entry.task} with average, order "
+            f"'{order}' and fraction {fraction:g}: give --fraction "
+            f"{' or '.join(f'{at:g}' for at in alike)}"
+        )
+    if cell.constant_heads is None:
+        raise SpecError(
+            f"order '{order}' makes other heads constant for each seed of study '{study}': leave "
+            "--fraction out, which makes all heads constant"
+        )
+    return cell.constant_heads
