@@ -119,8 +119,7 @@ def own_study(
 
 def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str, Any]]:
     """What the model's head can be asked of rows with these columns, a task for each metric."""
-    what = f"encoder '{reference.name}'"
-    document, _ = read_configuration_file(Path(reference.folder), what)
+    document, _ = read_configuration_file(Path(reference.folder), reference.name)
     architecture = str((document.get("architectures") or ["Model"])[0])
     classes, labelled = document.get("id2label") or {}, "label" in columns
     text = [name for name in columns if name != "label"]
