@@ -29,7 +29,6 @@ import transformers as tf
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.encoders.models import RANGE
 from tests.hub.formats import (
     WORDPIECES,
     as_they_are,
@@ -43,6 +42,7 @@ from tests.hub.formats import (
     v3_halves,
     wordpieces,
 )
+from tests.make import RANGE
 
 SIZES: dict[str, Any] = {
     "vocab_size": 400,
