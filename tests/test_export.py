@@ -17,8 +17,8 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 import papa
-from tests.encoders.models import random_model
 from tests.flows.conftest import hurried  # noqa: F401
+from tests.make import random_model
 
 pytestmark = pytest.mark.usefixtures("hurried")
 

@@ -12,7 +12,7 @@ from transformers import StaticCache
 
 import papa
 from papa.errors import DataError
-from tests.ablation.models import random_model
+from tests.make import random_model
 
 HEADS = [(0, 1), (1, 0), (1, 2), (2, 3)]
 LONG, TEXT = torch.tensor([[1, 21, 22, 23, 24, 25, 26, 2]]), torch.tensor([[1, 11, 12, 13, 2]])
@@ -77,25 +77,11 @@ def test_a_decoder_padded_on_the_left(family: str, by: Any) -> None:
         cache = StaticCache(config=model.config, max_cache_len=12)
         most = 4  # Of the 8 tokens; the rest one by one.
         options = {"past_key_values": cache, "use_cache": True}
-        begun = states(
-            model,
-            input_ids=LEFT[:, :most],
-            position_ids=positions[:, :most],
-            attention_mask=mask[:, :most],
-            **options,
-        )
-        found = [begun[1, PADDED:]]
-        for step in range(most, LEFT.shape[1]):
-            token = slice(step, step + 1)
-            found.append(
-                states(
-                    model,
-                    input_ids=LEFT[:, token],
-                    position_ids=positions[:, token],
-                    attention_mask=mask[:, : step + 1],
-                    **options,
-                )[1]
-            )
+        found = []
+        for start, end in [(0, most), *((at, at + 1) for at in range(most, LEFT.shape[1]))]:
+            part = {name: values[:, start:end] for name, values in given.items()}
+            found.append(states(model, **part, attention_mask=mask[:, :end], **options)[1])
+        found[0] = found[0][PADDED:]
         if not isinstance(by, str) or by != "resample":  # A token alone does not tell its text.
             torch.testing.assert_close(torch.cat(found), alone, atol=1e-4, rtol=0)
     assert float((states(model, input_ids=TEXT)[0] - alone).abs().max()) > 0.01
@@ -123,14 +109,10 @@ def test_a_donor_is_another_text() -> None:
         found = [states(model, **text) for text in texts]
     for before, after in zip(own, found, strict=True):
         assert float((before - after).abs().max()) > 0.01
-    with (
-        papa.ablated(model, whole, by="resample", data=texts[:1]),
-        pytest.raises(DataError, match="no other text"),
-    ):
-        states(model, **texts[0])
     # The same text twice is one text.
-    with (
-        papa.ablated(model, whole, by="resample", data=[texts[0], dict(texts[0])]),
-        pytest.raises(DataError, match="no other text"),
-    ):
-        states(model, **texts[0])
+    for alone in (texts[:1], [texts[0], dict(texts[0])]):
+        with (
+            papa.ablated(model, whole, by="resample", data=alone),
+            pytest.raises(DataError, match="no other text"),
+        ):
+            states(model, **texts[0])

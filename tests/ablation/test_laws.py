@@ -13,10 +13,10 @@ import papa
 from papa.ablation import TESTED
 from papa.ablation.substitutes import Streaming
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import replaced
+from papa.attention.replacement import replaced, reused
 from papa.encoders.encoder import Encoder
-from tests.ablation.models import DECODERS, MODELS, TEXT, answers, inputs_of, random_model
 from tests.encoders.inputs import SLOTS, some_inputs
+from tests.make import ABLATED, DECODERS, TEXT, answers, inputs_of, random_model
 
 EXACT = 1e-5
 LAYERS, HEADS = 3, 4
@@ -26,14 +26,14 @@ SOME_HEADS = [(0, 1), (1, 0), (1, 3), (2, 2)]
 
 def test_the_families_that_are_said_to_be_tested_are() -> None:
     tested = {name for family in TESTED for name in family.model_types}
-    assert tested == {random_model(name).config.model_type for name in MODELS}
+    assert tested == {random_model(name).config.model_type for name in ABLATED}
 
 
 def alone(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: values[:1] for name, values in inputs.items()}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ABLATED)
 def test_a_model_none_of_whose_heads_are_replaced_answers_as_ever(name: str) -> None:
     model, inputs = random_model(name), inputs_of(name)
     before = answers(model, inputs)
@@ -44,7 +44,7 @@ def test_a_model_none_of_whose_heads_are_replaced_answers_as_ever(name: str) -> 
     assert torch.equal(answers(model, inputs), before)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ABLATED)
 def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> None:
     model, inputs = random_model(name), alone(inputs_of(name))
     other = alone(inputs_of(name, seed=5))
@@ -55,7 +55,7 @@ def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> No
         assert (answers(model, inputs) - before).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ABLATED)
 def test_what_heads_put_out_in_another_text_is_not_their_own(name: str) -> None:
     model, inputs = random_model(name), alone(inputs_of(name))
     before, other = answers(model, inputs), alone(inputs_of(name, seed=5))
@@ -76,6 +76,15 @@ def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: Any) -> None:
         first, second = answers(model, {"input_ids": ids}), answers(model, changed)
     torch.testing.assert_close(first[:, :-2], second[:, :-2], atol=EXACT, rtol=0)
     assert (first[:, -2:] - second[:, -2:]).abs().max() > 0.1
+
+
+def test_the_constant_of_an_encoder_does_look_ahead() -> None:
+    """The negative control of the law above."""
+    model, ids = random_model("bert"), inputs_of("bert")["input_ids"][:1]
+    changed = torch.cat([ids[:, :-1], ids[:, :1]], dim=1)
+    with papa.ablated(model, EVERY_HEAD, by="average", data=[{"input_ids": ids}]):
+        first, second = answers(model, {"input_ids": ids}), answers(model, {"input_ids": changed})
+    assert (first[:, :-1] - second[:, :-1]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -100,30 +109,10 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None
     assert (fast[0] - own[0]).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("by", ["average", "relative", Streaming(1, 3)])
-def test_padding_on_the_left_moves_no_position(name: str, by: Any) -> None:
-    model, ids = random_model(name), inputs_of(name)["input_ids"][:1]
-    pads = torch.zeros(1, 4, dtype=torch.long)
-    mask = torch.cat([pads, torch.ones_like(ids)], dim=1)
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    padded = {
-        "input_ids": torch.cat([pads, ids], dim=1),
-        "attention_mask": mask,
-        "position_ids": positions,
-    }
-    with papa.ablated(model, EVERY_HEAD, by=by, data=[inputs_of(name, seed=3, length=13)]):
-        right, left = answers(model, {"input_ids": ids})[0], answers(model, padded)
-        unsaid = answers(
-            model, {"input_ids": padded["input_ids"], "attention_mask": torch.ones_like(mask)}
-        )[4:]
-    torch.testing.assert_close(left, right, atol=EXACT, rtol=0)
-    assert (unsaid - right).abs().max() > 0.1
-
-
 @pytest.mark.parametrize("name", TEXT)
-def test_the_packed_way_gives_the_same_states(name: str) -> None:
-    """The same constant heads by the fast way, in which padding never reaches the encoder."""
+@pytest.mark.parametrize("by", ["constants", "reused"])
+def test_the_packed_way_gives_the_same_states(name: str, by: str) -> None:
+    """The same heads by the fast way, in which padding never reaches the encoder."""
     model = random_model(name)
     matrices = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, generator=torch.Generator().manual_seed(2))
     if name == "modernbert":
@@ -131,17 +120,18 @@ def test_the_packed_way_gives_the_same_states(name: str) -> None:
         distances = torch.arange(SLOTS)[:, None] - torch.arange(SLOTS)
         matrices[1:] *= distances.abs() <= 3
     constants = ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
-    inputs = some_inputs(1, pad=model.config.pad_token_id)
+    inputs, encoder = some_inputs(1, pad=model.config.pad_token_id), Encoder(model)
     padded = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
-    if name not in ("distilbert", "modernbert"):
-        padded["token_type_ids"] = inputs.token_type_ids
-    encoder = Encoder(model)
-    with torch.no_grad(), replaced(encoder, constants, SOME_HEADS):
-        packed = encoder.token_states(inputs.compact())[-1]
-    with papa.ablated(model, SOME_HEADS, by=constants):
-        torch.testing.assert_close(answers(model, padded), packed, atol=EXACT, rtol=0)
-    with papa.ablated(model, SOME_HEADS, by=matrices.roll(1, dims=-1)):
-        assert (answers(model, padded) - packed).abs().max() > 0.1
+    for heads in (SOME_HEADS, [(layer, head) for layer in EVERY_HEAD for head in range(HEADS)]):
+        packed_way = (
+            replaced(encoder, constants, heads) if by == "constants" else reused(encoder, heads)
+        )
+        with torch.no_grad(), packed_way:
+            packed = encoder.token_states(inputs.compact())[-1]
+        with papa.ablated(model, heads, by=constants if by == "constants" else by):
+            torch.testing.assert_close(answers(model, padded), packed, atol=EXACT, rtol=0)
+        with papa.ablated(model, heads, by=matrices.roll(1, dims=-1)):
+            assert (answers(model, padded) - packed).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("name", ["bert", "vit", "llama"])

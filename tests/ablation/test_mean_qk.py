@@ -15,9 +15,8 @@ from transformers import PreTrainedModel
 import papa
 from papa.ablation.interface import attention_modules
 from papa.errors import EncoderError
-from papa.library.ablating import substitute_for
-from tests.ablation.models import answers, inputs_of, random_model
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, LAYERS
+from tests.make import answers, inputs_of, random_model
 
 ROTARY = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "modernbert")
 
@@ -70,16 +69,3 @@ def test_a_model_without_rotary_positions_is_refused(name: str) -> None:
         papa.ablated(random_model(name), EVERY_HEAD, by="mean_qk", data=[inputs_of(name)]),
     ):
         pass
-
-
-def test_padding_before_a_text_changes_nothing() -> None:
-    model, data = random_model("llama"), inputs_of("llama", seed=3)
-    lengths = data["attention_mask"].sum(dim=1).tolist()
-    left = {
-        name: torch.stack([row.roll(len(row) - n) for row, n in zip(rows, lengths, strict=True)])
-        for name, rows in data.items()
-    }
-    assert not torch.equal(left["input_ids"], data["input_ids"])
-    found = (substitute_for(model, "mean_qk", data=[inputs]) for inputs in (data, left))
-    one, other = (substitute.scores for substitute in found)  # type: ignore[attr-defined]
-    torch.testing.assert_close(one, other, atol=EXACT, rtol=0)

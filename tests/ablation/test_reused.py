@@ -15,13 +15,11 @@ from transformers.masking_utils import eager_mask
 
 import papa
 from papa.ablation.substitutes import Mixed, Reused
-from papa.attention.replacement import reused
-from papa.encoders.encoder import Encoder
 from papa.errors import SpecError
-from tests.ablation.models import TEXT, answers, inputs_of, random_model
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, LAYERS, SOME_HEADS
-from tests.encoders.inputs import some_inputs
 from tests.finished import score_study
+from tests.flows.conftest import SMALL
+from tests.make import answers, inputs_of, random_model
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama", "qwen3"])
@@ -57,22 +55,6 @@ def test_heads_mix_by_the_weights_of_the_layer_before(name: str, heads: Any) -> 
     assert (found - before).abs().max() > 0.1, "negative control"
 
 
-@pytest.mark.parametrize("name", TEXT)
-def test_the_packed_way_gives_the_same_states(name: str) -> None:
-    model, inputs = random_model(name), some_inputs(1, pad=random_model(name).config.pad_token_id)
-    padded = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
-    if name not in ("distilbert", "modernbert"):
-        padded["token_type_ids"] = inputs.token_type_ids
-    encoder = Encoder(model)
-    every = [(layer, head) for layer, own in EVERY_HEAD.items() for head in own]
-    for heads in (SOME_HEADS, every):
-        with torch.no_grad(), reused(encoder, heads):
-            packed = encoder.token_states(inputs.compact())[-1]
-        with papa.ablated(model, heads, by="reused"):
-            torch.testing.assert_close(answers(model, padded), packed, atol=EXACT, rtol=0)
-        assert (answers(model, padded) - packed).abs().max() > 0.1, "negative control"
-
-
 def test_blocks_nest_and_what_is_no_constant_is_not_mixed() -> None:
     model, inputs = random_model("bert"), inputs_of("bert")
     outer, inner = [(1, 0), (1, 1)], [(1, 1), (2, 3)]
@@ -88,26 +70,12 @@ def test_blocks_nest_and_what_is_no_constant_is_not_mixed() -> None:
         answers(model, inputs)
 
 
-def test_a_study_scores_reused_heads(tmp_path: Path) -> None:
-    """By a probe, and by the model's own embeddings: the cosines of ``papa.fidelity``."""
-    base = {"name": "own", "base": "reviews", "slots": 32, "head": "own", "metric": "cosine"}
-    rows = {"train_rows": 16, "validation_rows": 16}
-    probe = {"learning_rate": 1e-3, "batch_size": 16, "epochs": 1}
-    document = {
-        "name": "study",
-        "encoders": ["embedded/all-MiniLM-L6-v2"],
-        "tasks": [{**base, **rows}, {"name": "reviews", "slots": 32, "probe": probe, **rows}],
-        "constants": ["reused", "zeros"],
-        "orders": ["first_to_last"],
-        "fractions": [1, 0.5],
-        "seeds": [0, 1],
-    }
-    table = score_study(document, Path(), tmp_path / "store").table
-    half = table.query("fraction == 0.5")
+def test_a_study_scores_reused_heads_by_a_probe(shallow: str, tmp_path: Path) -> None:
+    task = {**SMALL["tasks"][0], "train_rows": 16, "validation_rows": 16}
+    document = {**SMALL, "encoders": [shallow], "tasks": [task], "constants": ["reused", "zeros"]}
+    document |= {"orders": ["first_to_last"], "fractions": [1, 0.5], "seeds": [0, 1]}
+    half = score_study(document, Path(), tmp_path / "store").table.query("fraction == 0.5")
     assert half["score"].notna().all()
-    assert half.query("constants == 'reused'")["unseen_share"].isna().all()
-    cosine = half.query("task == 'own'").groupby("constants")["score"].first()
-    assert 0.2 < cosine["reused"] < 0.99
-    assert abs(cosine["reused"] - cosine["zeros"]) > 0.01
+    assert (half["unseen_share"].isna() == (half["constants"] == "reused")).all()
     with pytest.raises(SpecError, match="no constants 'reused' of this call"):
         papa.constants("reused", papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32))

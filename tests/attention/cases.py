@@ -11,48 +11,44 @@ from papa.attention.average import AttentionSums, averaging
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
-from tests.encoders.models import random_model
+from tests.make import random_model
 from tests.plain import plain_model, plain_pass
 
 HALF = [(0, 0), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 1)]
-TOLERANCE = 1e-6
-# In float64: what is exact in the method is exact here. Float32 is tested on trained weights
-# (test_golden.py).
-SINGLE = {
-    "deberta",
-    "deberta_near",
-    "deberta_v3",
-    "deberta_v2_xlarge",
-    "deberta_v2_near",
-    "modernbert",
-}
-"""Parts of these stock models compute in float32 whatever the weights are."""
+EVERY = [(layer, head) for layer in range(3) for head in range(4)]
 
 
 class Case:
     """One variant: the encoder under test, and the same weights in transformers' own
-    padded form.
+    padded form. Float64, but for parts of DeBERTa and ModernBERT, which compute in float32.
     """
 
-    def __init__(self, variant: str) -> None:
+    def __init__(self, variant: str, device: str = "cpu") -> None:
         model = random_model(variant)
         self.plain = plain_model(copy.deepcopy(model))
-        self.encoder = Encoder(model)
-        self.variant = variant
+        self.encoder = Encoder(model, device)
         self.pad = self.plain.config.pad_token_id
         self.segments = max(getattr(self.plain.config, "type_vocab_size", 0), 1)
-        self.tolerance = 1e-5 if variant in SINGLE else TOLERANCE
+        self.tolerance = 1e-5 if variant.startswith(("deberta", "modernbert")) else 1e-6
         self.shape = self.encoder.layers, self.encoder.heads
-        self.heads = [(layer, head) for layer in range(3) for head in range(4)]
 
     def inputs(self, seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9)) -> Inputs:
         return some_inputs(seed, lengths, pad=self.pad, segments=self.segments)
 
+    def theta(self, value: float | None = None) -> Tensor:
+        """θ of every head: this, or drawn at random."""
+        generator = torch.Generator().manual_seed(3)
+        drawn = torch.randn(*self.shape, dtype=torch.float64, generator=generator)
+        return (drawn if value is None else torch.full_like(drawn, value)).to(self.encoder.device)
+
     def padded(self, inputs: Inputs) -> list[Tensor]:
         """Hidden states of the stock model on padded inputs, at the micro-batch's slots."""
         slots = inputs.compact().columns
-        output = self._plain(inputs)
-        return [states[:, slots] for states in output.hidden_states]
+        return [states[:, slots] for states in self._plain(inputs).hidden_states]
+
+    def states(self, inputs: Inputs) -> list[Tensor]:
+        """The encoder's."""
+        return [states.cpu() for states in self.encoder.hidden_states(inputs.compact())]
 
     def away(self, inputs: Inputs, expected: list[Tensor]) -> float:
         """How far the encoder's hidden states are from these."""
@@ -79,18 +75,15 @@ class Case:
                 self.encoder.observe(batch.compact())
         return averager.result()
 
+    def constants(self, seed: int = 5) -> ConstantMatrices:
+        """Drawn at random."""
+        generator = torch.Generator().manual_seed(seed)
+        matrices = torch.rand(*self.shape, SLOTS, SLOTS, generator=generator)
+        return ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
+
 
 def distance(ours: list[Tensor], theirs: list[Tensor], inputs: Inputs) -> float:
     """The largest difference of any layer's hidden states on real slots."""
-    assert len(ours) == len(theirs)
     real = inputs.compact().attention_mask
-    return max(float((a - b).abs()[real].max()) for a, b in zip(ours, theirs, strict=True))
-
-
-def random_constants(case: Case, seed: int = 5) -> ConstantMatrices:
-    generator = torch.Generator().manual_seed(seed)
-    return ConstantMatrices(
-        torch.rand(*case.shape, SLOTS, SLOTS, generator=generator),
-        torch.ones(SLOTS, SLOTS, dtype=torch.bool),
-        "average",
-    )
+    pairs = zip(ours, theirs, strict=True)
+    return max(float((a.cpu() - b.cpu()).abs()[real].max()) for a, b in pairs)

@@ -1,185 +1,311 @@
 """The laws of the method, for every family, against plain padded computations by transformers' own
-models.
+models; and what blocks that change attention leave, pass on and count.
 """
 
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
+import papa
+from papa.attention.constants import ConstantMatrices
+from papa.attention.mean_qk import mean_qk
 from papa.attention.mixing import mixed
 from papa.attention.replacement import replaced
-from tests.attention.cases import HALF, Case, distance, random_constants
-from tests.encoders.inputs import some_inputs
+from papa.encoders.dispatch import InputDependentAttention
+from papa.errors import ArtifactError
+from tests.attention.cases import EVERY, HALF, Case, distance
+from tests.encoders.inputs import SLOTS, Inputs, some_inputs
+from tests.make import DROPOUT, random_model
 from tests.plain import plainly, with_constants, with_mix
 
-pytestmark = pytest.mark.usefixtures("no_gradients")
+no_gradients = pytest.mark.usefixtures("no_gradients")
 
 
-def test_compact_equals_padded(case: Case) -> None:
+@no_gradients
+def test_compact_equals_padded(anywhere: Case) -> None:
+    """Also with second texts at a slot of their own, where columns say little about distances."""
+    case = anywhere
     inputs = case.inputs(1)
     assert case.away(inputs, case.padded(inputs)) < case.tolerance
-    moved = case.encoder.hidden_states(case.inputs(2).compact())
-    assert distance(moved, case.padded(inputs), inputs) > 0.1
+    assert case.away(case.inputs(2), case.padded(inputs)) > 0.1
+    pairs = some_inputs(1, (3, 9, 5), second=(6, 2, 1), pad=case.pad, segments=case.segments)
+    assert case.away(pairs, case.padded(pairs)) < case.tolerance
 
 
-def test_compact_equals_padded_for_two_texts(case: Case) -> None:
-    """The second texts start at a slot of their own, so columns say little about distances."""
-    inputs = some_inputs(1, (3, 9, 5), second=(6, 2, 1), pad=case.pad, segments=case.segments)
-    constants = random_constants(case)
-    with plainly(case.modules(), with_constants(constants.matrices, HALF, inputs.attention_mask)):
-        expected = case.padded(inputs)
-    with replaced(case.encoder, constants, HALF):
-        assert case.away(inputs, expected) < case.tolerance
-    assert case.away(inputs, case.padded(inputs)) < case.tolerance
-
-
+@no_gradients
 def test_inputs_side_by_side_do_not_meet(case: Case) -> None:
     """All tokens run as one row, here longer than most variants have positions; attention keeps
     inputs apart.
     """
     inputs = case.inputs(1, tuple(range(1, 15)))
-    batch = inputs.compact()
-    assert int(batch.attention_mask.sum()) > 100
-    found = case.encoder.hidden_states(batch)
-    assert distance(found, case.padded(inputs), inputs) < case.tolerance
-    alone = case.encoder.token_states(inputs[6:7].compact())
-    start = int(batch.attention_mask[:6].sum())
-    together = [
-        states[start : start + len(alone[0])] for states in case.encoder.token_states(batch)
-    ]
-    assert (
-        max(float((a - b).abs().max()) for a, b in zip(together, alone, strict=True))
-        < case.tolerance
-    )
-    assert float((together[-1] - alone[-1].flip(0)).abs().max()) > 0.01
+    assert int(inputs.attention_mask.sum()) > 100
+    assert case.away(inputs, case.padded(inputs)) < case.tolerance
 
 
-def test_slots_are_no_columns(case: Case) -> None:
-    """The same tokens side by side, without the gaps, are another input; RoBERTa's family alone
-    does not notice.
+@no_gradients
+def test_positions_are_slots_or_count_tokens(case: Case) -> None:
+    """The same tokens without the gaps, and a token moved to another slot, are other inputs;
+    RoBERTa alone counts tokens and does not notice.
     """
-    inputs = case.inputs(1)
+    inputs, one = case.inputs(1), some_inputs(1, (3,), pad=case.pad)
     batch = inputs.compact()
     squeezed = replace(batch, columns=torch.arange(len(batch.columns)))
-    difference = distance(case.encoder.hidden_states(squeezed), case.padded(inputs), inputs)
-    assert (
-        difference < case.tolerance if case.encoder.family.name == "RoBERTa" else difference > 0.01
-    )
-
-
-def test_positions_are_slots_or_count_tokens(case: Case) -> None:
-    """A token moved to another slot changes what is computed; RoBERTa alone counts tokens and does
-    not notice.
-    """
-    inputs = some_inputs(1, (3,), pad=case.pad)
-    moved = copy.deepcopy(inputs)
+    moved = copy.deepcopy(one)
     moved.attention_mask[:, 3], moved.attention_mask[:, 2] = True, False
     moved.input_ids[:, 3], moved.input_ids[:, 2] = moved.input_ids[:, 2].clone(), case.pad
-    before = case.encoder.hidden_states(inputs.compact())[-1]
-    after = case.encoder.hidden_states(moved.compact())[-1]
-    difference = float((before - after).abs().max())
-    assert (
-        difference < case.tolerance if case.encoder.family.name == "RoBERTa" else difference > 0.01
-    )
+    before, after = case.states(one)[-1], case.states(moved)[-1]
+    for difference in (
+        distance(case.encoder.hidden_states(squeezed), case.padded(inputs), inputs),
+        float((before - after).abs().max()),
+    ):
+        counts = case.encoder.family.name == "RoBERTa"
+        assert difference < case.tolerance if counts else difference > 0.01
+    # Nothing is remembered from the batch before.
+    assert case.away(inputs, case.padded(inputs)) < case.tolerance
 
 
+@no_gradients
 def test_extra_padding_changes_nothing(case: Case) -> None:
     inputs = case.inputs(1)
     wide = inputs.compact(extra=(12, 17))
     kept = torch.isin(wide.columns, inputs.compact().columns)
-    with replaced(case.encoder, random_constants(case), HALF):
-        padded = [states[:, kept] for states in case.encoder.hidden_states(wide)]
-        assert (
-            distance(padded, case.encoder.hidden_states(inputs.compact()), inputs) < case.tolerance
-        )
+    with replaced(case.encoder, case.constants(), HALF):
+        padded = [states.cpu()[:, kept] for states in case.encoder.hidden_states(wide)]
+        assert case.away(inputs, padded) < case.tolerance
 
 
-def test_lambda_one_is_the_unmodified_encoder(case: Case) -> None:
-    inputs = case.inputs(1)
-    theta = torch.full(case.shape, 40.0)
-    with mixed(case.encoder, random_constants(case), theta):
-        assert case.away(inputs, case.padded(inputs)) < case.tolerance
-    with mixed(case.encoder, random_constants(case), theta * 0):
-        assert case.away(inputs, case.padded(inputs)) > 0.1
-
-
-def test_lambda_zero_is_all_constant(case: Case) -> None:
-    inputs, constants = case.inputs(1), random_constants(case)
-    with replaced(case.encoder, constants, case.heads):
-        all_constant = case.encoder.hidden_states(inputs.compact())
-    with mixed(case.encoder, constants, torch.full(case.shape, -40.0)):
-        assert case.away(inputs, all_constant) < case.tolerance
-    assert case.away(inputs, all_constant) > 0.1
-
-
-def test_mixing_equals_plain(case: Case) -> None:
-    inputs, constants = case.inputs(1), random_constants(case)
-    theta = torch.randn(
-        case.encoder.layers,
-        case.encoder.heads,
-        dtype=torch.float64,
-        generator=torch.Generator().manual_seed(3),
+@no_gradients
+def test_mixing_equals_plain(anywhere: Case) -> None:
+    """λ = 1 is the encoder as it is, λ = 0 all heads constant."""
+    case = anywhere
+    inputs, constants, theta = case.inputs(1), case.constants(), case.theta()
+    own, mix = (
+        case.padded(inputs),
+        with_mix(constants.matrices, theta.sigmoid().cpu(), inputs.attention_mask),
     )
-    with plainly(
-        case.modules(), with_mix(constants.matrices, theta.sigmoid(), inputs.attention_mask)
-    ):
+    with plainly(case.modules(), mix):
         expected = case.padded(inputs)
-    with mixed(case.encoder, constants, theta):
-        assert case.away(inputs, expected) < case.tolerance
-    with mixed(case.encoder, constants, -theta):
-        assert case.away(inputs, expected) > 0.01
+    with replaced(case.encoder, constants, EVERY):
+        constant = case.states(inputs)
+    for given, same, other in (
+        (theta, expected, own),
+        (case.theta(40.0), own, constant),
+        (case.theta(-40.0), constant, own),
+    ):
+        with mixed(case.encoder, constants, given):
+            assert case.away(inputs, same) < case.tolerance
+            assert case.away(inputs, other) > 0.1
 
 
+@no_gradients
 @pytest.mark.parametrize("count", [1, 8, 12])
-def test_replacing_equals_plain(case: Case, count: int) -> None:
-    inputs, constants = case.inputs(1), random_constants(case)
-    heads = (HALF + [head for head in case.heads if head not in HALF])[:count]
+def test_replacing_equals_plain(anywhere: Case, count: int) -> None:
+    case = anywhere
+    inputs, constants = case.inputs(1), case.constants()
+    heads = (HALF + [head for head in EVERY if head not in HALF])[:count]
     with plainly(case.modules(), with_constants(constants.matrices, heads, inputs.attention_mask)):
         expected = case.padded(inputs)
     with replaced(case.encoder, constants, heads):
         assert case.away(inputs, expected) < case.tolerance
-    with replaced(case.encoder, random_constants(case, seed=6), heads):
+    with replaced(case.encoder, case.constants(seed=6), heads):
         assert case.away(inputs, expected) > 0.01
 
 
+@no_gradients
 def test_constants_of_one_input_reproduce_its_forward_pass(case: Case) -> None:
     one, other = case.inputs(1, (9,)), case.inputs(2, (9,))
-    with replaced(case.encoder, case.average(one).average(), case.heads):
+    with replaced(case.encoder, case.average(one).average(), EVERY):
         assert case.away(one, case.padded(one)) < case.tolerance
-    with replaced(case.encoder, case.average(other).average(), case.heads):
+    with replaced(case.encoder, case.average(other).average(), EVERY):
         assert case.away(one, case.padded(one)) > 0.05
 
 
-def test_average_equals_plain(case: Case) -> None:
+@no_gradients
+def test_average_equals_plain(anywhere: Case) -> None:
+    case = anywhere
     inputs = case.inputs(1, (3, 9, 5, 9, 4, 7))
     real = inputs.attention_mask.double()
     pairs = torch.einsum("bi,bj->ij", real, real)
     both = real[:, :, None] * real[:, None, :]
-    expected = (case.attentions(inputs).double() * both[None, :, None]).sum(dim=1) / pairs.clamp(
-        min=1
-    )
+    total = (case.attentions(inputs).double() * both[None, :, None]).sum(dim=1)
     average = case.average(inputs[0:2], inputs[2:6]).average()
-    assert float((average.matrices - expected).abs().max()) < case.tolerance / 10
+    assert float((average.matrices - total / pairs.clamp(min=1)).abs().max()) < case.tolerance / 10
     assert torch.equal(average.seen, pairs > 0)
     assert float(average.matrices[:, :, ~average.seen].abs().max()) == 0.0
-    assert (
-        float((average.matrices - case.average(case.inputs(2)).average().matrices).abs().max())
-        > 0.01
-    )
+    other = case.average(case.inputs(2)).average()
+    assert float((average.matrices - other.matrices).abs().max()) > 0.01
 
 
+@no_gradients
 def test_merged_shards_equal_one_pass_bit_for_bit(case: Case) -> None:
-    batches = [case.inputs(seed) for seed in range(5)]
+    batches = [case.inputs(seed) for seed in range(3)]
     whole = case.average(*batches)
-    for cut in (1, 3):
-        # As ``average_split`` makes them: such tensors may not be changed in place just anywhere.
-        with torch.inference_mode():
-            left, right = case.average(*batches[:cut]), case.average(*batches[cut:])
-        left.merge(right)
-        assert torch.equal(left.sums, whole.sums)
-        assert torch.equal(left.counts, whole.counts)
-    assert not torch.equal(case.average(*batches[:4]).sums, whole.sums)
+    # As ``average_split`` makes them: such tensors may not be changed in place just anywhere.
+    with torch.inference_mode():
+        left, right = case.average(*batches[:1]), case.average(*batches[1:])
+    assert not torch.equal(right.sums, whole.sums)
+    left.merge(right)
+    assert torch.equal(left.sums, whole.sums)
+    assert torch.equal(left.counts, whole.counts)
+
+
+@no_gradients
+def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
+    inputs, constants = case.inputs(1), case.constants()
+    before = case.states(inputs)
+    for block in (
+        replaced(case.encoder, constants, HALF),
+        mixed(case.encoder, constants, case.theta()),
+    ):
+        with suppress(KeyError), block:
+            assert case.away(inputs, before) > 0.05
+            raise KeyError
+        assert all(map(torch.equal, before, case.states(inputs)))
+
+
+def theta_gradient(states: list[Tensor], inputs: Inputs, theta: Tensor) -> Tensor:
+    """Of a number that reads every layer's real tokens."""
+    mask = inputs.attention_mask[:, inputs.compact().columns]
+    generator = torch.Generator().manual_seed(7)
+    weights = torch.randn(*states[0].shape, generator=generator, dtype=torch.float64)
+    read = sum((torch.where(mask[..., None], layer.cpu(), 0) * weights).sum() for layer in states)
+    return torch.autograd.grad(read, [theta])[0].cpu()
+
+
+@pytest.mark.parametrize("lengths", [(3, 9, 5, 9), (20, 3, 23)])
+def test_gradients_of_theta_equal_plain(anywhere: Case, lengths: tuple[int, ...]) -> None:
+    case = anywhere
+    inputs, constants = case.inputs(1, lengths), case.constants()
+    plain, theta = case.theta().cpu().requires_grad_(), case.theta().requires_grad_()
+    mix = with_mix(constants.matrices, plain.sigmoid(), inputs.attention_mask)
+    with plainly(case.modules(), mix):
+        expected = theta_gradient(case.padded(inputs), inputs, plain)
+
+    def away(used: ConstantMatrices) -> float:
+        with mixed(case.encoder, used, theta):
+            states = case.encoder.hidden_states(inputs.compact())
+            found = theta_gradient(states, inputs, theta)
+        return float((found - expected).abs().max() / expected.abs().max())
+
+    assert away(constants) < 10 * case.tolerance
+    assert away(case.constants(seed=6)) > 0.01
+    assert all(parameter.grad is None for parameter in case.encoder.model.parameters())
+
+
+@no_gradients
+@pytest.mark.parametrize("block", ["replaced", "mixed"])
+def test_attention_dropout_keeps_the_mean(block: str) -> None:
+    """The authors' code drops entries of constant and mixed attention too: another draw each time,
+    right on average.
+    """
+    case, copies = Case("bert"), 20
+    held = (
+        replaced(case.encoder, case.constants(), EVERY)
+        if block == "replaced"
+        else mixed(case.encoder, case.constants(), case.theta(0.0))
+    )
+    batch = case.inputs(1, (3, 9, 5, 9) * copies).compact()
+    generator = torch.Generator().manual_seed(1)
+    shape = (4, 4, batch.shape[1], 8)
+    query, key, value = (
+        torch.randn(shape, generator=generator, dtype=torch.float64).repeat(copies, 1, 1, 1)
+        for _ in range(3)
+    )
+    mask = batch.attention_mask[:, None, None, :]
+    with held:
+        rule = case.encoder.dispatch.rules[1]
+
+        def output(dropout: float) -> Tensor:
+            own = InputDependentAttention(query, key, mask, 0.3, dropout=dropout)
+            return rule(own, value, batch).unflatten(0, (copies, 4))
+
+        torch.manual_seed(0)
+        draws = torch.cat([output(0.2) for _ in range(600 // copies)])
+        exact = output(0.0)[0]
+    assert float((draws[0] - draws[1]).abs().max()) > 0.1
+    assert float((draws.mean(dim=0) - exact).abs().mean()) < 0.02
+    assert float((draws[0] - exact).abs().mean()) > 0.05
+
+
+@no_gradients
+def test_attention_dropout_is_the_models_own(case: Case) -> None:
+    """What a rule is told to drop: nothing in eval mode, the configuration's share in
+    train mode.
+    """
+    told: list[float] = []
+
+    class Listening:
+        dependent_heads = None
+
+        def __call__(self, own: InputDependentAttention, value: Tensor, batch) -> Tensor:
+            told.append(own.dropout)
+            return own.product(value)
+
+    with case.encoder.ruled(dict.fromkeys(range(case.encoder.layers), Listening())):
+        for training in (False, True, False):
+            case.encoder.model.train(training)
+            case.states(case.inputs(1))
+    assert told == [0.0] * 3 + [DROPOUT] * 3 + [0.0] * 3
+
+
+@no_gradients
+def test_constant_heads_cost_no_queries_and_keys(case: Case) -> None:
+    """Operations of matrix products fall with every head that is constant."""
+    inputs, counts = case.inputs(1), []
+    for heads in ([], HALF, EVERY):
+        with (
+            FlopCounterMode(display=False) as counter,
+            replaced(case.encoder, case.constants(), heads),
+        ):
+            case.states(inputs)
+        counts.append(counter.get_total_flops())
+    tokens, width = int(inputs.attention_mask.sum()), case.encoder.width
+    saved = 2 * 2 * tokens * width * width // 4
+    assert counts[0] - counts[1] > 0.6 * saved * len(HALF)
+    assert counts[1] - counts[2] > 0.6 * saved * (len(EVERY) - len(HALF))
+
+
+@no_gradients
+def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None:
+    short, long = case.inputs(1, (3, 4)), case.inputs(2, (9,))
+    with replaced(case.encoder, case.average(short).average(), HALF) as entries:
+        case.states(short)
+        assert entries.unseen_share == 0.0
+        case.states(long)
+    assert entries.unseen == 10 * 10 - 5 * 5
+    assert entries.read == 4 * 4 + 5 * 5 + 10 * 10
+
+
+def test_constants_of_another_shape_are_refused() -> None:
+    matrices = torch.rand(2, 4, SLOTS, SLOTS)
+    constants = ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
+    with (
+        pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"),
+        replaced(Case("bert").encoder, constants, HALF),
+    ):
+        pass
+
+
+@no_gradients
+def test_mean_queries_and_keys_are_those_of_papa_ablated() -> None:
+    """Which tests/ablation/test_mean_qk.py compares with a plain implementation."""
+    case = Case("modernbert")
+    # Without holes: papa.ablated counts tokens, and not slots.
+    inputs = case.inputs(1, (SLOTS - 1, SLOTS - 1))
+    own = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
+    constants = mean_qk(case.encoder, [inputs.compact()], SLOTS)
+    model = random_model("modernbert")
+    with papa.ablated(model, EVERY, by="mean_qk", data=[own]):
+        states = model(**own, output_hidden_states=True).hidden_states
+    expected = [one[:, inputs.compact().columns] for one in states]
+    with replaced(case.encoder, constants, EVERY):
+        assert case.away(inputs, expected) < case.tolerance
+    with replaced(case.encoder, mean_qk(case.encoder, [case.inputs(2).compact()], SLOTS), EVERY):
+        assert case.away(inputs, expected) > 0.01

@@ -4,11 +4,15 @@ and in loops.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from papa.attention.constants import FILE, ConstantMatrices, control
 from papa.attention.kinds import (
     Averages,
     fibonacci,
@@ -18,6 +22,10 @@ from papa.attention.kinds import (
     previous,
     relative,
 )
+from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.errors import ArtifactError
+from papa.spec import EncoderSpec
+from papa.storage.artifacts import fetched
 
 
 def picture(matrix: np.ndarray) -> list[str]:
@@ -25,6 +33,10 @@ def picture(matrix: np.ndarray) -> list[str]:
 
 
 def test_fixed_patterns() -> None:
+    assert torch.equal(control("identity", 2, 3, 4).matrices[1, 2], torch.eye(4))
+    assert torch.equal(control("zeros", 2, 3, 4).matrices, torch.zeros(2, 3, 4, 4))
+    toeplitz = control("toeplitz", 2, 3, 4).matrices[0, 0]
+    assert toeplitz[1].tolist() == pytest.approx([1 / 2, 1, 1 / 2, 1 / 3])
     assert picture(previous(4)) == ["....", "x...", ".x..", "..x."]
     assert picture(next_slot(4)) == [".x..", "..x.", "...x", "...."]
     assert picture(local(4, window=1)) == ["xx..", "xxx.", ".xxx", "..xx"]
@@ -39,6 +51,29 @@ def test_heads_have_rows_of_the_wythoff_array_and_share_no_distance() -> None:
     distances = [{abs(i - j) for i, j in np.argwhere(one) if i and j} for one in found]
     assert distances == [{1, 2, 3, 5, 8, 13}, {4, 7, 11, 18}, {6, 10, 16}, {9, 15}]
     assert (found == found.transpose(0, 2, 1)).all()
+
+
+def test_what_was_saved_is_loaded_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
+    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    saved = ConstantMatrices(torch.rand(6, 12, 8, 8), torch.rand(8, 8) > 0.5, "average")
+    saved.save(tmp_path / "c", reference, {})
+    loaded = ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=8)
+    assert torch.equal(loaded.matrices, saved.matrices)
+    assert torch.equal(loaded.seen, saved.seen)
+    assert loaded.kind == "average"
+    with pytest.raises(
+        ArtifactError, match=r"made for S=8, this study uses S=16: rerun 'average' or set slots: 8"
+    ):
+        ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=16)
+    other = replace(reference, name="other", digest="0" * 64)
+    with pytest.raises(
+        ArtifactError, match=r"made for encoder embedded/all-MiniLM-L6-v2 .*this study uses other"
+    ):
+        ConstantMatrices.load(tmp_path / "c", encoder=other)
+    path = fetched(tmp_path / "c") / FILE
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        ConstantMatrices.load(tmp_path / "c")
 
 
 RANDOM = np.random.default_rng(0)

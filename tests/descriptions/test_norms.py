@@ -14,10 +14,10 @@ from papa.descriptions.seen import Seen
 from papa.encoders.encoder import Encoder
 from tests.descriptions.cases import seen, values
 from tests.encoders.inputs import some_inputs
-from tests.encoders.models import MODELS, random_model
+from tests.make import ENCODERS, random_model
 
 
-@pytest.mark.parametrize("variant", sorted(MODELS))
+@pytest.mark.parametrize("variant", sorted(ENCODERS))
 def test_output_maps_take_what_heads_put_out(variant: str) -> None:
     encoder = Encoder(random_model(variant))
     calls = []
@@ -34,7 +34,7 @@ def test_output_maps_take_what_heads_put_out(variant: str) -> None:
         assert not torch.allclose(turned, expected, atol=1e-2), "control: heads in another order"
 
 
-@pytest.mark.parametrize("variant", sorted(MODELS))
+@pytest.mark.parametrize("variant", sorted(ENCODERS))
 def test_parts_behind_the_norm_add_up_to_the_stock_norm(variant: str) -> None:
     encoder = Encoder(random_model(variant))
     weights = encoder.attention_norm_weights

@@ -17,58 +17,12 @@ from papa.encoders.encoder import Encoder
 
 Weights = dict[str, Tensor]
 POSITIONS = "embeddings.position_embeddings.weight"
-SEGMENTS = "embeddings.token_type_embeddings.weight"
-
-
-def as_electra(bert: Encoder) -> tf.PreTrainedModel:
-    """The same function."""
-    config = tf.ElectraConfig(**_sizes(bert), embedding_size=bert.width, type_vocab_size=2)
-    return _loaded(tf.ElectraModel(config), _weights(bert))
-
-
-def as_distilbert(bert: Encoder) -> tf.PreTrainedModel:
-    """The same function of one segment."""
-    config = bert.config
-    sizes = {"dim": bert.width, "n_layers": bert.layers, "n_heads": bert.heads}
-    sizes |= {"hidden_dim": config.intermediate_size, "vocab_size": config.vocab_size}
-    sizes |= {"max_position_embeddings": config.max_position_embeddings}
-    model = tf.DistilBertModel(tf.DistilBertConfig(**sizes))
-    names = {
-        "encoder.layer.": "transformer.layer.",
-        "attention.self.query": "attention.q_lin",
-        "attention.self.key": "attention.k_lin",
-        "attention.self.value": "attention.v_lin",
-        "attention.output.dense": "attention.out_lin",
-        "attention.output.LayerNorm": "sa_layer_norm",
-        "intermediate.dense": "ffn.lin1",
-        "output.dense": "ffn.lin2",
-        "output.LayerNorm": "output_layer_norm",
-    }
-    return _loaded(model, _renamed(_without_segments(_weights(bert)), names))
 
 
 def as_roberta(bert: Encoder) -> tf.PreTrainedModel:
     """The same function of counted positions: real tokens count from ``pad_token_id + 1``."""
     config = tf.RobertaConfig(**_sizes(bert, positions=1), pad_token_id=0, type_vocab_size=2)
     return _loaded(tf.RobertaModel(config, add_pooling_layer=False), _shifted(_weights(bert), 1))
-
-
-def as_mpnet(bert: Encoder) -> tf.PreTrainedModel:
-    """A function of its own: BERT's with counted positions, and a random bias by
-    relative position.
-    """
-    config = tf.MPNetConfig(**_sizes(bert, positions=2), pad_token_id=1)
-    weights = _shifted(_without_segments(_weights(bert)), 2)
-    names = {
-        "attention.self.query": "attention.attn.q",
-        "attention.self.key": "attention.attn.k",
-        "attention.self.value": "attention.attn.v",
-        "attention.output.dense": "attention.attn.o",
-        "attention.output.LayerNorm": "attention.LayerNorm",
-    }
-    bias = torch.randn(32, bert.heads, generator=torch.Generator().manual_seed(0))
-    weights = {**_renamed(weights, names), "encoder.relative_attention_bias.weight": bias}
-    return _loaded(tf.MPNetModel(config, add_pooling_layer=False), weights)
 
 
 def as_deberta(bert: Encoder) -> tf.PreTrainedModel:
@@ -100,27 +54,6 @@ def as_deberta_v2(bert: Encoder) -> tf.PreTrainedModel:
     return _loaded(tf.DebertaV2Model(config), _renamed(_weights(bert), _PROJECTIONS_V2))
 
 
-def as_deberta_v3(bert: Encoder) -> tf.PreTrainedModel:
-    """A function of its own: BERT's content attention, and random relative positions in
-    16 buckets.
-    """
-    config = tf.DebertaV2Config(
-        **_sizes(bert),
-        type_vocab_size=2,
-        pad_token_id=0,
-        relative_attention=True,
-        position_buckets=16,
-        pos_att_type=["c2p", "p2c"],
-        share_att_key=True,
-    )
-    relative = torch.randn(32, bert.width, generator=torch.Generator().manual_seed(0)) * 0.3
-    weights = {
-        **_renamed(_weights(bert), _PROJECTIONS_V2),
-        "encoder.rel_embeddings.weight": relative,
-    }
-    return _loaded(tf.DebertaV2Model(config), weights)
-
-
 _PROJECTIONS_V2 = {
     f"attention.self.{part}": f"attention.self.{part}_proj" for part in ("query", "key", "value")
 }
@@ -138,11 +71,6 @@ def _sizes(bert: Encoder, positions: int = 0) -> dict[str, Any]:
 
 def _weights(bert: Encoder) -> Weights:
     return {name: tensor.clone() for name, tensor in bert.model.state_dict().items()}
-
-
-def _without_segments(weights: Weights) -> Weights:
-    segments = weights.pop(SEGMENTS)
-    return {**weights, POSITIONS: weights[POSITIONS] + segments[0]}
 
 
 def _shifted(weights: Weights, rows: int) -> Weights:

@@ -112,12 +112,6 @@ def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) 
     assert stored == study, "a stored study needs no file"
 
 
-def test_lambda_from_its_end_has_one_name(tmp_path: Path) -> None:
-    assert written(tmp_path, ["reversed:lambda"]).orders == ("lambda_reversed",)
-    with pytest.raises(SpecError, match="listed twice"):
-        written(tmp_path, ["reversed:lambda", "lambda_reversed"])
-
-
 def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         CheckError, match=r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"

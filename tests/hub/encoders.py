@@ -15,7 +15,6 @@ import transformers as tf
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.encoders.models import RANGE
 from tests.hub.formats import (
     WORDPIECES,
     as_they_are,
@@ -28,6 +27,7 @@ from tests.hub.formats import (
     v3_halves,
     wordpieces,
 )
+from tests.make import RANGE
 
 SIZES: dict[str, Any] = {
     "vocab_size": 400,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import papa
-from tests.ablation.models import inputs_of, random_model
+from tests.make import inputs_of, random_model
 
 pytestmark = pytest.mark.unchecked
 

@@ -12,19 +12,18 @@ from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer
+from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.ranking.scores.asked import Asked
-from papa.spec import LayoutSpec, RankingSpec, TaskSpec
+from papa.spec import EncoderSpec, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.file import resolve_study
-from tests.encoders.lower import lower_layers
 from tests.ranking.planted import Planted, asked_of, planted
 
-SLOTS, LAYERS = 32, 2
+SLOTS = 32
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
-    return lower_layers(LAYERS, tmp_path_factory.mktemp("encoder") / f"{LAYERS}-layers")
+def reference(shallow: str) -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=shallow))
 
 
 @pytest.fixture(scope="session")

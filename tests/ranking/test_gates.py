@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.mixing import mixed_by
-from papa.attention.replacement import replaced
-from papa.corpora.batches import micro_batch
 from papa.probes.minibatches import parts_of
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gates import (
@@ -45,22 +42,6 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
     many = torch.rand(100_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     shares = (drawn_gates(location.expand_as(many), many) > 0).double().mean(0)
     torch.testing.assert_close(shares, open_probability(location)[0], atol=0.005, rtol=0)
-
-
-def test_closed_gates_are_constant_heads_and_open_ones_are_none(one_head: Planted) -> None:
-    encoder, constants = one_head.encoder, one_head.constants
-    batch = micro_batch(one_head.corpus.split("train"), range(8))
-    heads = [(0, 1), one_head.head]
-    shares = torch.ones(encoder.layers, encoder.heads)
-    for head in heads:
-        shares[head] = 0
-    own = encoder.token_states(batch)[-1]
-    with mixed_by(encoder, constants, shares):
-        gated = encoder.token_states(batch)[-1]
-    with replaced(encoder, constants, heads):
-        constant = encoder.token_states(batch)[-1]
-    torch.testing.assert_close(gated, constant, atol=1e-5, rtol=0)
-    assert float((own - constant).abs().max()) > 0.1
 
 
 def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Asked) -> None:

@@ -61,19 +61,6 @@ def test_it_is_the_mean_size_of_finite_differences(
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("planted", [(1, 4), (0, 7)])
-def test_a_planted_head_becomes_constant_last(
-    asked: Asked, reference: EncoderReference, planted: tuple[int, int]
-) -> None:
-    """All that attention tells the probe comes from one head."""
-    others = {
-        (layer, head): 0.05 for layer in range(2) for head in range(12) if (layer, head) != planted
-    }
-    found = gradient(replace(asked, encoder=scaled(reference, others)))
-    assert np.unravel_index(found.values.argmax(), found.values.shape) == planted
-
-
-@pytest.mark.unchecked
 @pytest.mark.parametrize("method", [gradient, shapley, greedy])
 def test_a_score_falls_where_its_head_is_silenced(
     method: Callable[[Asked], Scored], asked: Asked, reference: EncoderReference

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
+from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
@@ -15,38 +19,32 @@ from papa.ranking.learned import train_lambda
 from papa.ranking.seeds import MOVED, is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 
+Learn = Callable[..., Tensor]
 
-def test_lambda_is_trained_and_repeats(
+
+@pytest.fixture
+def learn(
     encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
-) -> None:
+) -> Learn:
+    return partial(train_lambda, encoder, average, corpus, task)
+
+
+def test_lambda_is_trained_and_repeats(learn: Learn, encoder: Encoder) -> None:
     before = {name: value.clone() for name, value in encoder.model.state_dict().items()}
     seen: list[tuple[int, int]] = []
     ranking = RankingSpec(epochs=1, rows=64)
-    lambdas = train_lambda(
-        encoder,
-        average,
-        corpus,
-        task,
-        ranking,
-        progress=lambda done, total: seen.append((done, total)),
-    )
+    lambdas = learn(ranking, progress=lambda done, total: seen.append((done, total)))
     assert lambdas.shape == (1, encoder.layers, 12)
     assert bool((lambdas != 0.5).all())
-    assert torch.equal(lambdas, train_lambda(encoder, average, corpus, task, ranking))
-    other = train_lambda(encoder, average, corpus, task, ranking, seed=1)
-    assert not torch.equal(lambdas, other)
+    assert torch.equal(lambdas, learn(ranking))
+    assert not torch.equal(lambdas, learn(ranking, seed=1))
     assert seen[-1] == (64, 64)
-    assert all(
-        torch.equal(before[name], value) for name, value in encoder.model.state_dict().items()
-    )
+    after = encoder.model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
-    encoder: Encoder,
-    corpus: TokenisedCorpus,
-    task: TaskSpec,
-    average: ConstantMatrices,
-    monkeypatch: pytest.MonkeyPatch,
+    learn: Learn, corpus: TokenisedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gradient, found = JointGradients.gradient, set[int]()
     for seed in (0, 1, 2):
@@ -57,55 +55,39 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
             return gradient(own, part)
 
         monkeypatch.setattr(JointGradients, "gradient", recorded)
-        train_lambda(encoder, average, corpus, task, RankingSpec(epochs=1, rows=16), seed=seed)
+        learn(RankingSpec(epochs=1, rows=16), seed=seed)
         assert sorted(rows) == sorted(rows_of_seed(len(corpus.split("train")), 16, seed).tolist())
-        assert set(rows) != set(range(16))
         assert found.isdisjoint(rows), "seeds have rows of their own"
         found |= {*rows}
 
 
 @pytest.mark.unchecked
-def test_lambda_is_trained_for_the_tasks_own_epochs(
-    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
-) -> None:
-    ranking = RankingSpec(rows=32)
-    every = train_lambda(encoder, average, corpus, task, ranking)
+def test_lambda_is_trained_for_the_tasks_own_epochs(learn: Learn, task: TaskSpec) -> None:
+    every = learn(RankingSpec(rows=32))
     assert len(every) == task.probe.epochs == 4
-    asked = [
-        train_lambda(encoder, average, corpus, task, RankingSpec(rows=32, epochs=1)),
-        train_lambda(encoder, average, corpus, task, RankingSpec(rows=32, learning_rate=5e-4)),
-    ]
-    assert torch.equal(asked[0], every[:1])
-    assert torch.equal(asked[1], every)
-
+    assert torch.equal(learn(RankingSpec(rows=32, epochs=1)), every[:1])
+    assert torch.equal(learn(RankingSpec(rows=32, learning_rate=5e-4)), every)
     # At the task's own rate every λ is .5: an order that has not moved is not stable, whatever its
     # sets do.
-    sets: list[tuple[Order, int]] = [("lambda", 1)]
-    stable = ranking.model_copy(update={"until_stable": True})
     assert every.std(dim=(1, 2)).max() < MOVED
-    assert torch.equal(train_lambda(encoder, average, corpus, task, stable, sets=sets), every)
+    stable = RankingSpec(rows=32, until_stable=True)
+    assert torch.equal(learn(stable, sets=[("lambda", 1)]), every)
 
 
 @pytest.mark.unchecked
-def test_training_ends_once_lambda_has_moved_and_its_sets_stay(
-    encoder: Encoder, corpus: TokenisedCorpus, task: TaskSpec, average: ConstantMatrices
-) -> None:
-    ranking = RankingSpec(rows=32, learning_rate=0.1)
-    every = train_lambda(encoder, average, corpus, task, ranking)
+def test_training_ends_once_lambda_has_moved_and_its_sets_stay(learn: Learn) -> None:
+    every = learn(RankingSpec(rows=32, learning_rate=0.1))
 
     def first_settled(sets: list[tuple[Order, int]]) -> int:
         return next((epochs for epochs in range(2, 4) if is_stable([*every[:epochs]], sets)), 4)
 
     counts = {first_settled([("lambda", count)]): count for count in range(1, 2 * 12)}
     assert len(counts) > 1, "every set settles at the same epoch: the test shows nothing"
+    stable = RankingSpec(rows=32, learning_rate=0.1, until_stable=True)
     for epochs, count in counts.items():
         told: list[tuple[int, int]] = []
-        found = train_lambda(
-            encoder,
-            average,
-            corpus,
-            task,
-            ranking.model_copy(update={"until_stable": True}),
+        found = learn(
+            stable,
             sets=[("lambda", count)],
             progress=lambda *both, told=told: told.append(both),
         )

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 
 from papa.probes.probes import Probe
 from papa.ranking.scores.asked import frozen_probe
 from papa.ranking.scores.sets import greedy_places, shapley_values
 from papa.ranking.value import FrozenLosses, LossValue
-from papa.spec import ExecutionSpec
 from tests.ranking.planted import Planted, asked_of, silenced
 
 
@@ -47,16 +43,3 @@ def test_a_planted_head_is_worth_what_all_are(one_head: Planted, probe: Probe) -
     with silenced(one_head):
         without, *_ = shapley_values(value_of(one_head, probe), value.heads, 40, seed=0)
     assert abs(without[planted]) < 1e-2
-
-
-def test_a_probe_is_the_cells_own_and_frozen(
-    one_head: Planted, probe: Probe, tmp_path: Path
-) -> None:
-    """Streamed features give the same probe as stored ones."""
-    streamed = frozen_probe(
-        asked_of(one_head, tmp_path, execution=ExecutionSpec(features_budget_gb=0.0))
-    )
-    assert not [*tmp_path.iterdir()]
-    assert not any(parameter.requires_grad for parameter in probe.parameters())
-    for one, other in zip(probe.parameters(), streamed.parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=0)

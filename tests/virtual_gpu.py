@@ -1,0 +1,146 @@
+"""A device ``cuda:0`` without hardware: numbers are real, computed on the CPU, and tensors of two
+devices do not meet, as on CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+CUDA = torch.device("cuda", 0)
+MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
+SCALAR = torch.ops.aten._local_scalar_dense.default
+LOOK_UPS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
+"""They take indices that lie on the CPU."""
+
+
+class OnDevice(Tensor):
+    """A tensor that says it lies on the device; ``held`` has its numbers."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> OnDevice:
+        with torch.inference_mode(False):
+            form = {"dtype": held.dtype, "device": held.device, "strides": held.stride()}
+            form["storage_offset"] = held.storage_offset()
+            found = Tensor._make_wrapper_subclass(cls, held.size(), **form)
+        found.held = held
+        return found
+
+    device = property(lambda self: CUDA)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return computed(func, args, kwargs or {})
+
+
+def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An operator's result by the numbers, on the device if anything of it was there."""
+    tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+    there = [one for one in tensors if isinstance(one, OnDevice)]
+    here = [one for one in tensors if not isinstance(one, OnDevice) and one.dim() > 0]
+    name = func._schema.name
+    looks_up = name in LOOK_UPS and isinstance(args[0], OnDevice)
+    backward = torch._C._current_graph_task_id() != -1
+    if there and here and not (func in MOVES or looks_up or backward):
+        raise RuntimeError(f"expected all tensors on one device, found cuda:0 and cpu ({name})")
+    asked = kwargs.get("device")
+    given, named = tree_map(held_of, (args, kwargs))
+    with _disable_current_modes():
+        found = func(
+            *given, **{**named, **({"pin_memory": False} if "pin_memory" in named else {})}
+        )
+    returns = func._schema.returns
+    if len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write:
+        return kwargs.get("out", args[0] if args else None)
+    if (
+        func is SCALAR
+        or not (there or is_cuda(asked))
+        or (asked is not None and not is_cuda(asked))
+    ):
+        return found
+    return tree_map(lambda one: OnDevice(one) if isinstance(one, Tensor) else one, found)
+
+
+def is_cuda(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "cuda"
+
+
+def held_of(one: Any) -> Any:
+    if isinstance(one, OnDevice):
+        return one.held
+    return torch.device("cpu") if isinstance(one, torch.device) and is_cuda(one) else one
+
+
+class Operators(TorchDispatchMode):
+    # Before autograd's own modes, as fake tensors have it.
+    _mode_key = torch._C._TorchDispatchModeKey.FAKE
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return computed(func, args, kwargs or {})
+
+
+class ToCPU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Tensor:
+        return x.held.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Tensor:
+        return OnDevice(gradients[0])
+
+
+class Moves(TorchFunctionMode):
+    """``to`` and its like, which never reach an operator where devices seem equal."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def indexed(one: Any) -> Any:
+            named = isinstance(one, torch.device) or (isinstance(one, str) and one[:4] == "cuda")
+            return CUDA if named and is_cuda(one) else one
+
+        args = tuple(map(indexed, args))
+        kwargs = {name: indexed(one) for name, one in (kwargs or {}).items()}
+        first = args[0] if args else None
+        if func in (torch.tensor, torch.as_tensor) and is_cuda(kwargs.get("device")):
+            return func(*args, **{**kwargs, "device": "cpu"}).to(CUDA)
+        if func is Tensor.type_as:
+            return first.to(args[1].device, args[1].dtype)
+        if not isinstance(first, OnDevice):
+            return func(*args, **kwargs)
+        if func is Tensor.numpy:
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+        if func is Tensor.tolist:
+            return first.held.tolist()
+        if func is Tensor.cpu:
+            return ToCPU.apply(first)
+        if func is Tensor.to:
+            named = [one for one in args[1:] if isinstance(one, (torch.device, str))]
+            target = kwargs.pop("device", named[0] if named else None)
+            rest = [one for one in args[1:] if one not in named]
+            if target is not None and not is_cuda(target):
+                first = ToCPU.apply(first)
+            return first.to(*rest, **kwargs) if rest or kwargs else first
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def virtual_gpu() -> Iterator[None]:
+    """Inside the block ``cuda`` is there."""
+    before = torch.__future__.get_overwrite_module_params_on_conversion()
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    try:
+        with Operators(), Moves(), patch.object(torch.cuda, "is_available", return_value=True):
+            yield
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(before)
