@@ -4,6 +4,7 @@ kind of store.
 
 from __future__ import annotations
 
+import subprocess
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -27,7 +28,6 @@ from papa.storage.artifacts import (
 )
 from papa.storage.files import Files
 from papa.storage.metadata import METADATA
-from tests.faults.disks import allow_writing, forbid_writing
 from tests.storage.files import MEGABYTE, drop, in_cache, names, publish, put, table, tensors
 
 
@@ -248,12 +248,12 @@ class StoreLaws:
         place = self.place_on(disk, place, monkeypatch)
         publish(f"{place}/first")
         before = names(place)
-        forbid_writing(disk)
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         sentence = "is read-only: make it writable and run again, what is finished stays"
         try:
             with pytest.raises(TransientError, match=sentence):
                 publish(f"{place}/second")
         finally:
-            allow_writing(disk)
+            subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         assert names(place) == before
         publish(f"{place}/second")
