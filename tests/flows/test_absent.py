@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,24 @@ pytestmark = pytest.mark.server
 
 PROGRAM = """
 import json, sys
-import tests.flows.absent
+from importlib.machinery import PathFinder
+
+absent = {"prefect", "ray", "mlflow", "fastapi", "sqlalchemy", "alembic"}
+
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *where):
+        return None if name.partition(".")[0] in absent else PathFinder.find_spec(name, *where)
+
+    @classmethod
+    def find_distributions(cls, context):
+        found = PathFinder.find_distributions(context)
+        return (one for one in found if one.name.lower() not in absent)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Without
+from importlib import import_module
 from tests.flows.conftest import HURRY, said
 
-from importlib import import_module
 vars(import_module("papa.export")).update(HURRY)
 commands, encoder = sys.argv[1:]
 for command in json.loads(commands):
@@ -36,53 +49,32 @@ print(papa.measure(loaded, "reviews", fractions=[1, 0], train_rows=32, validatio
 """Commands one after the other, each told on a line; then the library."""
 
 
-@dataclass(frozen=True)
-class Without:
-    """What commands said, by their names, what the library printed, and where they wrote."""
-
-    said: dict[str, Finished]
-    printed: str
-    folder: Path
-
-
-@pytest.fixture(scope="module")
-def without(
-    tiny: tuple[str, Path], shallow: str, tmp_path_factory: pytest.TempPathFactory
-) -> Without:
-    (study, finished), folder = tiny, tmp_path_factory.mktemp("absent")
-    store = ("--store", str(shutil.copytree(finished, folder / "store")))
-    none = ("--store", str(folder / "none"))
-    commands = [
-        *(["run", study, *none], ["ui", *none], ["check", study, *store]),
-        *(["list", *store], ["heads", "small", *store], ["report", "small", *store]),
-        ["export", "small", "--fraction", "0.5", "--to", str(folder / "to"), *store],
+def test_studies_are_read_and_models_measured_and_only_running_says_what_to_install(
+    tiny: tuple[str, Path], shallow: str, tmp_path: Path
+) -> None:
+    store = ("--store", str(shutil.copytree(tiny[1], tmp_path / "store")))
+    none = ("--store", str(tmp_path / "none"))
+    running = [["run", tiny[0], *none], ["ui", *none]]
+    reading = [
+        *(["check", tiny[0], *store], ["list", *store], ["heads", "small", *store]),
+        ["report", "small", *store],
+        ["export", "small", "--fraction", "0.5", "--to", str(tmp_path / "to"), *store],
     ]
-    with start(json.dumps(commands), shallow, program=PROGRAM) as process:
+    with start(json.dumps([*running, *reading]), shallow, program=PROGRAM) as process:
         ended = finish(process)
     assert ended.code == 0, ended.err
-    *told, printed = ended.out.split("\n", len(commands))
-    names = [command[0] for command in commands]
-    said = {name: Finished(**json.loads(one)) for name, one in zip(names, told, strict=True)}
-    return Without(said, printed, folder)
-
-
-def test_the_library_measures(without: Without) -> None:
-    assert "torch.Size([1, 3, 8])" in without.printed
-    assert "word embeddings alone" in without.printed
-
-
-def test_what_runs_studies_says_what_to_install(without: Without) -> None:
-    for command in ("run", "ui"):
-        assert without.said[command].code == 1
-        assert without.said[command].err.splitlines()[0] == (
+    *told, printed = ended.out.split("\n", len(running) + len(reading))
+    said = [Finished(**json.loads(line)) for line in told]
+    for finished in said[:2]:
+        assert finished.code == 1
+        assert finished.err.splitlines()[0] == (
             "error: studies run on Prefect, Ray and MLflow, and prefect, ray, mlflow cannot be "
             "found here: pip install 'papa-attention[studies]'"
         )
-    assert not (without.folder / "none").exists()
-    assert "warning: studies run on Prefect, Ray and MLflow" in without.said["check"].out
-
-
-@pytest.mark.parametrize("command", ["check", "list", "heads", "report", "export"])
-def test_a_finished_study_is_read_and_exported(without: Without, command: str) -> None:
-    assert without.said[command].code == 0, without.said[command].err
-    assert (without.folder / "to" / "model.safetensors").is_file()
+    assert not (tmp_path / "none").exists()
+    assert "warning: studies run on Prefect, Ray and MLflow" in said[2].out
+    for finished in said[2:]:
+        assert finished.code == 0, finished.err
+    assert (tmp_path / "to" / "model.safetensors").is_file()
+    assert "torch.Size([1, 3, 8])" in printed
+    assert "word embeddings alone" in printed

@@ -15,7 +15,7 @@ import pytest
 
 from papa.storage.artifacts import METADATA, signed
 from tests.finished import finish_study
-from tests.flows.conftest import said, stages
+from tests.flows.conftest import said, steps_of
 
 pytestmark = pytest.mark.server
 
@@ -47,45 +47,33 @@ def newest(store: Path, stage: str) -> Path:
     return max((store / "artifacts" / stage).iterdir(), key=lambda place: place.stat().st_mtime_ns)
 
 
-def data_of(place: Path) -> Path:
-    """The largest of an artifact's data files."""
-    return max(
-        (path for path in place.rglob("*") if path.is_file() and path.name != METADATA), key=size
-    )
-
-
-def size(path: Path) -> int:
-    return path.stat().st_size
+def damage_all(store: Path, *damages: Callable[[Path], None]) -> None:
+    """Damage the largest data file of every stage at once, in turn, and one of the results."""
+    for stage, damage in zip(STAGES, cycle(damages), strict=False):
+        data = [path for path in newest(store, stage).rglob("*") if path.name != METADATA]
+        damage(max(filter(Path.is_file, data), key=lambda path: path.stat().st_size))
+    damages[0](store / "studies" / "small" / "results.parquet")
 
 
 def scores(store: Path) -> pandas.DataFrame:
-    return pandas.read_parquet(store / "studies" / "small" / "results.parquet").drop(
-        columns="seconds"
-    )
-
-
-def damage_all(store: Path, *damages: Callable[[Path], None]) -> None:
-    """Damage a data file of every stage at once, in turn, and one of the results."""
-    files = [data_of(newest(store, stage)) for stage in STAGES]
-    for file, damage in zip(files, cycle(damages), strict=False):
-        damage(file)
-    damages[0](store / "studies" / "small" / "results.parquet")
+    results = pandas.read_parquet(store / "studies" / "small" / "results.parquet")
+    return results.drop(columns="seconds")
 
 
 def test_what_is_damaged_is_made_again(tiny: tuple[str, Path]) -> None:
     study, store = tiny
-    before = scores(store)
-    steps = len(stages(study, store))
+    before, steps, plan = scores(store), len(steps_of(study, store)), ("plan", study, "--store")
     damage_all(store, empty, cut, Path.unlink)
-    planned = said("plan", study, "--store", str(store))
-    assert planned.code == 0, planned.err
-    assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned.out, "the other cell"
+    planned = said(*plan, str(store)).out
+    assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned, "the other cell"
     assert len(finish_study(study, store).damages) == len(STAGES)
     pandas.testing.assert_frame_equal(scores(store), before)
-    assert "nothing would run" in said("plan", study, "--store", str(store)).out
+    assert "nothing would run" in said(*plan, str(store)).out
 
 
-def test_what_is_damaged_within_is_made_again_by_what_reads_it(tiny: tuple[str, Path]) -> None:
+def test_what_is_damaged_within_is_made_again_by_what_reads_it_and_so_are_metadata(
+    tiny: tuple[str, Path],
+) -> None:
     """A plan, and a run that reads nothing of it, do not look."""
     study, store = tiny
     before = scores(store)
@@ -93,16 +81,11 @@ def test_what_is_damaged_within_is_made_again_by_what_reads_it(tiny: tuple[str, 
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
     for stage in ("probe", "aggregate"):
         shutil.rmtree(newest(store, stage))
-    told = finish_study(study, store)
-    damaged = {name.partition(" · ")[0] for name in told.damages}
+    damaged = {name.partition(" · ")[0] for name in finish_study(study, store).damages}
     # A process that has read a text knows it.
     assert damaged | {"tokenise"} == {"tokenise", "average", "rank", "baseline"}
     pandas.testing.assert_frame_equal(scores(store), before)
 
-
-def test_so_are_steps_whose_metadata_are_damaged(tiny: tuple[str, Path]) -> None:
-    study, store = tiny
-    before = scores(store)
     for stage, damage in zip(STAGES, cycle((flip, empty, foreign, Path.unlink)), strict=False):
         damage(newest(store, stage) / METADATA)
     told = finish_study(study, store)
@@ -117,8 +100,7 @@ def test_results_are_restored_from_their_artifact(tiny: tuple[str, Path]) -> Non
     sound = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in ("summary.csv", "report.html", "study.yaml"):
         flip(folder / name)
-    told = finish_study(study, store)
-    assert not told.ran, "nothing is computed again"
+    assert not finish_study(study, store).ran, "nothing is computed again"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == sound
     shutil.rmtree(folder)
     finish_study(study, store)

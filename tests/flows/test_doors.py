@@ -18,7 +18,7 @@ import pytest
 from tests.flows.conftest import TINY, environment, known, papa, refusal, start, until, write_study
 from tests.flows.history import own_server
 from tests.flows.processes import (
-    command_of,
+    PATIENCE_SECONDS,
     descendants,
     is_loopback,
     listening,
@@ -60,11 +60,8 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
     with own_server(more):
         pass
     pickled = base64.encodebytes(pickle.dumps(Fires(fired))).decode()
-    metadata = {
-        "storage_key": str(record),
-        "serializer": {"type": "pickle"},
-        "prefect_version": "3.8.8",
-    }
+    how = {"serializer": {"type": "pickle"}, "prefect_version": "3.8.8"}
+    metadata = {"storage_key": str(record), **how}
     record.write_text(json.dumps({"metadata": metadata, "result": pickled}))
     with closing(sqlite3.connect(home / "prefect.db")) as database:
         claimed = json.dumps({**metadata, "expiration": None, "storage_block_id": None})
@@ -88,11 +85,8 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     with closing(sqlite3.connect(other)) as there:
         there.execute("CREATE TABLE theirs (x)")
     before = other.read_bytes()
-    more = {
-        "PREFECT_HOME": str(home),
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{other}",
-        "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{other}",
-    }
+    names = [f"PREFECT_{one}_DATABASE_CONNECTION_URL" for one in ("SERVER", "API")]
+    more = dict.fromkeys(names, f"sqlite+aiosqlite:///{other}") | {"PREFECT_HOME": str(home)}
     (store / "prefect").mkdir(parents=True)
     (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 2}')
     (store / "prefect" / "server.json").write_text('{"process": "x:1:1", "port": 9}')
@@ -100,14 +94,15 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
         until(process.stderr, "probe")
         below = descendants(process.pid)
         servers = [pid for pid, command in below.items() if "create_app" in command]
-        (server,) = [pid for pid in servers if command_of(pid).startswith(sys.executable)]
+        (server,) = [pid for pid in servers if below[pid].startswith(sys.executable)]
         found = listening({process.pid, *below})
+        assert found
         assert all(map(is_loopback, found)), found
         (port,) = listening({server})["127.0.0.1"]
         assert status(f"http://127.0.0.1:{port}/api/flow_runs/filter", body={}) == 401
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-    wait_until(lambda: not Path(f"/proc/{server}").exists(), 60, "the server ended")
+    wait_until(lambda: not Path(f"/proc/{server}").exists(), PATIENCE_SECONDS, "the server ended")
     assert other.read_bytes() == before
     assert (home / "prefect.db").is_file()
     assert [path.name for path in (store / "prefect").iterdir()] == ["server.json"]

@@ -15,7 +15,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, Finished, said, words, write_study
+from tests.flows.conftest import SMALL, Finished, refusal, said, write_study
 
 pytestmark = pytest.mark.server
 
@@ -25,33 +25,26 @@ STUDY: dict[str, Any] = SMALL | {
     "tasks": [TASK],
     "orders": ["first_to_last", "random"],
     "fractions": [1, 0.833, 0.5],
-    "seeds": [0, 1],
 }
 TEXTS = ["a fine film", "dull", "nobody would want to see this one again, or would they?"]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> Path:
-    """A folder with a study and the store it ran in."""
+def study(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> FinishedStudy:
     folder = tmp_path_factory.mktemp("export")
     finish_study(write_study(folder, STUDY | {"encoders": [shallow]}), folder / "store")
-    return folder
+    return open_study(Store(folder / "store"), "small")
 
 
-@pytest.fixture(scope="module")
-def study(place: Path) -> FinishedStudy:
-    return open_study(Store(place / "store"), "small")
-
-
-def export(place: Path, *options: str, to: Path) -> Finished:
+def export(study: FinishedStudy, *options: str, to: Path) -> Finished:
     given = options if "--order" in options else ("--order", "first_to_last", *options)
-    return said("export", "small", "--store", str(place / "store"), "--to", str(to), *given)
+    return said("export", "small", "--store", study.store.address, "--to", str(to), *given)
 
 
 def test_a_cell_is_written_as_the_study_measured_it(
-    place: Path, study: FinishedStudy, shallow: str, tmp_path: Path, hurried: None
+    study: FinishedStudy, shallow: str, tmp_path: Path, hurried: None
 ) -> None:
-    done = export(place, "--fraction", "0.5", to=tmp_path / "half")
+    done = export(study, "--fraction", "0.5", to=tmp_path)
     assert done.code == 0, done.err
     (cell,) = (
         one for one in study.manifest.cells if one.line[3] != "random" and one.fraction == 0.5
@@ -62,16 +55,14 @@ def test_a_cell_is_written_as_the_study_measured_it(
     assert heads == tuple((0, head) for head in range(12))
     with papa.replaced(encoder, constants, heads):
         expected = [one[:, -1] for one in papa.features(encoder, TEXTS, progress=False)]
-    model = AutoModel.from_pretrained(tmp_path / "half")
-    tokens = AutoTokenizer.from_pretrained(tmp_path / "half")
+    model, tokens = AutoModel.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
     with torch.no_grad():
         inputs = tokens(TEXTS, padding=True, truncation=True, return_tensors="pt")
         found = model(**inputs).last_hidden_state
     for one, mask, states in zip(found, inputs["attention_mask"], expected, strict=True):
         assert (one[mask.bool()] - states).abs().max() < 1e-5
-    summary = study.summary.set_index(["order", "fraction"])
-    row = summary.loc[("first_to_last", 0.5)]
-    card = (tmp_path / "half" / "README.md").read_text()
+    row = study.summary.set_index(["order", "fraction"]).loc[("first_to_last", 0.5)]
+    card = (tmp_path / "README.md").read_text()
     mean, original = (f"{row[name]:.3f} ± " for name in ("mean", "original"))
     answer = f"always '{row['one_answer']}' scores {row['always_one_answer']:.3f}, word embeddings"
     for what in ("12 of 24 heads constant", mean, original, answer):
@@ -80,40 +71,32 @@ def test_a_cell_is_written_as_the_study_measured_it(
 
 
 def test_the_most_heads_within_a_drop_are_among_the_studys_fractions(
-    place: Path, study: FinishedStudy, tmp_path: Path, hurried: None
+    study: FinishedStudy, tmp_path: Path, hurried: None
 ) -> None:
     rows = study.summary[study.summary["order"] == "first_to_last"].set_index("fraction")
     assert not any(rows["reason"]), "the study can tell"
     few, more = rows.loc[0.833, "drop_high"], rows.loc[0.5, "drop_high"]
     for share, expected in ((few, 0.833 if more > few else 0.5), (max(few, more), 0.5)):
-        to = tmp_path / f"{share}"
-        done = export(place, "--max-drop", f"{100 * (share + 1e-6):.6f}%", to=to)
+        to, limit = tmp_path / f"{share}", ("--max-drop", f"{100 * (share + 1e-6):.6f}%")
+        done = export(study, *limit, to=to)
         assert done.code == 0, done.err
-        config = json.loads((to / "config.json").read_text())
-        assert config["study"]["fraction"] == expected
-    refused = export(place, "--max-drop", f"{few - 1e-6:.6f}", to=tmp_path / "none")
-    assert refused.code == 1
-    (line,) = words(refused)
+        assert json.loads((to / "config.json").read_text())["study"]["fraction"] == expected
+        told = said("heads", "small", "--store", study.store.address, "--json", *limit)
+        answers = {one["order"]: one for one in json.loads(told.out)["answers"]}
+        assert answers["first_to_last"]["constant_heads"] == {0.833: 4, 0.5: 12}[expected]
+    line = refusal(export(study, "--max-drop", f"{few - 1e-6:.6f}", to=tmp_path / "none"))
     assert "no fraction of the study is surely within a drop" in line
     assert "add 0.9167 to its fractions" in line
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
+def test_what_cannot_be_exported_is_one_sentence(study: FinishedStudy, tmp_path: Path) -> None:
+    for options, sentence in (
         (["--fraction", "0.25"], "the study has no fraction 0.25: give one of 1, 0.833, 0.5"),
         (["--fraction", "1"], "no head is constant in it: give a fraction below 1"),
         (["--fraction", "0.5", "--order", "random"], "makes other heads constant for each seed"),
         (["--fraction", "0.5", "--order", "lamda"], "--order lamda: the study has"),
         (["--fraction", "0.5", "--encoder", "other"], "--encoder other: the study has"),
         (["--max-drop", "1%", "--fraction", "0.5"], "give either --fraction"),
-    ],
-)
-def test_what_cannot_be_exported_is_one_sentence(
-    place: Path, options: list[str], sentence: str, tmp_path: Path
-) -> None:
-    done = export(place, *options, to=tmp_path / "to")
-    assert done.code == 1
-    (line,) = words(done)
-    assert sentence in line
+    ):
+        assert sentence in refusal(export(study, *options, to=tmp_path / "to"))
     assert not (tmp_path / "to").exists()

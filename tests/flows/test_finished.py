@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import papa
 from flows.cli.heads import parse_share
 from papa.errors import SpecError
-from papa.storage.store import Store
+from papa.storage.artifacts import published
 from papa.study.manifest import FinishedStudy, open_study
 from papa.study.stages.rank import read_head_scores
 from tests.finished import finish_study
@@ -77,23 +78,25 @@ def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) ->
             assert [tuple(head) for head in made["constant_heads"]] == list(probe.constant_heads)
             assert {one["seed"] for one in made["scores"]} == set(probe.seeds)
             assert (probe.constants is None) == (cell.fraction == 1)
-    by_name = next(
-        cell for cell in manifest.cells if (*cell.line[3:], cell.fraction) == ("first_to_last", 0.5)
-    )
-    assert by_name.constant_heads == tuple((0, head) for head in range(12))
+        if (*cell.line[3:], cell.fraction) == ("first_to_last", 0.5):
+            assert cell.constant_heads == tuple((0, head) for head in range(12))
     stored = {f"{path.parent.name}/{path.name}" for path in found.store.root.glob("artifacts/*/*")}
     assert {entry.artifact for entry in manifest.averages} < stored
 
 
-def test_scores_of_heads_are_those_of_the_rankings(found: FinishedStudy) -> None:
+def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
+    store: Path, found: FinishedStudy, tmp_path: Path
+) -> None:
     made = sorted(found.store.metadata("rank"), key=lambda one: one["spec"]["seed"])
     rankings = {one["spec"]["seed"]: found.artifact(f"rank/{one['key']}") for one in made}
-    trained = read_head_scores("lambda", rankings)
-    heads = found.heads
+    trained, heads = read_head_scores("lambda", rankings), found.heads
     assert list(heads[["layer", "head"]].itertuples(index=False, name=None)) == [*np.ndindex(2, 12)]
-    assert np.array_equal(heads["score"], trained.mean.ravel())
-    for name, end in zip(("low", "high"), trained.interval, strict=True):
-        assert np.array_equal(heads[name], end.ravel())
+    ends = dict(zip(("low", "high"), trained.interval, strict=True))
+    for name, values in {"score": trained.mean, **ends}.items():
+        assert np.array_equal(heads[name], values.ravel())
+    (tmp_path / "lambda.tsv").write_text(reading(store, "heads", "--tsv").out)
+    scores = papa.load_scores(tmp_path / "lambda.tsv", layers=2, heads=12)
+    assert np.array_equal(scores["score"], heads["score"])
 
 
 def test_heads_says_what_the_summary_and_the_manifest_hold(
@@ -101,11 +104,11 @@ def test_heads_says_what_the_summary_and_the_manifest_hold(
 ) -> None:
     document = json.loads(reading(store, "heads", "--json").out)
     assert {answer["order"] for answer in document["answers"]} == {"first_to_last", "lambda"}
+    rows = found.summary.set_index(["order", "fraction"])
     for answer in document["answers"]:
-        of_line = found.summary[found.summary["order"] == answer["order"]].set_index("fraction")
         assert answer["heads_in_all"] == 24
         for count in answer["counts"]:
-            row = of_line.loc[count["fraction"]]
+            row = rows.loc[(answer["order"], count["fraction"])]
             drop = row["relative_drop"]
             assert count["drop"] == (None if np.isnan(drop) else drop)
             assert len(count["heads"]) == count["constant_heads"] == row["constant_heads"]
@@ -114,14 +117,6 @@ def test_heads_says_what_the_summary_and_the_manifest_hold(
     assert document["scores"] == found.heads.to_dict("records")
     text = reading(store, "heads", "--max-drop", "99%").out
     assert "films · average · λ ascending, within a drop of 99 % on these validation rows:" in text
-
-
-def test_lambda_is_written_and_read_to_the_last_digit(
-    store: Path, found: FinishedStudy, tmp_path: Path
-) -> None:
-    (tmp_path / "lambda.tsv").write_text(reading(store, "heads", "--tsv").out)
-    scores = papa.load_scores(tmp_path / "lambda.tsv", layers=2, heads=12)
-    assert np.array_equal(scores["score"], found.heads["score"])
 
 
 def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
@@ -141,14 +136,29 @@ def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
     assert (artifact / "metadata.json").read_bytes() == after["metadata.json"]
 
 
-def test_it_is_compared_and_listed(store: Path, found: FinishedStudy, tmp_path: Path) -> None:
-    copied = tmp_path / "copied"
-    shutil.copytree(found.folder, copied)
-    reading(store, "compare", str(copied), "--to", str(tmp_path / "to"))
-    table = pandas.read_csv(tmp_path / "to" / "compare.csv")
-    means = {name: own["mean"].tolist() for name, own in table.groupby("study")}
-    assert means["alone"] == means[str(copied)] == found.summary["mean"].tolist()
-    assert f"finished\t{store}/studies/alone/report.html" in said("list", "--store", str(store)).out
+def test_studies_are_compared_and_listed(store: Path, found: FinishedStudy, tmp_path: Path) -> None:
+    """A study by its name, and results of another store by their folder."""
+    copied, to = tmp_path / "copied", tmp_path / "new"
+    shutil.copytree(store, copied)
+    folder = str(copied / "studies" / "alone")
+    shown = reading(store, "compare", folder, "--to", str(to)).out
+    assert "| λ ascending         | alone " in shown
+    table = pandas.read_csv(to / "compare.csv")
+    for _, of_study in table.groupby("study"):
+        for name in ("mean", "low", "high"):
+            assert of_study[name].tolist() == found.summary[name].tolist()
+    assert {*table["study"]} == {"alone", folder}
+    for figure in ("compare.png", "compare.svg"):
+        assert (to / figure).stat().st_size > 1000
+    for path in copied.rglob("*"):
+        os.utime(path, (0, 0))
+    titles, row = (
+        line.split("\t") for line in said("list", "--store", str(store)).out.splitlines()
+    )
+    assert titles == ["Study", "Date", "Encoders", "Tasks", "State", "Report"]
+    state = ["encoder", "films", "finished", f"{store}/studies/alone/report.html"]
+    assert row[2:] == state
+    assert f"alone\t{row[1]}\t" in said("list", "--store", str(copied)).out, "not the copy's date"
 
 
 @pytest.mark.parametrize(
@@ -162,16 +172,24 @@ def test_results_are_believed_only_as_they_were_written(
     shutil.copytree(found.folder, copied)
     damage(copied / name)
     for command in ("heads", "compare"):
-        line = refusal(said(command, str(copied), "--store", str(found.store.root)))
-        assert name in line
+        assert name in refusal(said(command, str(copied), "--store", str(found.store.root)))
 
 
-def test_what_is_missing_is_one_sentence(store: Path, tmp_path: Path) -> None:
-    line = refusal(said("heads", "alon", "--store", str(store)))
-    assert f"there is no finished study 'alon' in {store}: it has alone" in line
-    (store / "studies" / "begun.yaml").write_text("name: begun\n")
-    line = refusal(said("report", "begun", "--store", str(store)))
-    assert f"study 'begun' is not finished in {store}: run 'papa run {store}/studies/begun" in line
+def test_what_cannot_be_read_is_one_sentence(store: Path, tmp_path: Path) -> None:
+    begun, older, taken = store / "studies" / "begun.yaml", tmp_path / "older", tmp_path / "taken"
+    begun.write_text("name: begun\n")
+    with published(older, {}) as folder:
+        shutil.copy(store / "studies" / "alone" / "results.parquet", folder)
+    taken.touch()
+    for given, sentence in (
+        (["heads", "alon"], f"there is no finished study 'alon' in {store}: it has alone"),
+        (["compare", "alone", "lung"], f"there is no finished study 'lung' in {store}: it has"),
+        (["report", "begun"], f"'begun' is not finished in {store}: run 'papa run {begun}"),
+        (["compare", str(older)], "are of an older version of PAPA, without manifest.json"),
+        (["compare", "alone", "--to", str(taken)], f"{taken} cannot be written (File exists)"),
+    ):
+        assert sentence in refusal(said(*given, "--store", str(store)))
+    begun.unlink()
 
 
 def test_shares() -> None:

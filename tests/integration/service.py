@@ -10,17 +10,19 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
-from tests.flows.processes import descendants
+from tests.flows.processes import PATIENCE_SECONDS, descendants
 
 ROOT = Path(__file__).parents[2]
-_SECONDS = 240
+SCRIPTS = ROOT / "infra" / "services"
 
 
 @dataclass
@@ -72,7 +74,7 @@ def started(
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, env=_environment(folder, environment), cwd=ROOT if user is None else folder,
+            command, env=clean(folder, environment), cwd=ROOT if user is None else folder,
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, user=user,
             start_new_session=True,
         )  # fmt: skip
@@ -85,11 +87,20 @@ def started(
 
 def wait_ready(service: Service, ready: Callable[[], bool]) -> None:
     """Wait until a service is ready; fail the test where it ends before, or takes too long."""
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not ready():
         if service.process.poll() is not None or time.monotonic() > deadline:
             pytest.fail(f"{service.process.args} is not ready:\n{service.log.read_text()}")
         time.sleep(0.2)
+
+
+def answers(address: str) -> bool:
+    """Whether a health check answers."""
+    try:
+        with urllib.request.urlopen(address, timeout=2) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 def run(
@@ -100,7 +111,7 @@ def run(
 ) -> str:
     """Run a command of the stack to its end in a clean environment; what it printed."""
     done = subprocess.run(
-        command, env=_environment(folder or Path("/tmp"), environment), cwd=ROOT,
+        command, env=clean(folder or Path("/tmp"), environment), cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
@@ -114,7 +125,8 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def _environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
+def clean(home: Path, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """An environment of its own."""
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(home),

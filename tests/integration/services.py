@@ -7,27 +7,22 @@ Each is a context manager that yields a ``Service`` once it answers. What its cl
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
 import subprocess
 import sys
-import urllib.request
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg2
 import pytest
 
 from tests.integration.__main__ import HOST, NAMESPACE, OTHER, OTHER_NAMESPACE
-from tests.integration.service import ROOT, Service, free_port, run, started, wait_ready
+from tests.integration.service import SCRIPTS, Service, answers, free_port, run, started, wait_ready
 
-SCRIPTS = ROOT / "infra" / "services"
 _DEBIAN = Path("/usr/lib/postgresql")
 
 
@@ -191,26 +186,6 @@ def namespace() -> tuple[str, str]:
             "as root"
         )
     return os.environ[NAMESPACE], os.environ[OTHER_NAMESPACE]
-
-
-def answers(address: str) -> bool:
-    """Whether a health check answers."""
-    try:
-        with urllib.request.urlopen(address, timeout=2) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
-def ask(prefect: Service, path: str, **body: Any) -> Any:
-    """What Prefect's API answers."""
-    login = b64encode(prefect.environment["PREFECT_API_AUTH_STRING"].encode()).decode()
-    headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
-    address = f"{prefect.environment['PREFECT_API_URL']}/{path}"
-    with urllib.request.urlopen(
-        urllib.request.Request(address, json.dumps(body).encode(), headers), timeout=30
-    ) as answer:
-        return json.load(answer)
 
 
 def _node(folder: Path, cores: int) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 
 from papa.spec.document import write_yaml
-from tests.flows.processes import wait_until
+from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.s3 import S3Server
 from tests.integration.service import Service, started
 
@@ -50,13 +50,9 @@ def papa_run(
         yield process
 
 
-def to_the_end(study: Service, seconds: float = 900) -> None:
+def to_the_end(study: Service) -> None:
     """Wait for a study; fail where it fails."""
-    wait_until(
-        lambda: study.process.poll() is not None,
-        seconds,
-        f"the study ends:\n{study.log.read_text()}",
-    )
+    study.process.wait(PATIENCE_SECONDS)
     assert study.process.returncode == 0, study.log.read_text()
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from papa.spec.document import write_yaml
 from tests.flows.conftest import SMALL, artifacts
+from tests.flows.history import ask
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
-from tests.integration.service import Service, free_port, run
-from tests.integration.services import SCRIPTS, postgres, prefect_server, prefect_worker
+from tests.integration.service import SCRIPTS, Service, free_port, run
+from tests.integration.services import postgres, prefect_server, prefect_worker
 from tests.integration.studies import findings, papa_run, to_the_end
-from tests.integration.test_schedule import ask
 
 COMPUTED = ("tokenise", "average", "rank", "probe")
 FLOW = {"name": {"any_": ["papa-study"]}}
@@ -32,12 +32,16 @@ STUDY = SMALL | {
 def flow_runs(prefect: Service, study: str) -> list[dict[str, Any]]:
     """The runs of a study, in the order in which they started."""
     runs = {"name": {"any_": [study]}}
-    return ask(prefect, "flow_runs/filter", flows=FLOW, flow_runs=runs, sort="START_TIME_ASC")
+    return ask(
+        prefect.environment, "flow_runs/filter", flows=FLOW, flow_runs=runs, sort="START_TIME_ASC"
+    )
 
 
 def states_of_steps(prefect: Service, flow_run: dict[str, Any]) -> set[str]:
     """The states that a study's task runs are in."""
-    found = ask(prefect, "task_runs/filter", flow_runs={"id": {"any_": [flow_run["id"]]}})
+    found = ask(
+        prefect.environment, "task_runs/filter", flow_runs={"id": {"any_": [flow_run["id"]]}}
+    )
     return {one["state_name"] for one in found}
 
 
@@ -62,19 +66,16 @@ def test_a_machine_dies_and_the_next_run_goes_on(
 ) -> None:
     study, store = place / "disturbed.yaml", place / "disturbed"
     study.write_text(write_yaml(STUDY))
-    parameters = [
-        "--param",
-        f"study={json.dumps(str(study))}",
-        "--param",
-        f"store={json.dumps(str(store))}",
-    ]
-    fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/demo", *parameters]
+    fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/demo"]
+    for name, value in (("study", study), ("store", store)):
+        fire += ["--param", f"{name}={json.dumps(str(value))}"]
     with prefect_worker(place / "first-worker", deployed.environment) as worker:
         run(fire, deployed.environment)
         wait_until(
             lambda: artifacts(store, "average"),
-            180,
-            f"the average is done:\n{worker.log.read_text()}",
+            PATIENCE_SECONDS,
+            f"the average is done: {worker.log}",
+            worker.process,
         )
         worker.kill()
     before = artifacts(store, *COMPUTED)
@@ -82,7 +83,7 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     assert dead["state_name"] == "Running", "nobody was left to say that it died"
     wait_until(
         lambda: flow_runs(deployed, "disturbed")[0]["state_name"] == "Crashed",
-        240,
+        PATIENCE_SECONDS,
         "its silence is noticed",
     )
 
@@ -98,7 +99,9 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     assert {"papa", "disturbed", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(whole["tags"])
     lines = [
         one["message"]
-        for one in ask(deployed, "logs/filter", logs={"flow_run_id": {"any_": [whole["id"]]}})
+        for one in ask(
+            deployed.environment, "logs/filter", logs={"flow_run_id": {"any_": [whole["id"]]}}
+        )
     ]
     assert any(
         line.startswith("tokenise · all-MiniLM-L6-v2 · reviews: already there") for line in lines
@@ -106,7 +109,9 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     shares = [int(share) for line in lines for share in re.findall(r"\| study (\d+)%", line)]
     assert len(set(shares)) > 2, "the log tells how much of the study is done"
     assert min(shares) < max(shares) == 100
-    (report,) = ask(deployed, "artifacts/filter", flow_runs={"id": {"any_": [whole["id"]]}})
+    (report,) = ask(
+        deployed.environment, "artifacts/filter", flow_runs={"id": {"any_": [whole["id"]]}}
+    )
     assert report["key"] == "papa-disturbed-report"
     assert "| Head order " in report["data"]
     assert "](data:image/png;base64," in report["data"]
@@ -125,8 +130,9 @@ def test_the_server_is_restarted_under_a_running_study(
     ):
         wait_until(
             lambda: artifacts(store, "average"),
-            180,
-            f"the average is done:\n{study.log.read_text()}",
+            PATIENCE_SECONDS,
+            f"the average is done: {study.log}",
+            study.process,
         )
         server.end()
         assert study.process.poll() is None, "the study is not over yet"
@@ -137,7 +143,7 @@ def test_the_server_is_restarted_under_a_running_study(
             assert flow_run["state_name"] == "Completed"
             wait_until(
                 lambda: states_of_steps(again, flow_run) == {"Completed"},
-                30,
+                PATIENCE_SECONDS,
                 "every step is recorded",
             )
     assert findings(str(store)) == undisturbed
@@ -148,22 +154,22 @@ def test_the_server_is_restarted_under_a_running_study(
     [
         (
             {"PREFECT_API_URL": "http://127.0.0.1:9/api"},
-            "Failed to reach API at http://127.0.0.1:9/api",
+            "Failed to reach API at http://127.0.0.1:9",
         ),
         ({"PREFECT_API_AUTH_STRING": "papa:wrong"}, "401 Unauthorized"),
+        ({"MLFLOW_TRACKING_PASSWORD": "wrong"}, "MLFLOW_TRACKING_PASSWORD"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_one_sentence(
-    place: Path, prefect: Service, tmp_path: Path, change: dict[str, str], sentence: str
+    prefect: Service, tracking: Service, tmp_path: Path, change: dict[str, str], sentence: str
 ) -> None:
-    environment = {**prefect.environment, **change}
-    with papa_run(
-        tmp_path, write_yaml(STUDY), environment, "--store", str(tmp_path / "store")
-    ) as study:
+    environment = {**prefect.environment, **tracking.environment, **change}
+    store = tmp_path / "store"
+    with papa_run(tmp_path, write_yaml(STUDY), environment, "--store", str(store)) as study:
         study.process.wait(PATIENCE_SECONDS)
     assert study.process.returncode == 1
     (line,) = study.log.read_text().splitlines()
     assert line.startswith("error: ")
     assert sentence in line
     assert prefect.environment["PREFECT_API_AUTH_STRING"] not in line
-    assert not list((tmp_path / "store").glob("artifacts/*"))
+    assert not list(store.glob("artifacts/*"))

@@ -13,10 +13,11 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.flows.processes import wait_until
+from tests.flows.history import ask
+from tests.flows.processes import PATIENCE_SECONDS, wait_until
 from tests.integration.s3 import S3Server
-from tests.integration.service import Service, run
-from tests.integration.services import SCRIPTS, ask, prefect_worker
+from tests.integration.service import SCRIPTS, Service, run
+from tests.integration.services import prefect_worker
 from tests.integration.studies import reviews
 from tests.tasks.tracked import logged
 
@@ -27,7 +28,7 @@ def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
     """
     states = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
     return ask(
-        prefect,
+        prefect.environment,
         "flow_runs/filter",
         deployments={"name": {"any_": [deployment]}},
         flow_runs={"state": states, "tags": {"all_": ["auto-scheduled"]}},
@@ -60,8 +61,9 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
         run([*deploy, *named, "--cron", "* * * * *"], prefect.environment)
         wait_until(
             lambda: len(finished(prefect, "demo")) >= 2,
-            900,
-            f"two runs:\n{worker.log.read_text()[-5000:]}",
+            PATIENCE_SECONDS,
+            f"two runs: {worker.log}",
+            worker.process,
         )
     first, second = finished(prefect, "demo")[:2]
     assert [one["state_type"] for one in (first, second)] == ["COMPLETED", "COMPLETED"], (
@@ -70,7 +72,9 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
     assert all(one["auto_scheduled"] for one in (first, second))
 
     steps = {
-        one["id"]: ask(prefect, "task_runs/filter", flow_runs={"id": {"any_": [one["id"]]}})
+        one["id"]: ask(
+            prefect.environment, "task_runs/filter", flow_runs={"id": {"any_": [one["id"]]}}
+        )
         for one in (first, second)
     }
     assert {step["state_name"] for step in steps[first["id"]]} == {"Completed"}

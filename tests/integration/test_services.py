@@ -9,9 +9,10 @@ import sys
 import psycopg2
 import pytest
 
+from tests.flows.history import ask
 from tests.flows.processes import status
-from tests.integration.service import Service, run
-from tests.integration.services import SCRIPTS, Postgres, ask
+from tests.integration.service import SCRIPTS, Service, run
+from tests.integration.services import Postgres
 
 TOUCH = (
     "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); "
@@ -40,12 +41,14 @@ def test_nobody_is_served_without_the_password(
 def test_deploying_again_changes_nothing(prefect: Service) -> None:
     for _ in range(2):
         run([SCRIPTS / "deploy.sh"], prefect.environment)
-        assert {one["name"] for one in ask(prefect, "deployments/filter")} == {
+        assert {one["name"] for one in ask(prefect.environment, "deployments/filter")} == {
             "demo",
             "paper-figure2a",
             "study",
         }
-        assert [one["name"] for one in ask(prefect, "automations/filter")] == ["papa-dead-runs"]
+        assert [one["name"] for one in ask(prefect.environment, "automations/filter")] == [
+            "papa-dead-runs"
+        ]
 
 
 def test_two_hosts_are_one_cluster_for_whoever_has_the_token(head: Service, node: Service) -> None:

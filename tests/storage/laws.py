@@ -4,7 +4,7 @@ kind of store.
 
 from __future__ import annotations
 
-import json
+import subprocess
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -30,21 +30,23 @@ from papa.storage.artifacts import (
     remove,
     verify,
 )
-from papa.storage.files import Files, filesystem
-from tests.faults.disks import allow_writing, forbid_writing
-from tests.storage.files import (
-    MEGABYTE,
-    SECRET,
-    content,
-    data,
-    document,
-    in_cache,
-    local,
-    names,
-    open_it,
-    publish,
-    put,
-)
+from papa.storage.files import Files
+from tests.storage.files import MEGABYTE, in_cache, names, publish, put, table, tensors
+
+
+def data(address: str, name: str) -> str:
+    """Where below its address a published artifact's file lies."""
+    return f"{read_metadata(address)['digest']}/{name}"
+
+
+def content(address: str) -> str:
+    return (fetched(address) / "inner" / "file.txt").read_text()
+
+
+def open_it(address: str, *needed: str) -> None:
+    with opened(address, *needed):
+        pass
+
 
 NAMES = [
     "../escaped.txt", "inner/../../escaped.txt", "../outside/secret.txt", "{outside}/escaped.txt",
@@ -291,12 +293,12 @@ class StoreLaws:
         place = self.place_on(disk, place, monkeypatch)
         publish(f"{place}/first")
         before = names(place)
-        forbid_writing(disk)
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         sentence = "is read-only: make it writable and run again, what is finished stays"
         try:
             with pytest.raises(TransientError, match=sentence):
                 publish(f"{place}/second")
         finally:
-            allow_writing(disk)
+            subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         assert names(place) == before
         publish(f"{place}/second")

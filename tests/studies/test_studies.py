@@ -14,39 +14,21 @@ STUDIES = Path(__file__).resolve().parents[2] / "studies"
 ALL = sorted(STUDIES.rglob("*.yaml"))
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(STUDIES).as_posix()
-
-
-def test_there_are_studies() -> None:
+def test_studies_load_name_only_what_everybody_can_have_and_have_names_of_their_own() -> None:
     assert STUDIES / "demo.yaml" in ALL
     assert {path.parent.name for path in ALL} == {"studies", "paper", "small", "more"}
-
-
-@pytest.mark.parametrize("path", ALL, ids=name_of)
-def test_a_study_loads(path: Path) -> None:
-    assert load_study(path).fractions[0] == 1
-
-
-def test_names_are_unique() -> None:
-    names = [load_study(path).name for path in ALL]
-    assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize("path", ALL, ids=name_of)
-def test_a_study_names_only_what_everybody_can_have(path: Path) -> None:
-    study = load_study(path)
-    sources = [task.source for task in study.tasks]
-    sources += [constants.corpus.source for constants in study.constants if constants.corpus]
-    assert {source.kind for source in sources} <= {"hub", "embedded"}
+    studies = [load_study(path) for path in ALL]
+    assert len({study.name for study in studies}) == len(ALL)
+    for study in studies:
+        assert study.fractions[0] == 1, study.name
+        sources = [task.source for task in study.tasks]
+        sources += [constants.corpus.source for constants in study.constants if constants.corpus]
+        assert {source.kind for source in sources} <= {"hub", "embedded"}, study.name
 
 
 def test_a_local_copy_takes_the_hubs_place_as_the_page_says(shared: Path) -> None:
-    (line,) = [
-        line
-        for line in (STUDIES / "README.md").read_text().splitlines()
-        if "tasks.0.source" in line
-    ]
+    lines = (STUDIES / "README.md").read_text().splitlines()
+    (line,) = [line for line in lines if "tasks.0.source" in line]
     _, _, study, _, override = shlex.split(line.replace("/data/", f"{shared}/data/"))
     (task,) = load_study(STUDIES.parent / study, [override]).tasks
     assert isinstance(task.source, FilesSource)
@@ -60,12 +42,8 @@ def test_a_local_copy_takes_the_hubs_place_as_the_page_says(shared: Path) -> Non
 def test_a_small_form_has_the_matrices_of_its_name_and_no_other_orders_or_fractions(
     path: Path,
 ) -> None:
-    large = next(
-        STUDIES / folder / path.name
-        for folder in ("paper", "more")
-        if (STUDIES / folder / path.name).exists()
-    )
-    small, whole = load_study(path), load_study(large)
+    places = [STUDIES / folder / path.name for folder in ("paper", "more")]
+    small, whole = load_study(path), load_study(next(filter(Path.exists, places)))
 
     def design(study: StudySpec) -> tuple:
         # Whose text another average is of differs; that it is another's does not.

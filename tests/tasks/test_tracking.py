@@ -23,9 +23,18 @@ from tasks.mlflow import Tracking, connect
 from tests.tasks.tracked import RESULTS, address_in, log_study, logged, make, steps_of
 
 
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database as its first use leaves it."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    connect(address_in(folder))
+    return folder / "mlflow.db"
+
+
 @pytest.fixture
-def store(mlflow_database: None, tmp_path: Path) -> Store:
+def store(database: Path, tmp_path: Path) -> Store:
     """With a database in which nothing is logged yet."""
+    shutil.copy(database, tmp_path)
     return Store(tmp_path)
 
 
@@ -93,18 +102,13 @@ def test_logging_again_adds_nothing_and_another_result_is_logged(store: Store) -
 
 def held(store: Store) -> dict[str, Any]:
     """Everything that MLflow tells of a study's runs."""
-    client = connect(address_in(store.root))
-    return {
-        run["id"]: (
-            run["params"],
-            run["tags"],
-            {
-                metric: [vars(one) for one in client.get_metric_history(run["id"], metric)]
-                for metric in run["metrics"]
-            },
-        )
-        for run in logged(address_in(store.root), "again").to_dict("records")
-    }
+    history = connect(address_in(store.root)).get_metric_history
+    runs = logged(address_in(store.root), "again").set_index("id")
+    metrics = [
+        {name: [vars(one) for one in history(run, name)] for name in of_run}
+        for run, of_run in runs["metrics"].items()
+    ]
+    return runs[["params", "tags"]].assign(metrics=metrics).to_dict("index")
 
 
 def test_a_study_that_was_interrupted_goes_on_in_its_run(store: Store) -> None:
@@ -139,6 +143,11 @@ def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(store: Store
     inputs, steps = steps_of("later")
     make(steps, store)
     failing: list[str] = []
+
+    class Unreachable:
+        def __getattr__(self, name: str) -> Any:
+            raise requests.ConnectionError("gone")
+
     with Tracking(store, inputs.study, steps, failing.append) as tracking:
         client, tracking.client = tracking.client, Unreachable()  # type: ignore[assignment]
         for step in steps.steps:
@@ -149,13 +158,6 @@ def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(store: Store
     (sentence,) = failing
     assert sentence.startswith("MLflow gets the rest when the study is over: ")
     assert_whole(store, "later")
-
-
-class Unreachable:
-    """A client of a server that went away."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise requests.ConnectionError("gone")
 
 
 @pytest.mark.server
