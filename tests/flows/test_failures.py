@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from papa.storage.store import Store
 from tests.flows.conftest import (
     COMMAND,
     FEW,
@@ -98,7 +99,7 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     store = tmp_path / "store"
     blocked = store / "artifacts" / "probe"
     blocked.parent.mkdir(parents=True)
-    mark(str(store))
+    Store(store).make()
     for place in (blocked, blocked.with_name("baseline")):
         place.touch()
     study = known(write_study(tmp_path, STUDY | {"encoders": [shallow]}))

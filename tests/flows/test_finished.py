@@ -17,6 +17,7 @@ import papa
 from flows.cli.heads import parse_share
 from papa.errors import SpecError
 from papa.storage.artifacts import published
+from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
 from papa.study.stages.rank import read_head_scores
 from tests.finished import finish_study

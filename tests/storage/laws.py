@@ -4,6 +4,7 @@ kind of store.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from abc import abstractmethod
@@ -30,23 +31,20 @@ from papa.storage.artifacts import (
     remove,
     verify,
 )
-from papa.storage.files import Files
-from tests.storage.files import MEGABYTE, in_cache, names, publish, put, table, tensors
-
-
-def data(address: str, name: str) -> str:
-    """Where below its address a published artifact's file lies."""
-    return f"{read_metadata(address)['digest']}/{name}"
-
-
-def content(address: str) -> str:
-    return (fetched(address) / "inner" / "file.txt").read_text()
-
-
-def open_it(address: str, *needed: str) -> None:
-    with opened(address, *needed):
-        pass
-
+from papa.storage.files import Files, filesystem
+from tests.storage.files import (
+    MEGABYTE,
+    SECRET,
+    content,
+    data,
+    document,
+    in_cache,
+    local,
+    names,
+    open_it,
+    publish,
+    put,
+)
 
 NAMES = [
     "../escaped.txt", "inner/../../escaped.txt", "../outside/secret.txt", "{outside}/escaped.txt",
