@@ -15,7 +15,6 @@ from papa.errors import CheckError, SpecError
 from papa.reporting.wording import order_label
 from papa.spec import StudySpec
 from papa.spec.file import load_study, resolve_study
-from papa.spec.head_scores import scores_as_tsv
 from papa.spec.orders import HEAD_ORDERS, Head, HeadOrder, head_order
 from papa.study.inputs import resolve_inputs
 from papa.study.manifest import specification
@@ -53,7 +52,7 @@ ASCENDING: list[Head] = [(int(place) // 12, int(place) % 12) for place in SCORES
 def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
     """A study beside its file of scores."""
     folder.mkdir(exist_ok=True)
-    (folder / "heads.tsv").write_text(scores_as_tsv(scores))
+    np.savetxt(folder / "heads.tsv", scores, delimiter="\t")
     (folder / "study.yaml").write_text(
         yaml.safe_dump({**SMALL, "orders": orders, "fractions": [1, 0.5]})
     )
