@@ -130,7 +130,7 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
             raise side.refusal(
                 at,
                 f"has {shown(value)} as '{side.column}' where a regression task (metric spearman "
-                "or cosine_spearman) needs a finite number in float32: give numbers, or score "
+                "or cosine_spearman) needs a number, finite in float32: give numbers, or score "
                 "classes with metric accuracy (kind text or pair)",
             )
     return np.array(numbers, np.float32)

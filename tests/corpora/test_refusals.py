@@ -82,8 +82,8 @@ def test_labels(make_task: Make, train: Any, validation: Any, declared: Any, sai
 
 ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [
     (NUMBERS, ["a", "b"], ["1.5", "high"], "row 2 has 'high' as 'label' where a regression task"),
-    (NUMBERS, ["a"], ["nan"], "needs a finite number"),
-    (NUMBERS, ["a"], [1e300], "needs a finite number in float32"),
+    (NUMBERS, ["a"], ["nan"], "needs a number, finite"),
+    (NUMBERS, ["a"], [1e300], "needs a number, finite in float32"),
     ({}, ["a"], [date(2020, 1, 1)], "which is no class"),
     ({}, [["a"]], [0], "column 'text' holds list<element: string>, not text"),
     ({"columns": {"text": "texts", "label": "label"}}, ["a"], [0], "no column 'texts' (found:"),

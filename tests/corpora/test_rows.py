@@ -161,11 +161,11 @@ def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: boo
     def rows(*tags: list[str]) -> list[dict[str, Any]]:
         return tagged(*([names.index(tag) for tag in row] if numbered else row for row in tags))
 
-    task = make_task(rows(IOB1, ["I-ORG"]), rows(IOB2), **ENTITIES, labels=names)
+    task = make_task(rows(IOB1, ["I-MISC"]), rows(IOB2), **ENTITIES, labels=names)
     found = read_rows(task)
     first, second = ([names[label] for label in row] for row in found.train["label"].to_pylist())
     assert first == IOB2
-    assert second == ["B-ORG"], "an entity ends with its row"
+    assert second == ["B-MISC"], "an entity ends with its row"
     assert get_entities(IOB2) == get_entities(IOB1)
     assert [names[label] for label in found.validation["label"].to_pylist()[0]] == IOB2
     assert found.notes["tags_converted_from_iob1"] == {"train": 5}
