@@ -22,21 +22,14 @@ Server = Mapping[str, str]
 """The environment of a server's clients."""
 
 
-class TaskRun(NamedTuple):
-    """One step: the state it is in, and how often it began."""
-
-    state: str
-    attempts: int
-
-
 class FlowRun(NamedTuple):
-    """One run of a study with its steps by name."""
+    """One run of a study; the state of each step by its name, and how often it began."""
 
     name: str
-    tags: list[str]
     state: str
     message: str | None
-    steps: dict[str, TaskRun]
+    steps: dict[str, str]
+    attempts: dict[str, int]
 
 
 _SERVE = """
@@ -80,20 +73,14 @@ def flow_runs(store: Path, server: Server) -> list[FlowRun]:
     runs = [run for run in known if run["parameters"]["store"] == str(store)]
     steps = ask(server, "task_runs/filter", flow_runs={"id": {"any_": [run["id"] for run in runs]}})
     assert max(len(known), len(steps)) < 200, "the API gives no more at once"
-    return [
-        FlowRun(
-            name=run["name"],
-            tags=run["tags"],
-            state=run["state"]["name"],
-            message=run["state"]["message"],
-            steps={
-                step["name"]: TaskRun(step["state"]["name"], step["run_count"])
-                for step in steps
-                if step["flow_run_id"] == run["id"]
-            },
-        )
-        for run in runs
-    ]
+    found = []
+    for run in runs:
+        own = [step for step in steps if step["flow_run_id"] == run["id"]]
+        states = {step["name"]: step["state"]["name"] for step in own}
+        attempts = {step["name"]: step["run_count"] for step in own}
+        state = run["state"]
+        found.append(FlowRun(run["name"], state["name"], state["message"], states, attempts))
+    return found
 
 
 def ask(server: Server, path: str, **body: Any) -> Any:

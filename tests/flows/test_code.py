@@ -71,13 +71,9 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(code: Path, shallow: str) -> str:
-    return write_study(code.parent, {**STUDY, "encoders": [shallow]})
-
-
-@pytest.fixture(scope="module")
-def store(study: str, code: Path, prefect: dict[str, str]) -> Path:
+def store(shallow: str, code: Path, prefect: dict[str, str]) -> Path:
     """Where workers finished the study: Ray's processes cannot import its code."""
+    study = write_study(code.parent, {**STUDY, "encoders": [shallow]})
     place, given = ("--store", str(code.parent / "store")), ("--code", str(code))
     assert "add --code my_code.py to papa run" in refusal(said("run", study, *place))
     assert not artifacts(code.parent / "store", "tokenise")

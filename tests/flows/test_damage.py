@@ -22,18 +22,14 @@ pytestmark = pytest.mark.server
 STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
 
 
-def flip(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-
-
 def empty(file: Path) -> None:
     file.write_bytes(b"")
 
 
-def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-1])
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
 
 
 def foreign(file: Path) -> None:
@@ -63,7 +59,7 @@ def scores(store: Path) -> pandas.DataFrame:
 def test_what_is_damaged_is_made_again(tiny: tuple[str, Path]) -> None:
     study, store = tiny
     before, steps, plan = scores(store), len(steps_of(study, store)), ("plan", study, "--store")
-    damage_all(store, empty, cut, Path.unlink)
+    damage_all(store, empty, lambda file: file.write_bytes(file.read_bytes()[:-1]), Path.unlink)
     planned = said(*plan, str(store)).out
     assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned, "the other cell"
     assert len(finish_study(study, store).damages) == len(STAGES)

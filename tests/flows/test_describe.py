@@ -59,10 +59,8 @@ def test_an_encoder_is_described_on_texts_or_what_is_wrong_is_one_sentence(tmp_p
     assert found.groupby("description").size().to_dict() == {"separators": 2 * 216, "flow": 3 * 4}
     assert found.attrs["texts"][0]["texts"] == 2
     for given, sentence in [
-        (["--text", table], "no column 'text'"),
         (["--text", f"{texts}.absent"], "texts.txt.absent"),
         (["--text", texts, "--out", f"{texts}/x"], "give a file in a folder that exists"),
-        (["--text", texts, "--only", "outlier"], "no description 'outlier'"),
         (["--text", texts, "--only", "syntax"], "'syntax' needs sentences with gold trees"),
         (["--text", texts, "--trees", table], "--text or --trees"),
         (["--text", texts, "--fraction", "0.5"], "a study's order of heads"),

@@ -86,9 +86,9 @@ def test_failed_steps_are_named_and_others_are_kept(
     named = r"weights encoder\.layer\.1\.attention\.self\.query\.weight"
     sentence = rf"{where} holds NaN or infinity: so do the encoder's {named}: use other weights"
     assert re.fullmatch(sentence, why[reached])
-    assert run.steps[reached].attempts == 1
+    assert run.attempts[reached] == 1
     for kept in (CELL, *(one.replace("all-MiniLM-L6-v2", "poisoned") for one in (CELL, BASELINE))):
-        assert run.steps[kept].state == "Completed"
+        assert run.steps[kept] == "Completed"
     assert mlflow_states(store) == {"study": {"FAILED"}, "cell": {"FINISHED"}}
 
 
@@ -112,8 +112,8 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     finished = Finished(process.returncode, "", told)
     assert finished.code == 1
     (run,) = flow_runs(store, prefect)
-    assert (run.steps[CELL].state, run.steps[CELL].attempts) == ("Completed", 2)
-    assert (run.state, run.steps[BASELINE].attempts) == ("Failed", 3)
+    assert (run.steps[CELL], run.attempts[CELL]) == ("Completed", 2)
+    assert (run.state, run.attempts[BASELINE]) == ("Failed", 3)
     for step, times in ((CELL, 1), (BASELINE, 2)):
         assert told.count(f"{step}: will be tried again") == times
     (name,) = reasons(finished)

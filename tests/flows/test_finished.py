@@ -14,8 +14,6 @@ import pandas
 import pytest
 
 import papa
-from flows.cli.heads import parse_share
-from papa.errors import SpecError
 from papa.storage.artifacts import published
 from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
@@ -116,7 +114,7 @@ def test_heads_says_what_the_summary_and_the_manifest_hold(
         told = "Over 2 seeds the head order by λ" in answer["certainty"]
         assert told == (answer["order"] == "lambda")
     assert document["scores"] == found.heads.to_dict("records")
-    text = reading(store, "heads", "--max-drop", "99%").out
+    text = reading(store, "heads", "--max-drop", "0.99").out
     assert "films · average · λ ascending, within a drop of 99 % on these validation rows:" in text
 
 
@@ -185,17 +183,11 @@ def test_what_cannot_be_read_is_one_sentence(store: Path, tmp_path: Path) -> Non
     for given, sentence in (
         (["heads", "alon"], f"there is no finished study 'alon' in {store}: it has alone"),
         (["compare", "alone", "lung"], f"there is no finished study 'lung' in {store}: it has"),
+        (["heads", "alone", "--max-drop", "100%"], "give a percentage such as 1%"),
+        (["heads", "alone", "--max-drop", "nan"], "give a percentage such as 1%"),
         (["report", "begun"], f"'begun' is not finished in {store}: run 'papa run {begun}"),
         (["compare", str(older)], "are of an older version of PAPA, without manifest.json"),
         (["compare", "alone", "--to", str(taken)], f"{taken} cannot be written (File exists)"),
     ):
         assert sentence in refusal(said(*given, "--store", str(store)))
     begun.unlink()
-
-
-def test_shares() -> None:
-    for text, share in (("1%", 0.01), ("0.5 %", 0.005), ("0.02", 0.02), ("0", 0.0)):
-        assert parse_share(text) == pytest.approx(share)
-    for text in ("1", "-1%", "100%", "one", "", "nan", "%"):
-        with pytest.raises(SpecError, match=r"--max-drop .*: give a percentage such as 1%"):
-            parse_share(text)

@@ -53,9 +53,8 @@ def make(steps: StudySteps, store: Store, frame: pandas.DataFrame = RESULTS) -> 
                 scores = tuple(
                     ScoredSeed(row["seed"], row["score"], row["seconds"]) for row in of_seeds
                 )
-                document = ProbeScores(
-                    scores, None, of_seeds[0]["unseen_share"], heads, 72, 1.5 * len(scores), "cpu"
-                )
+                unseen = of_seeds[0]["unseen_share"]
+                document = ProbeScores(scores, None, unseen, heads, 72, 1.5 * len(scores), "cpu")
                 with published(step.folder(store), _of(step)) as scratch:
                     document.save(scratch)
         rankings = [step for by_seed in part.rankings.values() for step in by_seed.values()]
