@@ -21,13 +21,8 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from benchmarks.rows import Row
-from benchmarks.timing import Comparison, repeated
-
-if TYPE_CHECKING:
-    from benchmarks.setting import Setting
+from benchmarks.timing import Comparison, Row, repeated
 
 LIMIT_MB = 2000.0
 ROWS = 120
@@ -44,69 +39,52 @@ def averaged(inputs: int) -> None:
     from papa.attention.average import averaging
     from papa.encoders.encoder import Encoder
 
-    slots, size = 256, 8
     encoder = Encoder(base_sized("eager"))
-    with torch.inference_mode(), averaging(encoder, slots) as averager:
-        for _ in range(inputs // size):
-            encoder.observe(full_batch(size, slots))
+    with torch.inference_mode(), averaging(encoder, 256) as averager:
+        for _ in range(inputs // 8):
+            encoder.observe(full_batch(8, 256))
         averager.result().average()
 
 
-def text(rows: int, folder: Path) -> Setting:
-    """The first rows of CoLA, over and over, tokenised."""
-    from benchmarks.setting import described, setting, task_entry
-    from papa.corpora.sources import read_source
-
-    path = folder / f"{rows}-{os.getpid()}.jsonl"
-    first = read_source(described(task_entry("cola")), "train").rows.slice(0, ROWS).to_pylist()
-    with path.open("w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in islice(cycle(first), rows))
-    return setting("cola", rows, folder, file=path)
-
-
 def on_text(stage: str, rows: int, folder: Path) -> None:
-    """One stage on rows of CoLA, tokenised before."""
+    """One stage on the first rows of CoLA, over and over."""
     import torch
 
     from benchmarks import stages
-    from benchmarks.setting import encoder
+    from benchmarks.setting import described, encoder, setting, task_entry
     from papa.attention.constants import control
+    from papa.corpora.sources import read_source
     from papa.probes import minibatches as order
-    from papa.probes.evaluate import evaluate_cell
-    from papa.ranking.learned import train_lambda
-    from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
 
     # The other size runs beside it.
     torch.set_num_threads(1)
-    cola, times = text(rows, folder), 10 * ROWS // rows
-    probe = cola.task.probe
+    path, times = folder / f"{rows}-{os.getpid()}.jsonl", 10 * ROWS // rows
+    first = read_source(described(task_entry("cola")), "train").rows.slice(0, ROWS).to_pylist()
+    with path.open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in islice(cycle(first), rows))
+    source = {"kind": "files", "train": str(path), "validation": str(path)}
+    cola = setting("cola", folder, train_rows=rows, source=source, labels=None)
     order.WINDOW_ROWS = WINDOW
-
-    def score(epochs: int, budget: float) -> None:
-        task = cola.task.model_copy(update={"probe": probe.model_copy(update={"epochs": epochs})})
-        execution = ExecutionSpec(features_budget_gb=budget)
-        options: dict[str, Any] = {
-            "features": FeaturesSpec(),
-            "execution": execution,
-            "scratch": folder,
-        }
-        evaluate_cell(encoder(), cola.corpus, task, (0,), **options)
-
-    match stage:
-        case "averaging":
-            for _ in range(times):
-                stages.average(cola)
-        case "probing, stored features":
-            for _ in range(times):
-                score(epochs=1, budget=20)
-        case "probing, streamed features":
-            score(epochs=times, budget=0)
-        case "λ training":
-            constants = control("toeplitz", encoder().layers, encoder().heads, cola.task.slots)
-            train_lambda(encoder(), constants, cola.corpus, cola.task, RankingSpec(epochs=times))
+    probe = partial(stages.probing, cola, folder, seeds=(0,))
+    for _ in range(times):
+        if stage == "averaging":
+            stages.average(cola)
+        elif stage == "probing, stored features":
+            probe(epochs=1)
+    if stage == "probing, streamed features":
+        probe(epochs=times, budget=0)
+    if stage == "λ training":
+        constants = control("toeplitz", encoder().layers, encoder().heads, cola.task.slots)
+        stages.ranking(cola, constants, epochs=times)
 
 
-STAGES = ("averaging", "λ training", "probing, stored features", "probing, streamed features")
+STAGES = (
+    "tokenising",
+    "averaging",
+    "λ training",
+    "probing, stored features",
+    "probing, streamed features",
+)
 
 
 @contextmanager
@@ -139,14 +117,8 @@ def _status(name: str) -> float:
 def peak_of(stage: str, folder: Path, size: int) -> float:
     """The peak of a process of its own, in megabytes."""
     command = [sys.executable, "-m", "benchmarks.memory", stage, str(size), str(folder)]
-    return float(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
-    )
-
-
-def against_limit(folder: Path) -> Comparison:
-    """A whole process that averages."""
-    return repeated(lambda: (peak_of("whole process", folder, 32), LIMIT_MB), unit="MB")
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1])
 
 
 def against_tenth(stage: str, folder: Path) -> Comparison:
@@ -165,12 +137,12 @@ def against_tenth(stage: str, folder: Path) -> Comparison:
 
 def memory_rows(folder: Path) -> Iterator[Row]:
     """Peak megabytes against the limit, and against a tenth of the text."""
-    yield Row(
-        "memory", "memory of averaging, BERT-base size, S=256", 1.0, partial(against_limit, folder)
-    )
-    for stage in ("tokenising", *STAGES):
+    base = "memory of averaging, BERT-base size, S=256"
+    whole = partial(peak_of, "whole process", folder, 32)
+    yield Row("memory", base, lambda: repeated(lambda: (whole(), LIMIT_MB), unit="MB"))
+    for stage in STAGES:
         name = f"memory with ten times the text, {stage}"
-        yield Row("memory", name, 1 / 1.05, partial(against_tenth, stage, folder))
+        yield Row("memory", name, partial(against_tenth, stage, folder))
 
 
 def _main(stage: str, size: int, folder: Path) -> float:
@@ -178,10 +150,7 @@ def _main(stage: str, size: int, folder: Path) -> float:
         averaged(size)
         return _status("VmHWM")
     with own_memory() as peak:
-        if stage == "tokenising":
-            text(size, folder)
-        else:
-            on_text(stage, size, folder)
+        on_text(stage, size, folder)
         return peak()
 
 

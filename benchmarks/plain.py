@@ -32,10 +32,8 @@ def few_batches(setting: Setting, size: int, work: Callable[[Batch], object]) ->
     """Some batches of the training text, counted as often as all its rows need."""
     few = max(1, FEW_TOKENS // (size * setting.task.slots))
     batches = list(islice(padded_batches(setting, size), few))
-    rows = sum(len(batch["rows"]) for batch in batches)
-    return Part(
-        lambda: [work(batch) for batch in batches], len(setting.corpus.split("train")) / rows
-    )
+    share = len(setting.corpus.split("train")) / sum(len(batch["rows"]) for batch in batches)
+    return Part(lambda: [work(batch) for batch in batches], share)
 
 
 def plain_average(setting: Setting) -> Part:
@@ -79,9 +77,8 @@ class PlainProbe:
         self.dense, self.classifier = nn.Linear(layers * width, width), nn.Linear(width, labels)
         own = [*self.dense.parameters(), *self.classifier.parameters()]
         self.trained = [*others, *own] if self.by_token else [*others, self.weights, *own]
-        self.optimizer = torch.optim.AdamW(
-            self.trained, lr=setting.task.probe.learning_rate, weight_decay=0
-        )
+        rate = setting.task.probe.learning_rate
+        self.optimizer = torch.optim.AdamW(self.trained, lr=rate, weight_decay=0)
 
     def step(self, hidden_states: Sequence[Tensor], batch: Batch) -> None:
         """One step of the optimizer on the cross-entropy of a padded batch."""
@@ -111,9 +108,8 @@ def plain_probing(
     model, probe = plain_model(), PlainProbe(setting)
 
     def train(batch: Batch) -> None:
-        change = with_constants(
-            torch.empty(0) if constants is None else constants, heads, batch["attention_mask"]
-        )
+        matrices = torch.empty(0) if constants is None else constants
+        change = with_constants(matrices, heads, batch["attention_mask"])
         with torch.no_grad(), plainly(BERT.attentions(model) if heads else [], change):
             states = model(**model_inputs(batch), output_hidden_states=True).hidden_states
         probe.step(states, batch)

@@ -65,40 +65,31 @@ def base_sized(attention: str) -> PreTrainedModel:
 
 
 TASKS: dict[str, dict[str, Any]] = {
-    "cola": {"name": "cola", "slots": 64},
-    "ud": {"name": "ud_pos", "slots": 128},
-    "rte": {"name": "rte", "slots": 256},
-    "wnut": {"name": "wnut17", "slots": 128},
+    "cola": {"name": "cola", "slots": 64, "train_rows": 400},
+    "ud": {"name": "ud_pos", "slots": 128, "train_rows": 240},
+    "rte": {"name": "rte", "slots": 256, "train_rows": 120},
+    "wnut": {"name": "wnut17", "slots": 128, "train_rows": 240},
 }
-_COPIES: dict[str, tuple[str, dict[str, str]]] = {
-    "cola": ("cola", {}),
-    "ud_pos": ("ud_ewt", {"label": "pos_tags"}),
-    "rte": ("rte", {}),
-    "wnut17": ("wnut17", {}),
-}
-"""Of each task its folder, and the columns that it names otherwise than the hub."""
+_FOLDERS = {"ud_pos": "ud_ewt"}
+_COLUMNS: dict[str, dict[str, str]] = {"ud_pos": {"label": "pos_tags"}}
+"""Of local copies, where they are named otherwise than the hub's."""
 TITLES = {name: f"{task['name']} S={task['slots']}" for name, task in TASKS.items()}
-ROWS = {"cola": 400, "ud": 240, "rte": 120, "wnut": 240}
-"""Training rows of a sample."""
-CORPORA = {name: TITLES[name] for name in ("cola", "ud", "rte")}
-"""Those on which a pass of the encoder is timed."""
 
 
 @cache
 def sample(name: str, folder: Path) -> Setting:
     """The sample of a corpus that the rows share."""
-    return setting(name, ROWS[name], folder)
+    return setting(name, folder)
 
 
 def task_entry(name: str) -> dict[str, Any]:
     """A registered task as a study names it: on its local copy where there is one."""
-    folder, columns = _COPIES[name]
-    files = {
-        split: str(SHARED / "data" / folder / f"{split}.jsonl") for split in ("train", "validation")
-    }
+    folder = SHARED / "data" / _FOLDERS.get(name, name)
+    files = {split: str(folder / f"{split}.jsonl") for split in ("train", "validation")}
     if not all(map(os.path.isfile, files.values())):
         return {"name": name}
-    return {"name": name, "source": {"kind": "files", **files}, "columns": columns, "labels": None}
+    source = {"kind": "files", **files}
+    return {"name": name, "source": source, "columns": _COLUMNS.get(name, {}), "labels": None}
 
 
 def described(entry: dict[str, Any]) -> TaskSpec:
@@ -107,34 +98,12 @@ def described(entry: dict[str, Any]) -> TaskSpec:
     return resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
 
 
-def setting(
-    name: str,
-    rows: int,
-    folder: Path,
-    *,
-    validation: int = 100,
-    file: Path | None = None,
-    slots: int | None = None,
-    shard_rows: int = 30,
-) -> Setting:
-    """A sample of a corpus, or of a file like it, tokenised into ``folder``."""
-    entry = {
-        **task_entry(TASKS[name]["name"]),
-        **TASKS[name],
-        "slots": slots or TASKS[name]["slots"],
-        "train_rows": rows,
-        "validation_rows": validation,
-    }
-    if file is not None:
-        entry |= {
-            "source": {"kind": "files", "train": str(file), "validation": str(file)},
-            "labels": None,
-        }
-    task = described(entry)
-    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    corpus = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
-    tokenizer = load_tokenizer(reference)
-    tokenise_corpus(task, LayoutSpec(), tokenizer, reference, corpus, shard_rows=shard_rows)
+def setting(name: str, folder: Path, **changes: Any) -> Setting:
+    """A sample of a corpus, with changes to its task, tokenised into ``folder``."""
+    entry = {**task_entry(TASKS[name]["name"]), **TASKS[name], "validation_rows": 100, **changes}
+    task, reference = described(entry), resolve_encoder(EncoderSpec(name=EMBEDDED))
+    corpus, tokenizer = Path(tempfile.mkdtemp(dir=folder)) / "corpus", load_tokenizer(reference)
+    tokenise_corpus(task, LayoutSpec(), tokenizer, reference, corpus, shard_rows=30)
     return Setting(task, load_corpus(corpus))
 
 

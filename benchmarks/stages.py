@@ -5,21 +5,22 @@ the whole.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from benchmarks.plain import plain_average, plain_features, plain_probing, plain_ranking
-from benchmarks.rows import LeftOut, Row
-from benchmarks.setting import CORPORA, TITLES, Setting, encoder, sample
-from benchmarks.timing import Comparison, Part, in_turn
+from benchmarks.setting import TITLES, Setting, base_sized, encoder, full_batch, sample
+from benchmarks.timing import Comparison, Part, Row, in_turn
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head, replaced
-from papa.errors import SpecError
+from papa.encoders.encoder import Encoder
+from papa.encoders.precision import has_bfloat16
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import extract_features
 from papa.ranking.learned import train_lambda
@@ -30,33 +31,32 @@ from papa.spec.orders import head_order
 SEEDS = (0, 1, 2)
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
 LAMBDA_EPOCHS = 2
-HALF = ", bfloat16 against float32"
 
 
 def average(setting: Setting, precision: Precision = "float32") -> ConstantMatrices:
     """Our average over the training text."""
-    model, slots = encoder(precision), setting.task.slots
-    batch_tokens = model.tokens_per_batch(None)
-    return average_split(
-        model, setting.corpus.split("train"), slots=slots, batch_tokens=batch_tokens
-    ).average()
+    model, train = encoder(precision), setting.corpus.split("train")
+    tokens = model.tokens_per_batch(None)
+    return average_split(model, train, slots=setting.task.slots, batch_tokens=tokens).average()
 
 
 def features(setting: Setting, precision: Precision = "float32", *, folder: Path) -> None:
     """Our features of the training text."""
     path, model = folder / f"features-{time.monotonic_ns()}", encoder(precision)
-    batch_tokens = model.tokens_per_batch(None)
-    extract_features(
-        model, setting.corpus.split("train"), path, batch_tokens=batch_tokens, dtype="float32"
-    )
+    train, tokens = setting.corpus.split("train"), model.tokens_per_batch(None)
+    extract_features(model, train, path, batch_tokens=tokens, dtype="float32")
     path.unlink()
 
 
 def ranking(
-    setting: Setting, constants: ConstantMatrices, precision: Precision = "float32"
-) -> None:
-    """Our λ training, one epoch."""
-    train_lambda(encoder(precision), constants, setting.corpus, setting.task, RankingSpec(epochs=1))
+    setting: Setting,
+    constants: ConstantMatrices,
+    precision: Precision = "float32",
+    epochs: int = 1,
+) -> Tensor:
+    """Our λ training."""
+    settings = RankingSpec(epochs=epochs)
+    return train_lambda(encoder(precision), constants, setting.corpus, setting.task, settings)
 
 
 def probing(
@@ -64,65 +64,62 @@ def probing(
     folder: Path,
     constants: ConstantMatrices | None = None,
     heads: Sequence[Head] = (),
+    epochs: int = 0,
+    budget: float = 20.0,
+    seeds: Sequence[int] = SEEDS,
 ) -> None:
     """Our cell: features once, all seeds, all epochs."""
-    changed = nullcontext() if constants is None else replaced(encoder(), constants, heads)
-    with changed:
+    probe = setting.task.probe
+    probe = probe.model_copy(update={"epochs": epochs or probe.epochs})
+    with nullcontext() if constants is None else replaced(encoder(), constants, heads):
         evaluate_cell(
             encoder(),
             setting.corpus,
-            setting.task,
-            SEEDS,
+            setting.task.model_copy(update={"probe": probe}),
+            seeds,
             features=FeaturesSpec(),
-            execution=ExecutionSpec(),
+            execution=ExecutionSpec(features_budget_gb=budget),
             scratch=folder,
         )
 
 
-def against_plain(
-    name: str,
-    folder: Path,
-    precision: Precision,
-    ours: Callable[..., object],
-    plain: Callable[[Setting], Part],
-) -> Comparison:
-    """A pass of the encoder over the training text."""
-    check_hardware(precision)
-    setting = sample(name, folder)
-    return in_turn(partial(ours, setting, precision), plain(setting))
-
-
 def ranking_against_plain(folder: Path, precision: Precision) -> Comparison:
-    """λ for an epoch of CoLA, both ways on one thread: minibatches as small as these stay on one
+    """An epoch of λ on CoLA, both ways on one thread: minibatches as small as these stay on one
     worker.
     """
-    check_hardware(precision)
-    cola = sample("cola", folder)
-    constants, threads = average(cola), torch.get_num_threads()
+    cola, threads = sample("cola", folder), torch.get_num_threads()
+    constants = average(cola)
     torch.set_num_threads(1)
     try:
-        return in_turn(
-            partial(ranking, cola, constants, precision), plain_ranking(cola, constants.matrices)
-        )
+        ours = partial(ranking, cola, constants, precision)
+        return in_turn(ours, plain_ranking(cola, constants.matrices))
     finally:
         torch.set_num_threads(threads)
-
-
-def check_hardware(precision: Precision) -> None:
-    """Leave the row out where PAPA refuses the precision on this machine."""
-    try:
-        encoder(precision)
-    except SpecError as refused:
-        raise LeftOut(str(refused)) from None
 
 
 def probing_against_plain(folder: Path) -> Comparison:
     """A cell of CoLA."""
     cola = sample("cola", folder)
     work, times = plain_probing(cola)
-    return in_turn(
-        partial(probing, cola, folder), Part(work, times * cola.task.probe.epochs * len(SEEDS))
-    )
+    epochs = cola.task.probe.epochs * len(SEEDS)
+    return in_turn(partial(probing, cola, folder), Part(work, times * epochs))
+
+
+@torch.inference_mode()
+def constant_heads_against_sdpa() -> Comparison:
+    """A whole encoder of BERT-base's size with all heads constant, n=256, no padding."""
+    inputs, slots = 8, 256
+    stock, encoder = base_sized("sdpa"), Encoder(base_sized("eager"))
+    batch, shape = full_batch(inputs, slots), (encoder.layers, encoder.heads, slots, slots)
+    everywhere = torch.ones(slots, slots, dtype=torch.bool)
+    constants = ConstantMatrices(torch.rand(shape), everywhere, "average")
+    order = head_order("first_to_last", None, encoder.layers, encoder.heads)
+
+    def ours() -> None:
+        with replaced(encoder, constants, order):
+            encoder.observe(batch)
+
+    return in_turn(ours, Part(lambda: stock(input_ids=batch.input_ids.view(inputs, slots))))
 
 
 def whole_study(name: str, folder: Path) -> Comparison:
@@ -132,9 +129,7 @@ def whole_study(name: str, folder: Path) -> Comparison:
 
     def ours() -> None:
         constants = average(setting)
-        lambdas = train_lambda(
-            model, constants, setting.corpus, setting.task, RankingSpec(epochs=LAMBDA_EPOCHS)
-        )
+        lambdas = ranking(setting, constants, epochs=LAMBDA_EPOCHS)
         order = head_order("lambda", lambdas[-1], model.layers, model.heads)
         for fraction in FRACTIONS:
             heads = constant_heads(order, fraction)
@@ -151,30 +146,38 @@ def whole_study(name: str, folder: Path) -> Comparison:
 
 
 def stage_rows(folder: Path) -> Iterator[Row]:
-    """Averaging and features on three corpora; λ and probing on CoLA; the whole study on CoLA and
-    on WNUT.
-    """
-    passes = (
-        ("averaging", average, plain_average, (5.0, 7.0, 5.0), (7.5, 10.5)),
-        ("features", partial(features, folder=folder), plain_features, (4.5, 5.5, 3.5), (6.5, 8.0)),
-    )
-    for stage, ours, plain, targets, half_targets in passes:
-        for (name, title), target in zip(CORPORA.items(), targets, strict=True):
-            measure = partial(against_plain, name, folder, "float32", ours, plain)
-            yield Row(stage, f"{stage}, {title}", target, measure)
-        for (name, title), target in zip(CORPORA.items(), half_targets, strict=False):
-            measure = partial(against_plain, name, folder, "bfloat16", ours, plain)
-            yield Row(stage, f"{stage}, {title}{HALF}", target, measure)
-    title = TITLES["cola"]
-    of_lambda = f"λ training, one epoch, one thread, {title}"
-    yield Row("λ", of_lambda, 6.0, partial(ranking_against_plain, folder, "float32"))
-    yield Row("λ", f"{of_lambda}{HALF}", 9.0, partial(ranking_against_plain, folder, "bfloat16"))
-    of_probing = f"probing, 15 epochs × {len(SEEDS)} seeds, {title}"
-    yield Row("probing", of_probing, 40.0, partial(probing_against_plain, folder))
-    yield Row("study", f"whole study, {title}", 25.0, partial(whole_study, "cola", folder))
+    """A pass of the encoder on three corpora, λ and probing on CoLA, and whole studies."""
     yield Row(
-        "study",
-        f"whole study, named entities, {TITLES['wnut']}",
-        40.0,
-        partial(whole_study, "wnut", folder),
+        "heads", "whole encoder, all heads constant, against SDPA", constant_heads_against_sdpa
     )
+    precisions: list[tuple[Precision, str]] = [("float32", "")]
+    if has_bfloat16():
+        precisions.append(("bfloat16", ", bfloat16 against float32"))
+    for precision, against in precisions:
+        for name in ("cola", "ud", "rte"):
+            title = f"{TITLES[name]}{against}"
+            yield Row(
+                "averaging",
+                f"averaging, {title}",
+                lambda name=name, precision=precision: in_turn(
+                    partial(average, sample(name, folder), precision),
+                    plain_average(sample(name, folder)),
+                ),
+            )
+            yield Row(
+                "features",
+                f"features, {title}",
+                lambda name=name, precision=precision: in_turn(
+                    partial(features, sample(name, folder), precision, folder=folder),
+                    plain_features(sample(name, folder)),
+                ),
+            )
+        yield Row(
+            "λ",
+            f"λ training, one epoch, one thread, {TITLES['cola']}{against}",
+            partial(ranking_against_plain, folder, precision),
+        )
+    of_probing = f"probing, 15 epochs × {len(SEEDS)} seeds, {TITLES['cola']}"
+    yield Row("probing", of_probing, partial(probing_against_plain, folder))
+    for name in ("cola", "wnut"):
+        yield Row("study", f"whole study, {TITLES[name]}", partial(whole_study, name, folder))
