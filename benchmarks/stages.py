@@ -40,12 +40,24 @@ def average(setting: Setting, precision: Precision = "float32") -> ConstantMatri
     return average_split(model, train, slots=setting.task.slots, batch_tokens=tokens).average()
 
 
+def averaging_against_plain(name: str, folder: Path, precision: Precision) -> Comparison:
+    """An average over a corpus."""
+    setting = sample(name, folder)
+    return in_turn(partial(average, setting, precision), plain_average(setting))
+
+
 def features(setting: Setting, precision: Precision = "float32", *, folder: Path) -> None:
     """Our features of the training text."""
     path, model = folder / f"features-{time.monotonic_ns()}", encoder(precision)
     train, tokens = setting.corpus.split("train"), model.tokens_per_batch(None)
     extract_features(model, train, path, batch_tokens=tokens, dtype="float32")
     path.unlink()
+
+
+def features_against_plain(name: str, folder: Path, precision: Precision) -> Comparison:
+    """The features of a corpus."""
+    setting = sample(name, folder)
+    return in_turn(partial(features, setting, precision, folder=folder), plain_features(setting))
 
 
 def ranking(
@@ -156,22 +168,10 @@ def stage_rows(folder: Path) -> Iterator[Row]:
     for precision, against in precisions:
         for name in ("cola", "ud", "rte"):
             title = f"{TITLES[name]}{against}"
-            yield Row(
-                "averaging",
-                f"averaging, {title}",
-                lambda name=name, precision=precision: in_turn(
-                    partial(average, sample(name, folder), precision),
-                    plain_average(sample(name, folder)),
-                ),
-            )
-            yield Row(
-                "features",
-                f"features, {title}",
-                lambda name=name, precision=precision: in_turn(
-                    partial(features, sample(name, folder), precision, folder=folder),
-                    plain_features(sample(name, folder)),
-                ),
-            )
+            asked = name, folder, precision
+            averaging = partial(averaging_against_plain, *asked)
+            yield Row("averaging", f"averaging, {title}", averaging)
+            yield Row("features", f"features, {title}", partial(features_against_plain, *asked))
         yield Row(
             "λ",
             f"λ training, one epoch, one thread, {TITLES['cola']}{against}",
