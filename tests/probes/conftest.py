@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.spec import LayoutSpec, TaskSpec
-from tests.encoders.lower import lower_layers
+from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.probes.evaluate import evaluate_cell
+from papa.probes.features import FeatureModel
+from papa.probes.training import SeedScore
+from papa.progress import Progress, ignore_progress
+from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
 
 LAYERS = 2
+HEADS = [(layer, head) for layer in range(LAYERS) for head in range(12)]
 RATE = {"learning_rate": 5e-4, "batch_size": 8, "epochs": 2}
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> EncoderReference:
-    return lower_layers(LAYERS, tmp_path_factory.mktemp("encoder") / f"{LAYERS}-layers")
+def reference(shallow: str) -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=shallow))
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +95,40 @@ def corpora(
     tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenisedCorpus]
 ) -> dict[str, TokenisedCorpus]:
     return {name: corpus_of(name) for name in tasks}
+
+
+def evaluated(
+    model: FeatureModel,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    scratch: Path,
+    *,
+    seeds: Sequence[int] = (0, 1),
+    budget: float = 1,
+    dtype: Any = "float32",
+    batch_tokens: int = 512,
+    progress: Progress = ignore_progress,
+    **probe: Any,
+) -> list[SeedScore]:
+    """A cell's scores, with changes to its probe; a budget of 0 streams features."""
+    return evaluate_cell(
+        model,
+        corpus,
+        with_probe(task, **probe),
+        seeds,
+        features=FeaturesSpec(dtype=dtype),
+        execution=ExecutionSpec(batch_tokens=batch_tokens, features_budget_gb=budget),
+        scratch=scratch,
+        progress=progress,
+    )
+
+
+def with_probe(task: TaskSpec, **changes: Any) -> TaskSpec:
+    return task.model_copy(update={"probe": task.probe.model_copy(update=changes)})
+
+
+def scores(found: list[SeedScore]) -> np.ndarray:
+    return np.array([scored.score for scored in found])
 
 
 @contextmanager

@@ -1,9 +1,11 @@
-"""Cells on real text: stored and streamed features, dropout, learning, and what is left behind."""
+"""Cells on real text: stored and streamed features, dropout, learning, the baseline of word
+embeddings, what is kept of each row, and what is left behind.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +16,17 @@ import torch
 from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.corpora import TokenisedCorpus
-from papa.corpora.batches import MicroBatch
+from papa.corpora.batches import MicroBatch, micro_batch
 from papa.encoders.encoder import Encoder
-from papa.probes.evaluate import evaluate_cell
-from papa.probes.features import DiskSpaceError
+from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings
 from papa.probes.minibatches import WINDOW_ROWS
 from papa.probes.training import SeedScore
-from papa.spec import (
-    Columns,
-    EmbeddedSource,
-    ExecutionSpec,
-    FeaturesSpec,
-    FilesSource,
-    TaskSpec,
-)
-from tests.probes.conftest import counted_passes
+from papa.scores.metrics import score_of_examples
+from papa.spec import Columns, EmbeddedSource, TaskSpec
+from tests.probes.conftest import HEADS, LAYERS, counted_passes, evaluated, scores
 
 pytestmark = pytest.mark.unchecked
 
-STORED, STREAMED = 1.0, 0.0
 Cell = Callable[..., list[SeedScore]]
 
 
@@ -45,37 +39,15 @@ def cell(
 ) -> Cell:
     def run(
         name: str,
-        seeds: Sequence[int] = (0, 1),
-        budget: float = STORED,
         corpus: TokenisedCorpus | None = None,
-        probe: dict[str, Any] | None = None,
-        dtype: Any = "float32",
-        **changes: Any,
+        model: FeatureModel = encoder,
+        metric: str | None = None,
+        **options: Any,
     ) -> list[SeedScore]:
-        progress = changes.pop("progress", lambda done, total: None)
-        task = tasks[name].model_copy(update=changes)
-        task = task.model_copy(update={"probe": task.probe.model_copy(update=probe or {})})
-        return evaluate_cell(
-            encoder,
-            corpus or corpora[name],
-            task,
-            seeds,
-            features=FeaturesSpec(dtype=dtype),
-            execution=ExecutionSpec(batch_tokens=512, features_budget_gb=budget),
-            scratch=tmp_path / "scratch",
-            progress=progress,
-        )
+        task = tasks[name].model_copy(update={"metric": metric or tasks[name].metric})
+        return evaluated(model, corpus or corpora[name], task, tmp_path / "scratch", **options)
 
     return run
-
-
-def says_nothing(encoder: Encoder, batch: MicroBatch) -> list[torch.Tensor]:
-    """Features of a batch that are all 0."""
-    return [torch.zeros(len(batch.input_ids), encoder.width)] * (encoder.layers + 1)
-
-
-def scores(found: list[SeedScore]) -> np.ndarray:
-    return np.array([scored.score for scored in found])
 
 
 @pytest.mark.parametrize(
@@ -89,45 +61,41 @@ def test_stored_and_streamed_features_give_the_same_scores(
     with counted_passes(encoder) as stored_passes:
         stored = cell(task)
     with counted_passes(encoder) as streamed_passes:
-        streamed = cell(task, budget=STREAMED)
+        streamed = cell(task, budget=0)
     np.testing.assert_allclose(scores(stored), scores(streamed), atol=1e-4)
+    if task == "wikitext":
+        monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", 8)
+        other_order = scores(cell(task)) - scores(stored)
+        assert np.abs(other_order).min() > 1e-3, "negative control"
     rows = {"cola": (64, 30), "rte": (24, 8), "wnut17": (40, 20), "wikitext": (24, 10)}[task]
     assert sum(stored_passes) == rows[0] + rows[1]
     assert sum(streamed_passes) == 2 * rows[0] + rows[1]
-
-
-def test_windows_change_the_order_and_so_the_scores(
-    cell: Cell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The negative control of the test above: its tolerance would not hide another order
-    of rows.
-    """
-    wide = scores(cell("wikitext"))
-    monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", 8)
-    assert np.abs(scores(cell("wikitext")) - wide).min() > 1e-3
 
 
 def test_one_pass_serves_every_seed_and_epoch(cell: Cell, encoder: Encoder) -> None:
     counts = []
     for seeds, epochs in (((0,), 1), ((0, 1, 2), 3)):
         with counted_passes(encoder) as passes:
-            cell("cola", seeds=seeds, probe={"epochs": epochs})
+            cell("cola", seeds=seeds, epochs=epochs)
         counts.append(len(passes))
     assert counts[0] == counts[1] > 1
 
 
-def test_a_seeds_score_does_not_depend_on_the_seeds_beside_it(cell: Cell) -> None:
-    together = scores(cell("wikitext"))
-    alone = np.concatenate([scores(cell("wikitext", seeds=(seed,))) for seed in (0, 1)])
-    np.testing.assert_allclose(together, alone, atol=1e-4)
-    assert np.abs(np.diff(np.sort(together))).min() > 1e-4
-
-
-def test_scores_come_in_the_order_of_seeds_with_their_share_of_time(cell: Cell) -> None:
-    found = cell("cola", seeds=(7, 3))
+def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(cell: Cell) -> None:
+    found = cell("wikitext", seeds=(7, 3))
     assert [scored.seed for scored in found] == [7, 3]
-    assert all(scored.seconds > 0 for scored in found)
-    np.testing.assert_array_equal(scores(found), scores(cell("cola", seeds=(3, 7)))[::-1])
+    alone = np.concatenate([scores(cell("wikitext", seeds=(seed,))) for seed in (7, 3)])
+    np.testing.assert_allclose(scores(found), alone, atol=1e-4)
+    assert abs(alone[0] - alone[1]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
+def test_what_each_row_adds_gives_the_score(
+    name: str, cell: Cell, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
+) -> None:
+    for scored in cell(name):
+        assert len(scored.examples) == len(corpora[name].split("validation"))
+        assert score_of_examples(tasks[name].metric, scored.examples) == scored.score
 
 
 def test_text_is_learned(
@@ -145,36 +113,33 @@ def test_text_is_learned(
         train_rows=300,
         validation_rows=150,
     )
-    learned = scores(cell("cola", corpus=corpus, metric="accuracy"))
-    monkeypatch.setattr(encoder, "token_states", lambda batch: says_nothing(encoder, batch))
-    control = scores(cell("cola", corpus=corpus, metric="accuracy"))
+
+    def says_nothing(batch: MicroBatch) -> list[torch.Tensor]:
+        return [torch.zeros(len(batch.input_ids), encoder.width)] * (encoder.layers + 1)
+
+    learned = scores(cell("cola", corpus, metric="accuracy"))
+    monkeypatch.setattr(encoder, "token_states", says_nothing)
+    control = scores(cell("cola", corpus, metric="accuracy"))
     assert learned.min() > max(0.6, control.max() + 0.05), (learned, control)
     assert control.max() < 0.58, control
 
 
-def test_words_are_learned(
-    cell: Cell,
-    corpus_of: Callable[..., TokenisedCorpus],
-    encoder: Encoder,
-    shared: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_features_of_word_embeddings_see_no_attention_stored_or_streamed(
+    cell: Cell, encoder: Encoder, corpora: dict[str, TokenisedCorpus]
 ) -> None:
-    """Parts of speech, against the same probe on features that say nothing."""
-    folder = shared / "data" / "ud_ewt"
-    source = FilesSource(
-        kind="files", train=folder / "train.jsonl", validation=folder / "validation.jsonl"
-    )
-    columns = Columns(words="tokens", label="pos_tags")
-    changes: dict[str, Any] = {"metric": "token_f1", "train_rows": 150, "validation_rows": 60}
-    corpus = corpus_of("wnut17", source=source, columns=columns, **changes)
-    metrics = ("token_f1", "bare_entity_f1")
-    learned = {metric: scores(cell("wnut17", corpus=corpus, metric=metric)) for metric in metrics}
-    monkeypatch.setattr(encoder, "token_states", lambda batch: says_nothing(encoder, batch))
-    control = scores(cell("wnut17", corpus=corpus, metric="token_f1"))
-    assert learned["token_f1"].min() > 0.7, learned
-    assert learned["bare_entity_f1"].min() > 0.65, learned
-    assert not np.array_equal(learned["token_f1"], learned["bare_entity_f1"])
-    assert control.max() < 0.25
+    split, model = corpora["rte"].split("validation"), WordEmbeddings(encoder)
+    (states,) = model.token_states(micro_batch(split, [3, 0, 7]))
+    ids = torch.from_numpy(split.tokens([3, 0, 7]).input_ids).long()
+    torch.testing.assert_close(states, encoder.word_embeddings[ids], rtol=0, atol=0)
+    stored = cell("wikitext", model=model)
+    with replaced(encoder, control("zeros", LAYERS, 12, 32), HEADS):
+        after = cell("wikitext", model=model)
+    for one, other in zip(stored, after, strict=True):
+        np.testing.assert_array_equal(one.examples, other.examples)
+    for other in ({"budget": 0}, {"encoder_dropout": True}):
+        found = cell("wikitext", model=model, **other)
+        np.testing.assert_allclose(scores(found), scores(stored), atol=1e-4)
+    assert np.abs(scores(cell("wikitext")) - scores(stored)).min() > 1e-3, "negative control"
 
 
 def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> None:
@@ -183,7 +148,7 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     state = torch.random.get_rng_state()
     try:
         with counted_passes(encoder) as passes:
-            dropped = scores(cell("wikitext", probe={"encoder_dropout": True}))
+            dropped = scores(cell("wikitext", encoder_dropout=True))
     finally:
         hook.remove()
     # Two epochs of 24 rows anew, 10 validation rows once.
@@ -191,9 +156,9 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     assert sum(count for count, training in zip(passes, modes, strict=True) if not training) == 10
     assert not any(module.training for module in encoder.model.modules())
     assert torch.equal(torch.random.get_rng_state(), state)
-    again = scores(cell("wikitext", probe={"encoder_dropout": True}))
+    again = scores(cell("wikitext", encoder_dropout=True))
     np.testing.assert_allclose(dropped, again, atol=1e-6)
-    streamed = scores(cell("wikitext", probe={"encoder_dropout": True}, budget=STREAMED))
+    streamed = scores(cell("wikitext", encoder_dropout=True, budget=0))
     np.testing.assert_allclose(dropped, streamed, atol=1e-4)
     assert np.abs(dropped - scores(cell("wikitext"))).min() > 1e-3
 
@@ -228,23 +193,16 @@ def test_a_full_disk_is_said_before_anything_runs(
     ):
         cell("cola")
     assert not passes
-    assert len(cell("cola", budget=STREAMED)) == 2
+    assert len(cell("cola", budget=0)) == 2
 
 
-@pytest.mark.parametrize(
-    ("budget", "dropout"), [(STORED, False), (STREAMED, False), (STORED, True)]
-)
+@pytest.mark.parametrize(("budget", "dropout"), [(1, False), (0, False), (1, True)])
 def test_a_cell_sees_the_replacement_around_it(
     budget: float, dropout: bool, cell: Cell, encoder: Encoder
 ) -> None:
-    options: dict[str, Any] = {
-        "seeds": (0,),
-        "budget": budget,
-        "probe": {"encoder_dropout": dropout},
-    }
+    options: dict[str, Any] = {"seeds": (0,), "budget": budget, "encoder_dropout": dropout}
     before = scores(cell("wikitext", **options))
-    some = [(layer, head) for layer in range(encoder.layers) for head in range(0, encoder.heads, 2)]
-    with replaced(encoder, control("identity", encoder.layers, encoder.heads, 32), some):
+    with replaced(encoder, control("identity", LAYERS, 12, 32), HEADS[::2]):
         inside = scores(cell("wikitext", **options))
     assert np.abs(inside - before).min() > 1e-3
     np.testing.assert_allclose(scores(cell("wikitext", **options)), before, atol=1e-6)

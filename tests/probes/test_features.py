@@ -18,8 +18,8 @@ from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batch
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError
-from papa.probes.features import DiskSpaceError, compute_features, extract_features
-from papa.probes.packed import PackedFeatures, count_tokens, pack_states
+from papa.probes.features import DiskSpaceError, extract_features
+from papa.probes.packed import count_tokens
 
 TASKS = ["cola", "rte", "wnut17", "wikitext"]
 
@@ -66,38 +66,6 @@ def test_features_are_those_of_each_input_alone(
         )
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_features_of_some_rows_are_the_same_rows(
-    task: str, encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
-) -> None:
-    corpus = corpora[task]
-    whole = extracted(encoder, corpus, tmp_path / "values.bin")
-    rows = np.array([1, 4, 5, 17, 20])
-    part = compute_features(
-        encoder,
-        corpus.split("train"),
-        rows,
-        batch_tokens=512,
-        dtype="float32",
-    )
-    expected = whole.select(torch.from_numpy(rows))
-    torch.testing.assert_close(part.values, expected.values, atol=2e-5, rtol=1e-5)
-    for name in ("offsets", "slot_ids", "labels"):
-        assert torch.equal(getattr(part, name), getattr(expected, name))
-    # Negative control: other rows have other features.
-    other = whole.select(torch.from_numpy(rows[::-1].copy()))
-    assert not torch.allclose(part.values, other.values, atol=1e-2)
-
-
-def test_bfloat16_takes_half_the_disk(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tmp_path: Path
-) -> None:
-    full = extracted(encoder, corpora["cola"], tmp_path / "full.bin")
-    half = extracted(encoder, corpora["cola"], tmp_path / "half.bin", dtype="bfloat16")
-    assert (tmp_path / "half.bin").stat().st_size * 2 == (tmp_path / "full.bin").stat().st_size
-    torch.testing.assert_close(half.values.float(), full.values, atol=1e-2, rtol=1e-2)
-
-
 @pytest.mark.parametrize("reserves", [True, False])
 def test_a_disk_that_fills_while_the_file_is_reserved(
     encoder: Encoder,
@@ -129,49 +97,3 @@ def test_a_split_without_labelled_tokens_is_an_error(
     monkeypatch.setitem(split.__dict__, "labels", np.full_like(split.labels, -100))
     with pytest.raises(DataError, match="the train split has no labelled token"):
         count_tokens(split)
-
-
-def three_rows(token_labels: bool) -> PackedFeatures:
-    """Rows of 2, 0 and 3 tokens."""
-    return PackedFeatures(
-        values=torch.arange(5.0)[:, None, None].expand(5, 2, 3).clone(),
-        offsets=torch.tensor([0, 2, 2, 5]),
-        slot_ids=torch.tensor([0, 1, 0, 4, 5]),
-        labels=torch.arange(10, 15) if token_labels else torch.arange(10, 13),
-        token_labels=token_labels,
-    )
-
-
-def test_tokens_are_found_in_the_order_of_rows() -> None:
-    tokens, positions = three_rows(True).tokens_of(torch.tensor([2, 1, 0, 2]))
-    assert tokens.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
-    assert positions.tolist() == [0, 0, 0, 2, 2, 3, 3, 3]
-    tokens, positions = three_rows(True).tokens_of(torch.tensor([1, 1]))
-    assert tokens.tolist() == positions.tolist() == []
-
-
-def test_selected_rows_keep_their_tokens_and_labels() -> None:
-    chosen = torch.tensor([2, 1])
-    by_token = three_rows(True).select(chosen)
-    assert by_token.offsets.tolist() == [0, 3, 3]
-    assert by_token.values[:, 0, 0].tolist() == [2, 3, 4]
-    assert by_token.slot_ids.tolist() == [0, 4, 5]
-    assert by_token.labels.tolist() == [12, 13, 14]
-    assert three_rows(False).select(chosen).labels.tolist() == [12, 11]
-
-
-def test_gradients_flow_through_a_packed_batch(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
-) -> None:
-    corpus = corpora["cola"]
-    batch = micro_batch(corpus.split("train"), [3, 5])
-    token_states = [layer.requires_grad_() for layer in encoder.token_states(batch)]
-    count = int(batch.attention_mask.sum())
-    kept = torch.arange(count) % 3 > 0
-    packed = pack_states(token_states, kept.numpy())
-    assert packed.shape == (int(kept.sum()), encoder.layers + 1, encoder.width)
-    assert pack_states(token_states, None).shape == (count, encoder.layers + 1, encoder.width)
-    packed.sum().backward()
-    for layer in token_states:
-        assert layer.grad is not None
-        assert torch.equal(layer.grad[..., 0], kept.float())

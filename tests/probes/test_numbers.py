@@ -13,7 +13,6 @@ import torch
 
 from papa.attention.average import average_split
 from papa.attention.constants import control
-from papa.attention.replacement import replaced
 from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batches
 from papa.corpora.split import TokenisedSplit
@@ -21,10 +20,11 @@ from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import has_bfloat16
 from papa.encoders.reference import EncoderReference
 from papa.errors import NumbersError, SpecError
-from papa.probes.evaluate import evaluate_cell, evaluate_trained_cell
+from papa.probes.evaluate import evaluate_trained_cell
 from papa.probes.features import WordEmbeddings
 from papa.ranking.learned import train_lambda
-from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec, TaskSpec
+from papa.spec import ExecutionSpec, Precision, RankingSpec, TaskSpec
+from tests.probes.conftest import HEADS, evaluated, with_probe
 
 BATCH_TOKENS = 256
 EXECUTION = ExecutionSpec(batch_tokens=BATCH_TOKENS)
@@ -59,23 +59,6 @@ def rare_token(split: TokenisedSplit) -> tuple[int, int, int]:
     raise AssertionError("every token is in several rows")
 
 
-def cell(
-    encoder: Encoder | WordEmbeddings,
-    corpus: TokenisedCorpus,
-    task: TaskSpec,
-    scratch: Path,
-    budget: float = 1,
-):
-    execution = EXECUTION.model_copy(update={"features_budget_gb": budget})
-    return evaluate_cell(
-        encoder, corpus, task, [0], features=FeaturesSpec(), execution=execution, scratch=scratch
-    )
-
-
-def first_rate(task: TaskSpec, **changes: object) -> TaskSpec:
-    return task.model_copy(update={"probe": task.probe.model_copy(update=changes)})
-
-
 @pytest.mark.parametrize("number", [float("inf"), float("nan")])
 def test_an_average_names_layer_row_batch_and_weights(
     poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], number: float
@@ -88,23 +71,6 @@ def test_an_average_names_layer_row_batch_and_weights(
         f"the output of layer 0 of row {int(first.rows[0]) + 1}, batch 1 of the train split holds "
         f"NaN or infinity: so do the encoder's weights {VALUES}: use other weights"
     )
-
-
-def test_the_last_layers_values_have_no_part_in_attention(
-    poisoned: Poisoned,
-    corpora: dict[str, TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    tmp_path: Path,
-) -> None:
-    """The average stands; the features of the same encoder do not."""
-    encoder = poisoned(VALUES.replace("0", "1"), 0, float("inf"))
-    corpus = corpora["cola"]
-    sums = average_split(encoder, corpus.split("train"), slots=64, batch_tokens=BATCH_TOKENS)
-    assert bool(sums.sums.isfinite().all())
-    with pytest.raises(
-        NumbersError, match=r"the output of layer 1 of row \d+, batch 1 of the train split"
-    ):
-        cell(encoder, corpus, tasks["cola"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -134,26 +100,13 @@ def test_one_bad_token_is_traced_to_its_row_and_batch(
     token, row, batch = rare_token(split)
     encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"), precision)
     expected = rf"the embeddings of row {row + 1}, batch {batch} of the {part} split holds NaN or infinity: so do"  # noqa: E501
+    options = {"budget": budget, "batch_tokens": BATCH_TOKENS}
     for model in (encoder, WordEmbeddings(encoder)):
         with pytest.raises(NumbersError, match=expected):
-            cell(model, corpora["cola"], tasks["cola"], tmp_path, budget)
+            evaluated(model, corpora["cola"], tasks["cola"], tmp_path, **options)
     if part == "train":
         with pytest.raises(NumbersError, match=expected):
             average_split(encoder, split, slots=64, batch_tokens=BATCH_TOKENS)
-
-
-def test_a_constant_head_needs_no_queries(
-    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus]
-) -> None:
-    """What is not computed is not looked at."""
-    encoder = poisoned("encoder.layer.0.attention.self.query.weight", 0, float("nan"))
-    constants = control("toeplitz", encoder.layers, encoder.heads, 64)
-    batch = next(micro_batches(corpora["cola"].split("train"), None, BATCH_TOKENS))
-    with torch.inference_mode():
-        with replaced(encoder, constants, [(0, head) for head in range(encoder.heads)]):
-            encoder.token_states(batch)
-        with pytest.raises(NumbersError, match="the output of layer 0"):
-            encoder.token_states(batch)
 
 
 def test_lambda_and_trained_matrices_name_the_minibatch(
@@ -168,9 +121,10 @@ def test_lambda_and_trained_matrices_name_the_minibatch(
     )
     with pytest.raises(NumbersError, match=expected):
         train_lambda(encoder, constants, corpus, task, RankingSpec())
-    heads = [(0, head) for head in range(encoder.heads)]
     with pytest.raises(NumbersError, match=expected):
-        evaluate_trained_cell(encoder, constants, heads, corpus, task, [0], execution=EXECUTION)
+        evaluate_trained_cell(
+            encoder, constants, HEADS[:12], corpus, task, [0], execution=EXECUTION
+        )
 
 
 def test_a_loss_that_diverges_names_its_minibatch(
@@ -180,10 +134,10 @@ def test_a_loss_that_diverges_names_its_minibatch(
     tmp_path: Path,
 ) -> None:
     """The first step is sound, whatever the rate; the second reads what the first has made."""
-    task = first_rate(tasks["cola"], learning_rate=1e30)
+    task = with_probe(tasks["cola"], learning_rate=1e30)
     expected = r"learning_rate: the loss.* is (nan|inf), .*in minibatch 2 of epoch 1: lower the rate, now 1e\+30"  # noqa: E501
     with pytest.raises(SpecError, match=expected):
-        cell(encoder, corpora["cola"], task, tmp_path)
+        evaluated(encoder, corpora["cola"], task, tmp_path, batch_tokens=BATCH_TOKENS)
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
     with pytest.raises(SpecError, match=expected):
         train_lambda(encoder, constants, corpora["cola"], task, RankingSpec())

@@ -26,12 +26,10 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EncoderReference
-from papa.probes import joint
-from papa.probes.evaluate import evaluate_trained_cell
-from papa.spec import ExecutionSpec, TaskSpec
+from tests.probes.conftest import HEADS as EVERY
 from tests.probes.conftest import LAYERS
 
-HEADS = [(layer, head) for layer in range(LAYERS) for head in range(0, 12, 2)]
+HEADS = EVERY[::2]
 
 
 @pytest.fixture(scope="module")
@@ -146,20 +144,6 @@ def test_a_length_without_a_donor_takes_the_next_longer_and_a_slot_the_token_bef
         assert places[slot] == (donor.slot_ids <= slot).sum() - 1
 
 
-@pytest.mark.parametrize("by_slot", [False, True])
-def test_a_models_own_head_is_given_the_same(
-    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit, by_slot: bool
-) -> None:
-    found = of_split(encoder, train, by_slot=by_slot)
-    drawn = resampled_outputs(encoder, train, seed=0, batch_tokens=256)
-    for one, other in ((found, drawn), (drawn, found)):
-        with papa.ablated(stock, HEADS, by=OutputsBySlot(one)):
-            with replaced(encoder, one, HEADS):
-                assert difference(encoder, stock, train, np.arange(8)) < 1e-5
-            with replaced(encoder, other, HEADS):
-                assert difference(encoder, stock, train, np.arange(8)) > 0.01
-
-
 def test_blocks_of_outputs_and_matrices_nest(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
@@ -172,39 +156,3 @@ def test_blocks_of_outputs_and_matrices_nest(
     ):
         assert difference(encoder, stock, train, np.arange(8)) < 1e-5
     assert entries.read > 0 == none.read
-
-
-def test_an_optimal_output_starts_at_the_mean_and_takes_steps_of_its_own_rate(
-    encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The first step of Adam is the rate for each value that has a gradient."""
-    moved: list[Tensor] = []
-    step = joint.joint_step
-
-    def watched(each: Any, trained: Any, *given: Any, **options: Any) -> Any:
-        before = [one.detach().clone() for one in trained]
-        found = step(each, trained, *given, **options)
-        moved.extend((one.detach() - was).abs() for one, was in zip(trained, before, strict=True))
-        return found
-
-    monkeypatch.setattr(joint, "joint_step", watched)
-    cola = corpora["cola"]
-    start = of_split(encoder, cola.split("train"), by_slot=False)
-    kept = start.outputs.clone()
-    probe = tasks["cola"].probe.model_copy(update={"batch_size": 64, "epochs": 1})
-    task = tasks["cola"].model_copy(update={"probe": probe})
-    chosen = [(0, 1), (1, 3)]
-    evaluate_trained_cell(encoder, start, chosen, cola, task, [0], execution=ExecutionSpec())
-    outputs, weights = moved[0], torch.cat([one.flatten() for one in moved[1:]])
-    for layer in range(LAYERS):
-        for head in range(12):
-            own = outputs[layer, head]
-            if (layer, head) in chosen:
-                assert float(own.median()) == pytest.approx(2e-3, rel=1e-2)
-            else:
-                assert not own.any()
-    assert float(weights.max()) == pytest.approx(5e-4, rel=1e-2)
-    assert start.outputs.equal(kept)

@@ -4,7 +4,6 @@ users, or one sentence.
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +16,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
-from typer.testing import CliRunner
 
-from flows.cli import app
 from papa.errors import DataError, EncoderError
 from tests.encoders.lower import with_tokenizer
-from tests.finished import finish_study
 from tests.probes.sentences import (
     SIMILAR,
     SMALL,
@@ -84,39 +80,6 @@ def test_classes_that_are_numbers_are_the_heads(head: Path, answered: dict[str, 
     beyond = {**rows, "label": [answer + 7 for answer in rows["label"]]}
     with pytest.raises(DataError, match=r"labels that the model's head does not know \(8, 9\)"):
         original(head, beyond)
-
-
-def study(folder: Path, encoder: Path, rows: dict[str, list[Any]], **task: Any) -> Path:
-    """The file of a study, and its data."""
-    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    files = {"kind": "files", "train": "rows.jsonl", "validation": "rows.jsonl"}
-    columns = {"text": "a", "text_pair": "b", "label": "label"}
-    entry = {"name": "mine", "kind": "pair", "source": files, "columns": columns, "slots": 32}
-    entry |= {"metric": "accuracy", "head": "own", **task}
-    document = {"name": "s", "encoders": [str(encoder)], "tasks": [entry], "seeds": [0]}
-    document |= {"orders": ["first_to_last"], "fractions": [1, 0]}
-    (folder / "study.yaml").write_text(json.dumps(document))
-    return folder / "study.yaml"
-
-
-def check(file: Path) -> str:
-    store = str(file.parent / "store")
-    return " ".join(CliRunner().invoke(app, ["check", str(file), "--store", store]).output.split())
-
-
-@pytest.mark.server
-def test_which_class_is_which_is_said_by_check_and_in_the_report(
-    head: Path, answered: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    assert "set the task's labels" in check(study(tmp_path, head, named(answered)))
-    file = study(tmp_path, head, named(answered), labels=list(ORDER))
-    mapping = "entailment = LABEL_0, neutral = LABEL_1, contradiction = LABEL_2"
-    assert f"mine: the classes of {head.name}'s own head: {mapping}" in check(file)
-    finish_study(str(file), tmp_path / "store")
-    report = (tmp_path / "store" / "studies" / "s" / "report.html").read_text()
-    assert mapping in html.unescape(report)
 
 
 REFUSED: dict[str, tuple[Sequence[Any], dict[str, Any], dict[str, Any], str]] = {

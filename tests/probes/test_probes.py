@@ -18,7 +18,7 @@ from papa.corpora.ragged import PackedTokens
 from papa.encoders.encoder import Encoder
 from papa.probes.features import compute_features
 from papa.probes.packed import PackedFeatures, pack_states
-from papa.probes.probes import Probe, SequenceProbe, TokenProbe, dropped
+from papa.probes.probes import SequenceProbe, TokenProbe, dropped
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +74,6 @@ def test_the_sequence_probe_gives_the_golden_logits(
     assert (logits[1].flip(0) - golden["logits_0"]).abs().max() > 1e-3
 
 
-def test_bfloat16_features_are_summed_in_float32(
-    golden: dict[str, Tensor], golden_features: PackedFeatures
-) -> None:
-    probe = golden_probe(golden)
-    rows = torch.arange(8)[None]
-    half = replace(golden_features, values=golden_features.values.to(torch.bfloat16))
-    exact = probe.pooled(replace(half, values=half.values.float()), rows)
-    torch.testing.assert_close(probe.pooled(half, rows), exact, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(probe(half, rows)[0], golden["logits_0"], atol=1e-2, rtol=0)
-
-
 def test_pooling_is_the_weighted_sum_over_real_slots(golden_features: PackedFeatures) -> None:
     probe = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2)
     with torch.no_grad():
@@ -99,21 +88,6 @@ def test_pooling_is_the_weighted_sum_over_real_slots(golden_features: PackedFeat
             torch.testing.assert_close(pooled[seed, place], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_reach_features_and_slot_weights(golden_features: PackedFeatures) -> None:
-    probe = SequenceProbe((0,), layers=7, width=384, slots=64, labels=2)
-    values = golden_features.values.clone().requires_grad_()
-    probe.losses(replace(golden_features, values=values), torch.tensor([[0, 1]])).sum().backward()
-    assert values.grad is not None
-    end = int(golden_features.offsets[2])
-    assert bool((values.grad[:end].abs().amax((1, 2)) > 0).all())
-    assert not values.grad[end:].any()
-    assert probe.slot_weights.grad is not None
-    seen = golden_features.slot_ids[:end].unique()
-    unseen = [slot for slot in range(64) if slot not in seen.tolist()]
-    assert bool((probe.slot_weights.grad[0][:, seen] != 0).all())
-    assert not probe.slot_weights.grad[0][:, unseen].any()
-
-
 def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
     values = torch.ones(2, 200, 384)
     found = dropped(values, 0.1, (7, 8))
@@ -121,23 +95,6 @@ def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
     assert float((found == 0).float().mean()) == pytest.approx(0.1, abs=0.01)
     assert torch.equal(found[1], dropped(values[:1], 0.1, (8,))[0])
     assert not torch.equal(found[0], found[1])
-
-
-def test_the_sequence_probe_drops_only_where_a_seed_is_given(
-    golden_features: PackedFeatures,
-) -> None:
-    probe = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2, dropout=0.1)
-    same = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2)
-    rows = torch.arange(8).expand(2, 8)
-    assert torch.equal(probe.losses(golden_features, rows), same.losses(golden_features, rows))
-    assert torch.equal(
-        same.losses(golden_features, rows, (3, 4)), same.losses(golden_features, rows)
-    )
-    found = probe.losses(golden_features, rows, (3, 4))
-    assert bool((found != probe.losses(golden_features, rows)).all())
-    moved = probe.losses(golden_features, rows, (3, 5))
-    assert found[0] == moved[0]
-    assert found[1] != moved[1]
 
 
 def test_probes_start_as_the_paper_says() -> None:
@@ -182,47 +139,3 @@ def test_token_losses_are_means_over_each_seeds_own_tokens(words: PackedFeatures
         logits = probe(words.values[tokens].flatten(1).expand(2, -1, -1))[seed]
         expected = torch.nn.functional.cross_entropy(logits, words.labels[tokens])
         torch.testing.assert_close(losses[seed], expected)
-
-
-def test_a_batch_without_labelled_tokens_costs_nothing(words: PackedFeatures) -> None:
-    empty = PackedFeatures(
-        values=words.values[:0],
-        offsets=torch.zeros(3, dtype=torch.int64),
-        slot_ids=words.slot_ids[:0],
-        labels=words.labels[:0],
-        token_labels=True,
-    )
-    probe = TokenProbe((0, 1), layers=7, width=384, labels=13)
-    losses = probe.losses(empty, torch.tensor([[0, 1], [1, 0]]))
-    losses.sum().backward()
-    assert losses.tolist() == [0, 0]
-    assert probe.predictions(empty, torch.tensor([0, 1])).shape == (2, 0)
-
-
-def trained(
-    probe: Probe, features: PackedFeatures, orders: Tensor, steps: int = 20
-) -> dict[str, Tensor]:
-    optimizer = torch.optim.AdamW(probe.parameters(), lr=5e-4, fused=True)
-    for step in range(steps):
-        rows = orders[:, step * 2 : step * 2 + 2]
-        optimizer.zero_grad()
-        probe.losses(features, rows).sum().backward()
-        optimizer.step()
-    return {name: parameter.detach() for name, parameter in probe.named_parameters()}
-
-
-def test_seeds_trained_together_are_seeds_trained_alone(words: PackedFeatures) -> None:
-    orders = torch.stack(
-        [torch.randperm(40, generator=torch.Generator().manual_seed(s)) for s in range(3)]
-    )
-
-    def probe(seeds: Sequence[int]) -> TokenProbe:
-        return TokenProbe(seeds, layers=7, width=384, labels=13)
-
-    together = trained(probe((0, 1, 2)), words, orders)
-    for seed in range(3):
-        alone = trained(probe((seed,)), words, orders[seed : seed + 1])
-        for name, parameter in alone.items():
-            torch.testing.assert_close(parameter[0], together[name][seed], atol=1e-5, rtol=0)
-            # Negative control: training moved the seed, and the next seed went elsewhere.
-            assert (parameter[0] - together[name][(seed + 1) % 3]).abs().max() > 1e-3

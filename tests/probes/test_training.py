@@ -5,22 +5,17 @@ the formula of transformers 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from papa.corpora import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.features import features_of
-from papa.probes.probes import SequenceProbe
-from papa.probes.training import adamw, clip_gradients, train_probes
-from papa.scores.own import scorer
+from papa.probes.training import adamw
 from papa.spec import ProbeSpec, TaskSpec
+from tests.probes.conftest import with_probe
 
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 
@@ -47,79 +42,9 @@ def test_sequence_probes_have_the_authors_dropout_with_the_encoders(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
-    probe_spec = tasks[task].probe.model_copy(update={"encoder_dropout": dropout})
-    probe = build_probe(
-        encoder, corpora[task], tasks[task].model_copy(update={"probe": probe_spec}), [0]
-    )
+    spec = with_probe(tasks[task], encoder_dropout=dropout)
+    probe = build_probe(encoder, corpora[task], spec, [0])
     assert getattr(probe, "dropout", None) == share
-
-
-def test_a_probes_dropout_follows_from_its_seed_alone(
-    encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    tmp_path: Path,
-) -> None:
-    """Trained on stored features, so that the probe's own dropout is all there is."""
-    train, validation = (corpora["cola"].split(name) for name in ("train", "validation"))
-    options: dict[str, Any] = {"batch_tokens": 512, "dtype": "float32"}
-
-    with (
-        features_of(encoder, train, tmp_path, kept=True, **options) as of_train,
-        features_of(encoder, validation, tmp_path, kept=True, **options) as of_validation,
-    ):
-
-        def trained(seeds: Sequence[int], dropout: float) -> torch.Tensor:
-            layers, width = encoder.layers + 1, encoder.width
-            probe = SequenceProbe(
-                seeds, layers=layers, width=width, slots=64, labels=2, dropout=dropout
-            )
-            train_probes(
-                probe,
-                of_train,
-                of_validation,
-                seeds=seeds,
-                spec=tasks["cola"].probe,
-                score=scorer(tasks["cola"], None, None),
-                token_values=layers * width,
-            )
-            return probe.classifier.weight.detach()
-
-        beside = trained((0, 5), 0.1)
-        torch.testing.assert_close(trained((5,), 0.1)[0], beside[1], atol=1e-5, rtol=0)
-        assert torch.equal(trained((0, 5), 0.1), beside)
-        assert float((trained((5,), 0.0)[0] - beside[1]).abs().max()) > 1e-3
-
-
-def gradients() -> list[Tensor]:
-    """Of three seeds: far above the limit of 1, below it, and none at all."""
-    generator = torch.Generator().manual_seed(0)
-    sizes = torch.tensor([3.0, 0.01, 0.0])
-    return [
-        torch.randn(3, *rest, generator=generator) * sizes.view(3, *[1] * len(rest))
-        for rest in ((4, 5), (6,))
-    ]
-
-
-def test_every_seed_is_clipped_as_if_alone() -> None:
-    clipped = gradients()
-    norms = clip_gradients(clipped, 1.0)
-    for seed in range(3):
-        alone = [nn.Parameter(torch.zeros_like(gradient[seed])) for gradient in clipped]
-        for parameter, gradient in zip(alone, gradients(), strict=True):
-            parameter.grad = gradient[seed].clone()
-        expected = nn.utils.clip_grad_norm_(alone, 1.0)
-        torch.testing.assert_close(norms[seed], expected)
-        for parameter, gradient in zip(alone, clipped, strict=True):
-            torch.testing.assert_close(gradient[seed], parameter.grad)
-    assert norms[0] > 1 > norms[1] > norms[2] == 0
-    assert torch.equal(clipped[0][1:], gradients()[0][1:])
-
-
-def test_a_limit_of_nought_clips_nothing() -> None:
-    found = gradients()
-    assert clip_gradients(found, 0.0)[0] > 1
-    assert all(torch.equal(one, other) for one, other in zip(found, gradients(), strict=True))
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])

@@ -15,13 +15,7 @@ from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.cell import score_cell
 from papa.spec import Columns, EmbeddedSource, ExecutionSpec, FeaturesSpec, TaskSpec
-
-EXECUTIONS = (
-    ExecutionSpec(),
-    ExecutionSpec(features_budget_gb=0),
-    ExecutionSpec(features_budget_gb=0, batch_tokens=64),
-    ExecutionSpec(batch_tokens=1),
-)
+from tests.probes.conftest import with_probe
 
 
 def pairs(split: TokenisedSplit) -> list[tuple[int, int]]:
@@ -62,10 +56,9 @@ def test_the_unseen_share_is_of_validation_rows_each_once(
     cola = corpus_of("cola", train_rows=6)
     over = cola if averaged == "own" else reviews
     constants = average_split(encoder, over.split("train"), slots=64, batch_tokens=512).average()
-    probe = tasks["cola"].probe.model_copy(update={"epochs": 1, "encoder_dropout": dropout})
-    task = tasks["cola"].model_copy(update={"probe": probe})
+    task = with_probe(tasks["cola"], epochs=1, encoder_dropout=dropout)
 
-    def share(execution: ExecutionSpec, seen: torch.Tensor = constants.seen) -> float | None:
+    def share(seen: torch.Tensor, **execution: float) -> float | None:
         _, found = score_cell(
             encoder,
             replace(constants, seen=seen),
@@ -75,12 +68,13 @@ def test_the_unseen_share_is_of_validation_rows_each_once(
             (0,),
             trained=False,
             features=FeaturesSpec(),
-            execution=execution,
+            execution=ExecutionSpec(**execution),
             scratch=tmp_path / "scratch",
         )
         return found
 
     expected = counted(over, cola)
     assert 0.001 < expected < 0.999
-    assert [share(execution) for execution in EXECUTIONS] == [expected] * len(EXECUTIONS)
-    assert share(EXECUTIONS[0], torch.ones_like(constants.seen)) == 0
+    assert share(constants.seen) == expected
+    assert share(constants.seen, features_budget_gb=0, batch_tokens=64) == expected
+    assert share(torch.ones_like(constants.seen)) == 0
