@@ -1,25 +1,35 @@
 """How often what PAPA says beyond chance is wrong, where the truth is known.
 
 ``python -m benchmarks.simulations shapley``: how often the interval of a Shapley value by one seed
-covers it. ``… orders``: in how many families of orders that know nothing any has a ``*``.
+covers it. ``… orders``: in how many families of orders that know nothing any has a ``*``. ``…
+lambda`` (minutes): what λ of five seeds tells of true, shuffled and random labels.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import tempfile
 from collections.abc import Mapping, Set
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 
+from benchmarks.setting import described, encoder
+from papa.attention.average import average_split
+from papa.corpora.corpus import load_corpus, tokenise_corpus
+from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
+from papa.ranking.learned import train_lambda
 from papa.ranking.scores.sets import shapley_values
-from papa.ranking.seeds import HeadScores
+from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.scores.intervals import Measured, deviation_of_lists, holm, p_value
+from papa.spec import EncoderSpec, LayoutSpec, RankingSpec
 from papa.spec.orders import Head
 
-ROWS = 150
+ROWS, SEEDS = 150, range(5)
 
 
 def coverage(draws: int, games: int) -> float:
@@ -79,18 +89,44 @@ def starred(found: list[Measured]) -> tuple[bool, bool]:
     return min(holm(with_random)) < 0.05, min(holm(others)) < 0.05
 
 
+def print_lambdas() -> None:
+    """λ of five seeds with true labels, and with random ones that are the same for every seed."""
+    model, ranking = encoder(), RankingSpec(rows=96, learning_rate=5e-3)
+    for own, count in ((True, 480), (False, 96)):
+        task = described({"name": "reviews", "train_rows": count})
+        with tempfile.TemporaryDirectory() as at:
+            folder, reference = Path(at) / "corpus", resolve_encoder(EncoderSpec(name=EMBEDDED))
+            words = load_tokenizer(reference)
+            tokenise_corpus(task, LayoutSpec(), words, reference, folder, shard_rows=1024)
+            corpus = load_corpus(folder)
+            split, control = corpus.split("train"), dict[int, np.ndarray]()
+            average = average_split(model, split, slots=task.slots, batch_tokens=4096).average()
+            for labels, by in (("shuffled", SEEDS), ("true", [None] * 5), ("random", [9] * 5)):
+                texts = [replace(corpus, shuffled=one) for one in by]
+                found = {
+                    seed: train_lambda(model, average, text, task, ranking, seed=seed).numpy()
+                    for seed, text in zip(SEEDS, texts, strict=True)
+                }
+                trained = TrainedLambda(found, own, control)
+                alike = trained.agreement()
+                print(f"own rows {own}, {labels} labels: {alike}, control {trained.control}")
+                control = control or found
+
+
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("shapley", "orders"))
+    parser.add_argument("what", choices=("shapley", "orders", "lambda"))
     what = parser.parse_args().what
     if what == "shapley":
         for draws in range(2, 15, 2):
             print(f"{draws} draws: {coverage(draws, games=400):.3f} of true values covered")
-    else:
+    elif what == "orders":
         numbers = np.random.default_rng(0)
         told = np.mean([starred(lists_of_noise(numbers, 11)) for _ in range(200)], axis=0)
         print(f"any * beside random orders: {told[0]:.3f}, in any other pair: {told[1]:.3f}")
+    else:
+        print_lambdas()
 
 
 if __name__ == "__main__":

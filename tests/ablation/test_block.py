@@ -53,7 +53,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("heads", "options", "sentence"), REFUSED, ids=lambda case: str(case)[:40])
+@pytest.mark.parametrize(("heads", "options", "sentence"), REFUSED)
 def test_what_is_impossible_is_one_sentence(heads: Any, options: Any, sentence: str) -> None:
     assert sentence in refusal(random_model("bert"), heads, **options)
 
