@@ -29,7 +29,8 @@ from papa.storage.files import MARK
 from papa.storage.store import Store
 from papa.storage.unused import survey
 from tests.flows.conftest import artifacts, start
-from tests.flows.processes import PATIENCE_SECONDS, descendants
+from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
+from tests.integration.service import answers
 
 LIFE = "PAPA_TESTS_LIFE"
 """In the environment of a study and all that it starts: whose life a process belongs to."""
@@ -100,11 +101,11 @@ def draw(seed: int, victims: Sequence[str], points: Sequence[str] = tuple(POINTS
 
 class Revived:
     """A server beside a study: when it is killed, another one takes its place, with the same
-    command, environment, folder and ports.
+    command, environment, folder and ports. ``health`` is answered once it is up.
     """
 
-    def __init__(self, process: subprocess.Popen[Any]) -> None:
-        self.process = process
+    def __init__(self, process: subprocess.Popen[Any], health: str) -> None:
+        self.process, self.health = process, health
 
     def kill(self) -> None:
         known = psutil.Process(self.process.pid)
@@ -155,8 +156,13 @@ class Life:
 
     def live(self, faults: Iterable[Fault], runs: int = 12) -> None:
         """Run the study to its end, through ``faults`` that come one after the other."""
-        left = deque(faults)
+        left, known = deque(faults), self.servers.values()
         for _ in range(runs):
+            wait_until(
+                lambda: all(answers(one.health) for one in known),
+                PATIENCE_SECONDS,
+                "servers are up",
+            )
             if self._run(left) == 0:
                 self.struck += [(one, "not reached, nothing was killed") for one in left]
                 return

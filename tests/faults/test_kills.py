@@ -71,7 +71,11 @@ def test_with_servers(
         mlflow_server(tmp_path / "mlflow", database, str(tmp_path / "files")) as service,
         ExitStack() as stack,
     ):
-        servers = {"store": Revived(storage.process), "MLflow": Revived(service.process)}
+        mlflow = service.environment["MLFLOW_TRACKING_URI"]
+        servers = {
+            "store": Revived(storage.process, f"{storage.endpoint}/healthz"),
+            "MLflow": Revived(service.process, f"{mlflow}/health"),
+        }
         for server in servers.values():
             stack.callback(server.end)
         storage.make_bucket("papa")
