@@ -104,9 +104,14 @@ def _kill(code: int) -> None:
     for child in this.children():
         with suppress(psutil.Error):
             child.suspend()
-    below = this.children(recursive=True)
-    for process in below:
+    below = {process: process.name() for process in this.children(recursive=True)}
+    # Threads of Ray's in this process abort it when they miss these.
+    last = [process for process, name in below.items() if name in ("raylet", "gcs_server")]
+    for process in (others := [process for process in below if process not in last]):
         with suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(below, timeout=_DEATH_SECONDS)
+    psutil.wait_procs(others, timeout=_DEATH_SECONDS)
+    for process in last:
+        with suppress(psutil.Error):
+            process.kill()
     os._exit(code)

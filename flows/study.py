@@ -32,6 +32,7 @@ from flows.kept import failure_kept
 from flows.progress import StudyProgress
 from flows.server import settle_environment
 from papa.errors import PapaError
+from papa.processes import Process
 from papa.spec.file import load_study
 from papa.storage.store import Store, announced
 from papa.study.run import Session
@@ -138,9 +139,9 @@ def _run(given: Ready) -> str:
     checked, store, progress = given.checked, given.store, given.progress
     spec, steps = checked.inputs.study, checked.steps.steps
     progress.log = get_run_logger().info
-    seen = None if store.is_remote else store.root
     device, cluster = spec.execution.device, checked.cluster
-    pool = WorkerPool(checked.workers, device, seen, address=cluster)
+    shared = None if store.is_remote else store.root / "runs" / str(Process.this())
+    pool = WorkerPool(checked.workers, device, shared, address=cluster)
     with closing(progress), announced(store) as alive, pool:
         if checked.to_run:
             # First: what they import takes longest.

@@ -16,7 +16,6 @@ from papa.errors import EncoderError, HubUnreachableError, PapaError
 from papa.imports import uncollected
 from papa.progress import EpochEnded, Progress, ignore_progress
 from papa.spec import EncoderSpec
-from papa.storage.store import MARKER
 
 _LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
 INSTALL = "install PAPA and the same versions on every node"
@@ -71,9 +70,9 @@ class Worker:
         finally:
             torch.set_num_threads(threads)
 
-    def ready(self, store: Path | None) -> None:
+    def ready(self, shared: Path | None) -> None:
         """Nothing, as soon as an actor can take a call; ClusterError where it never can, for one
-        as it does not see the store's folder.
+        that does not see a ``shared`` file of the store.
         """
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
@@ -84,10 +83,10 @@ class Worker:
         node, here = f"node {socket.gethostname()}", versions_here()
         if self._versions not in (None, here):
             raise ClusterError(f"{node} has {here}, the driver {self._versions}: {INSTALL}")
-        if self._versions and store and not (store / MARKER).is_file():
+        if self._versions and shared and not shared.is_file():
             raise ClusterError(
-                f"{node} does not see the store {store}: use one that all nodes reach, such as "
-                "--store s3://bucket/papa, or a shared folder"
+                f"{node} does not see {shared.parent} of the store: use one that all nodes reach, "
+                "such as --store s3://bucket/papa, or a shared folder"
             )
 
     def call(

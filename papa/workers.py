@@ -38,7 +38,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
     Args:
         workers: how many; None takes one for each GPU, or for each CPU core where there is no GPU.
-        folder: of the store, if it is one, which every node of a cluster must see.
+        shared: a file of the store that every node of a cluster must see; None for a URI.
         address: of a Ray cluster to join; None starts Ray on this machine.
     """
 
@@ -46,13 +46,13 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self,
         workers: int | None,
         device: Literal["auto", "cpu", "cuda"] = "auto",
-        folder: Path | None = None,
+        shared: Path | None = None,
         *,
         address: str | None = None,
     ) -> None:
         self._asked, self._device, self._address = workers, device, address
         self._size = workers or os.cpu_count() or 1
-        self._shared = folder
+        self._shared = shared
         self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
         # Ray's processes get a signal when the thread that started them ends, and Ray takes SIGTERM
         # for itself where that is the main one: one keeps them.

@@ -23,7 +23,7 @@ import yaml
 
 from papa.corpora.local_files import format_of, read_file
 from papa.corpora.table import SourceTable, class_names_of, names_of_classes
-from papa.errors import DataError, nearest_first
+from papa.errors import DataError, in_one_line, nearest_first
 from papa.hub_errors import download_bar, hub_errors
 from papa.spec import HubSource
 from papa.storage.artifacts import is_plain
@@ -62,8 +62,16 @@ class HubSplit:
             read_file(_fetched(self.name, self.commit, file), None, header=True)
             for file in self.files
         ]
-        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
-        return SourceTable(rows, self.origin, {**self.class_names, **tables[0].class_names})
+        names = tables[0].class_names
+        if any(table.class_names != names for table in tables):
+            raise DataError(f"{self.origin}: its files number their classes differently: {_LOCAL}")
+        try:
+            rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise DataError(
+                f"{self.origin}: its files differ in their columns ({in_one_line(error)}): {_LOCAL}"
+            ) from None
+        return SourceTable(rows, self.origin, {**self.class_names, **names})
 
     def look(self) -> tuple[SourceTable, int] | None:
         """A table with the split's columns and no row, and how many rows it has, by the ends of
@@ -74,11 +82,14 @@ class HubSplit:
         if any(format_of(PurePosixPath(file)) != "parquet" for file in self.files):
             return None
         hub, place = HfFileSystem(endpoint=constants.ENDPOINT), f"{self.name}@{self.commit}"
-        with _hub_errors(self.name, self.commit):
-            footers = [
-                pa.parquet.read_metadata(hub.open(f"datasets/{place}/{file}", block_size=65_536))
-                for file in self.files
-            ]
+        footers = []
+        for file in self.files:
+            with _hub_errors(self.name, self.commit):
+                end = hub.open(f"datasets/{place}/{file}", block_size=65_536)
+                try:
+                    footers.append(pa.parquet.read_metadata(end))
+                except pa.ArrowException as error:
+                    raise DataError(f"{self.origin}: {file} is damaged ({error})") from None
         schema = footers[0].schema.to_arrow_schema()
         names = {**self.class_names, **class_names_of(schema)}
         rows = sum(footer.num_rows for footer in footers)
@@ -178,7 +189,8 @@ def _splits(source: HubSource, commit: str) -> Splits:
     with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
         folder = Path(temporary).resolve()
         for file in listed:
-            if PurePosixPath(file).suffix not in (".py", ".md"):
+            # A description in the old form must not be empty, and is not needed.
+            if PurePosixPath(file).suffix not in (".py", ".md") and file != "dataset_infos.json":
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).touch()
         (folder / README).write_text(_card(source.name, commit), encoding="utf-8")
@@ -219,6 +231,8 @@ def _card(name: str, commit: str) -> str:
         return ""
     files = defaultdict(list)
     for config, split in sorted({part[:2] for part in parts}):
-        files[config].append({"split": split, "path": f"{config}/{split}/*.parquet"})
+        # Not those of which the hub converted the beginning alone ("partial-train").
+        if re.fullmatch(r"\w+(\.\w+)*", split):
+            files[config].append({"split": split, "path": f"{config}/{split}/*.parquet"})
     configs = [{"config_name": config, "data_files": own} for config, own in files.items()]
     return f"---\n{yaml.safe_dump({'configs': configs})}---\n"

@@ -54,10 +54,15 @@ class LabelColumn:
 def decided(side: LabelColumn, declared: Sequence[str]) -> list[int]:
     """The numbers of the rows on which annotators agree."""
     marks = {*_UNDECIDED} - {*declared}
-    kept = [row for row, value in enumerate(side.values) if str(value) not in marks]
+    kept = [row for row, value in enumerate(side.values) if _spelt(value) not in marks]
     if not kept:
         raise DataError(f"{side.origin}: every '{side.column}' is {side.values[0]}: {_HIDDEN}")
     return kept
+
+
+def _spelt(value: object) -> str:
+    """A label as text; pandas writes integers as floats where a column has gaps."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def to_classes(
@@ -105,7 +110,7 @@ def _plain(side: LabelColumn, as_text: bool) -> list[Any]:
         if value == "":
             raise side.refusal(at, f"has no '{side.column}' (it is empty): complete or remove it")
         if not isinstance(value, str | int) and not (
-            isinstance(value, float) and value.is_integer()
+            isinstance(value, float) and value.is_integer() and abs(value) < 2**53
         ):
             raise side.refusal(
                 at,

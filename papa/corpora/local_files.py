@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, groupby, islice
@@ -76,7 +76,7 @@ def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceT
             rows = _table(readers[chosen](path))
     except UnicodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}): convert it") from None
-    except (pa.ArrowException, csv.Error, ValueError, OverflowError, OSError) as error:
+    except (pa.ArrowException, csv.Error, ValueError, RecursionError, OSError) as error:
         raise DataError(
             f"{path} cannot be read as {chosen} ({in_one_line(error)}): give each column one type "
             "in all rows, mend the file or set source.format"
@@ -101,10 +101,21 @@ def format_of(path: PurePath) -> FileFormat | None:
 def _table(rows: Rows) -> pa.Table:
     """The rows as one table; a row without a column has null there."""
     tables = [
-        pa.table({name: [row.get(name) for row in block] for name in dict.fromkeys(chain(*block))})
+        pa.table({name: _column(block, name) for name in dict.fromkeys(chain(*block))})
         for block in iter(lambda: list(islice(rows, _BLOCK_ROWS)), [])
     ]
     return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+
+
+def _column(block: Sequence[dict[str, Any]], name: str) -> pa.Array:
+    """A column of some rows; numbers that 64 bits do not hold as floats."""
+    values = [row.get(name) for row in block]
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, OverflowError):
+        if not all(one is None or type(one) in (int, float) for one in values):
+            raise
+        return pa.array([None if one is None else float(one) for one in values])
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -114,7 +125,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _json(path: Path) -> Rows:
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         found = json.loads(path.read_text(encoding="utf-8-sig"))
         found = found.get("data") if isinstance(found, dict) else found
         if isinstance(found, list) and all(isinstance(row, dict) for row in found):
@@ -127,7 +138,7 @@ def _json(path: Path) -> Rows:
             row = json.loads(line)
             if not isinstance(row, dict):
                 raise ValueError(f"it is a {type(row).__name__}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{path}: line {number} is no JSON object ({error}): write one JSON object a line"
             ) from None
@@ -139,8 +150,9 @@ def _separated(path: Path, *, delimiter: str, header: bool) -> Rows:
     csv.field_size_limit(sys.maxsize)  # A text may be long.
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, delimiter=delimiter, **quotes, strict=True)
-        names = next(lines, []) if header else []
-        if len({*names}) < len(names):
+        names = next(filter(None, lines), []) if header else []
+        named = [name for name in names if name]
+        if len({*named}) < len(named):
             raise DataError(f"{path} has two columns of one name: rename all but one")
         for fields in filter(None, lines):
             names = names or [str(index) for index in range(len(fields))]

@@ -76,7 +76,7 @@ def preview(task: TaskSpec) -> tuple[Preview | None, list[DataError]]:
     what = "single labels" if tables else "columns and labels"
     unchecked = f"{what} ({size / 1e6:.0f} MB are not downloaded yet)"
     try:
-        if not tables:
+        if len(tables) < len(SPLITS):
             return Preview(None, task.labels, unchecked), []
         if size > SMALL_BYTES:
             names = labelled(task, tables["train"], tables["validation"])[1] or None

@@ -28,6 +28,8 @@ class SourceTable:
                 f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to "
                 "fit it"
             )
+        if self.rows.column_names.count(name) > 1:
+            raise DataError(f"{self.origin} has two columns '{name}': rename all but one")
         column = self.rows.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1
@@ -54,7 +56,10 @@ def class_names_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
         return {}
     from datasets import Features
 
-    return names_of_classes(Features.from_arrow_schema(schema))
+    try:
+        return names_of_classes(Features.from_arrow_schema(schema))
+    except Exception:  # Written by a version that knows other features, or damaged.
+        return {}
 
 
 def names_of_classes(features: object) -> dict[str, tuple[str, ...]]:

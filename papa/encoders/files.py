@@ -44,6 +44,7 @@ TOKENIZER_FILES = (
     "spm.model",
     "sentencepiece.bpe.model",
     "spiece.model",
+    "tokenizer.model",
 )
 SAFETENSORS = "model.safetensors"
 _PICKLED = "pytorch_model.bin"

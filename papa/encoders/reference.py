@@ -110,7 +110,7 @@ def _weights_fit(reference: EncoderReference) -> bool:
     """True; raises EncoderError where they do not."""
     from papa.encoders.weights import load_model
 
-    load_model(reference)
+    load_model(reference, dtype="auto")
     return True
 
 

@@ -42,10 +42,17 @@ _CAPTURING = "_output_capturing_hooks_installed"
 
 
 def load_model(
-    reference: EncoderReference, *, attention: str = "eager", head: str = "AutoModel"
+    reference: EncoderReference,
+    *,
+    attention: str = "eager",
+    head: str = "AutoModel",
+    dtype: torch.dtype | str = torch.float32,
 ) -> nn.Module:
-    """Load the model that a reference stands for in float32, by a class of transformers; of one
-    with a head every weight is needed. Files are read once, and what was read is checked.
+    """Load the model that a reference stands for, by a class of transformers; of one with a head
+    every weight is needed. Files are read once, and what was read is checked.
+
+    Args:
+        dtype: "auto" takes that of its configuration or weights.
 
     Raises:
         ValueError: the architecture has no such implementation of attention.
@@ -54,7 +61,6 @@ def load_model(
 
     folder, what = Path(reference.folder), f"encoder '{reference.name}'"
     config, configuration = read_configuration(folder, what)
-    config.name_or_path = str(folder)
     weights, digests = _read(folder, what)
     if (digest := encoder_digest(digests, configuration)) != reference.digest:
         raise EncoderError(
@@ -64,14 +70,16 @@ def load_model(
     try:
         with _quiet():
             with torch.device("meta"):
-                described = getattr(transformers, head).from_config(config)
+                described = getattr(transformers, head).from_config(
+                    config, attn_implementation=attention, dtype=torch.float32
+                )
             _check_size(described, weights, f"{what}: weights do not fit: {folder}")
             model, loading = type(described).from_pretrained(
                 None,
                 config=config,
                 state_dict=weights,
                 attn_implementation=attention,
-                dtype=torch.float32,
+                dtype=dtype,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # They are refused below, in one sentence.
             )
@@ -110,6 +118,7 @@ def load_model(
             f"{what} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): "
             "give a folder or hub name with the encoder's full weights"
         )
+    model.name_or_path = model.config.name_or_path = str(folder)
     return model
 
 
@@ -117,7 +126,11 @@ def _check_size(described: nn.Module, weights: Mapping[str, Tensor], what: str) 
     """Refuse a configuration that describes far more weights than there are: they would be made up
     in memory.
     """
-    needed = sum(parameter.numel() for parameter in described.parameters())
+    needed = sum(
+        parameter.numel()
+        for name, parameter in described.named_parameters()
+        if "pooler" not in name
+    )
     held = sum(tensor.numel() for tensor in weights.values())
     if needed > held + _POOLER:
         raise EncoderError(

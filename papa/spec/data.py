@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from papa.spec.values import Frozen, Text
 
@@ -86,6 +86,13 @@ class HeadScores(Frozen):
     """What orders call them after ``scores:``."""
     values: Annotated[Scores, Field(min_length=1)]
     """A list for each layer, with a number for each head."""
+
+    @field_validator("values")
+    @classmethod
+    def _one_for_every_head(cls, values: Scores) -> Scores:
+        if not values[0] or len({*map(len, values)}) > 1:
+            raise ValueError("layers have scores of different numbers of heads: give one for each")
+        return values
 
 
 class CodeSpec(Frozen):

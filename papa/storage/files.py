@@ -4,8 +4,7 @@ Who else can write there may plant links: none below an address is followed.
 What lies elsewhere has its place in this machine's cache, ``$PAPA_CACHE`` or ``~/.cache/papa``::
 
     <cache>/artifacts/<parent>/<name>/<digest>/   a fetched copy of an artifact
-    <cache>/encoders/<digest>/                    an encoder published as pickles, with safetensors
-    <cache>/remembered/<key>.json                 what was found out of files before
+    <cache>/checked/<key>.json                    what checks of encoders found before
     <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
     <cache>/scratch/                              uploads and downloads under way
 

@@ -259,6 +259,11 @@ def open_study(store: Store, study: str) -> FinishedStudy:
             f"{nearest_first(study, finished)}"
         )
     metadata = read_metadata(folder)
+    if MANIFEST not in metadata["files"]:
+        raise ArtifactError(
+            f"the results in {folder} are of an older version of PAPA, without {MANIFEST}: run the "
+            "study again with 'papa run'"
+        )
     tables = {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
     check_files(folder, {**metadata, "files": tables}, str(folder), *needed)

@@ -52,7 +52,7 @@ ASCENDING: list[Head] = [(int(place) // 12, int(place) % 12) for place in SCORES
 def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
     """A study beside its file of scores."""
     folder.mkdir(exist_ok=True)
-    np.savetxt(folder / "heads.tsv", scores, fmt="%r", delimiter="\t")
+    np.savetxt(folder / "heads.tsv", scores, fmt="%.17g", delimiter="\t")
     (folder / "study.yaml").write_text(
         yaml.safe_dump({**SMALL, "orders": orders, "fractions": [1, 0.5]})
     )

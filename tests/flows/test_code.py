@@ -161,7 +161,7 @@ def test_a_stored_study_needs_its_code_to_go_on(store: Path) -> None:
         (
             ["lambda"],
             {"own_probe": "my_code:probe", "head": "own"},
-            "leave it out of a task of",
+            "leave it out of this task",
         ),
         (["lambda"], {}, "--code my_code.py: the study names nothing of it"),
         (["my_code:last"], {"metric": "other:f"}, "names other:f, .* add --code other.py to papa"),

@@ -27,7 +27,7 @@ def test_a_store_that_cannot_be_reached_is_one_sentence(tmp_path: Path, command:
     }
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
     finished = papa(command, *study, "--store", "s3://papa/x", more=more)
-    assert "at http://127.0.0.1:1 cannot be reached" in refusal(finished)
+    assert "at http://127.0.0.1:1 cannot be used" in refusal(finished)
     assert not finished.imported & {"ray", "mlflow", "prefect", "torch"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas
 
 from papa.encoders.reference import EncoderReference
@@ -56,7 +57,7 @@ def make(steps: StudySteps, store: Store, frame: pandas.DataFrame = RESULTS) -> 
                 unseen = of_seeds[0]["unseen_share"]
                 document = ProbeScores(scores, None, unseen, heads, 72, 1.5 * len(scores), "cpu")
                 with published(step.folder(store), _of(step)) as scratch:
-                    document.save(scratch)
+                    document.save(scratch, [np.zeros((1, 1))])
         rankings = [step for by_seed in part.rankings.values() for step in by_seed.values()]
         matrices = filter(None, (kind.artifact for kind in part.constants.values()))
         for kept in (*matrices, *rankings):

@@ -22,7 +22,6 @@ from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import DamagedError, EncoderError, TransientError
 from papa.progress import ignore_progress
 from papa.spec import EncoderSpec, RankingSpec
-from papa.storage.store import Store
 from papa.study.run import run_step
 from papa.study.stages.average import average
 from papa.study.stages.rank import LAMBDA, rank
@@ -209,15 +208,15 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
 
 
 def test_a_machine_that_does_not_fit_the_drivers_is_refused(tmp_path: Path) -> None:
-    here, seen = versions_here(), Store(tmp_path / "store")
-    seen.make()
-    Worker("cpu", versions=here).ready(seen.root)
-    for versions, store, sentence in (
-        (here | {"torch": "1.13.1"}, seen.root, r"the driver .*1\.13\.1.*same versions on"),
-        (here, tmp_path / "x", f"does not see the store {tmp_path}/x: .*s3://"),
+    here, seen = versions_here(), tmp_path / "seen"
+    seen.touch()
+    Worker("cpu", versions=here).ready(seen)
+    for versions, shared, sentence in (
+        (here | {"torch": "1.13.1"}, seen, r"the driver .*1\.13\.1.*same versions on"),
+        (here, tmp_path / "x" / "gone", f"does not see {tmp_path}/x of the store: .*s3://"),
     ):
         with pytest.raises(ClusterError, match=sentence):
-            Worker("cpu", versions=versions).ready(store)
+            Worker("cpu", versions=versions).ready(shared)
 
 
 def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:

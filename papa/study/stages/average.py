@@ -52,9 +52,13 @@ def average(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
             spent.update(own, worker_seconds=spent["worker_seconds"] + own["worker_seconds"])
         advance(call, 1, 1)
 
-    with ThreadPoolExecutor(run.pool.size) as threads:
+    threads = ThreadPoolExecutor(run.pool.size)
+    try:
         for _ in threads.map(add, calls):
             pass
+    finally:
+        # After an error nobody waits for what other workers compute.
+        threads.shutdown(wait=False, cancel_futures=True)
     place = {"folder": run.step.folder(run.store), "encoder_of": encoder}
     metadata = {**run.metadata(), **spent}
     run.pool.run(publish, arguments={"sums": sums, "counts": counts, "metadata": metadata, **place})
