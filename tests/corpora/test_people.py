@@ -248,3 +248,26 @@ def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> Non
         progress=False,
     )
     assert found.to_pandas()["score"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        ("csv", "\ntext,label,,\n" + "a text,yes,,\nanother,no,,\n" * 4),
+        (
+            "jsonl",
+            "".join(
+                json.dumps({"id": 2**63 + row, "text": f"text {row}", "label": row % 2}) + "\n"
+                for row in range(8)
+            ),
+        ),
+    ],
+    ids=["a blank line and columns without a name", "numbers beyond 64 bits in a column unread"],
+)
+def test_what_nobody_reads_stops_nobody(check: Check, suffix: str, text: str) -> None:
+    assert "ready" in check(suffix, text, **TEXT)
+
+
+def test_marks_of_rows_without_agreement_may_be_floats(check: Check) -> None:
+    said = check("jsonl", lines(0.0, 1.0, -1.0, 0.0, 1.0), **TEXT, labels=["0", "1"])
+    assert "mine: 1 training and 1 validation rows without agreement" in said

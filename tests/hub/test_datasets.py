@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import ClassLabel, Dataset, Features, Value
 from huggingface_hub import constants
 
 from papa.corpora import fingerprint
@@ -157,3 +158,37 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     with pytest.raises(DataError, match=r"cannot be read|holds no data file") as told:
         train_of(name="some/rows", config="one")
     assert "\n" not in str(told.value)
+
+
+def parquet(path: Path, names: list[str]) -> None:
+    """Two rows, one of each class, numbered by its place in ``names``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    features = Features({"sentence": Value("string"), "label": ClassLabel(names=names)})
+    Dataset.from_dict({"sentence": ["x", "y"], "label": [0, 1]}, features=features).to_parquet(path)
+
+
+def test_a_description_in_the_old_form_hides_no_data(on_hub: Hub, tmp_path: Path) -> None:
+    for split in ("train", "validation"):
+        parquet(tmp_path / "data" / f"{split}-00000-of-00001.parquet", ["a", "b"])
+    (tmp_path / "dataset_infos.json").write_text('{"default": {}}')
+    on_hub.publish("datasets", "lab/old", tmp_path)
+    assert train_of(name="lab/old", config=None).read().rows.num_rows == 2
+
+
+def test_the_beginning_of_a_split_hides_no_other_split(on_hub: Hub, tmp_path: Path) -> None:
+    for split in ("partial-train", "validation"):
+        parquet(tmp_path / "default" / split / "0000.parquet", ["a", "b"])
+    on_hub.publish("datasets", "lab/large", tmp_path, branch=PARQUET)
+    source = glue(name="lab/large", config=None, revision=PARQUET)
+    assert split_of(source, "validation").read().rows.num_rows == 2
+
+
+def test_files_that_number_their_classes_differently_are_refused(
+    on_hub: Hub, tmp_path: Path
+) -> None:
+    for number, names in enumerate((["a", "b"], ["b", "a"])):
+        parquet(tmp_path / "data" / f"train-0000{number}-of-00002.parquet", names)
+    parquet(tmp_path / "data" / "validation-00000-of-00001.parquet", ["a", "b"])
+    on_hub.publish("datasets", "lab/two", tmp_path)
+    with pytest.raises(DataError, match="its files number their classes differently"):
+        train_of(name="lab/two", config=None).read()
