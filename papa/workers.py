@@ -238,9 +238,7 @@ def _init(address: str | None, cores: int, temporary: str) -> Any:
 
 
 def _check_processes() -> None:
-    """Make sure that the processes that ``ray.init`` started run: without them Ray would wait for a
-    minute and then end this process, or for ever.
-    """
+    """Make sure that Ray's processes here run: without them Ray may wait for ever."""
     from ray._private import worker
 
     node = getattr(worker, "_global_node", None)
