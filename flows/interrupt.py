@@ -104,10 +104,13 @@ def _kill(code: int) -> None:
     for child in this.children():
         with suppress(psutil.Error):
             child.suspend()
-    below = {process: process.name() for process in this.children(recursive=True)}
-    # Threads of Ray's in this process abort it when they miss these.
-    last = [process for process, name in below.items() if name in ("raylet", "gcs_server")]
-    for process in (others := [process for process in below if process not in last]):
+    others, last = list[psutil.Process](), list[psutil.Process]()
+    for process in this.children(recursive=True):
+        with suppress(psutil.Error):
+            # Threads of Ray's in this process abort it when they miss these.
+            rays = process.name() in ("raylet", "gcs_server")
+            (last if rays else others).append(process)
+    for process in others:
         with suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(others, timeout=_DEATH_SECONDS)

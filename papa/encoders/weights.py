@@ -26,8 +26,8 @@ from papa.encoders.reference import EncoderReference
 from papa.encoders.supported import read_configuration
 from papa.errors import EncoderError, in_one_line
 
-_POOLER = 2_000_000
-"""Weights that files may lack: those of the pooler, which PAPA does not use."""
+_FEW = 2_000_000
+"""Weights that files may lack beside the pooler's, which PAPA does not use: loading names them."""
 _HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -132,7 +132,7 @@ def _check_size(described: nn.Module, weights: Mapping[str, Tensor], what: str) 
         if "pooler" not in name
     )
     held = sum(tensor.numel() for tensor in weights.values())
-    if needed > held + _POOLER:
+    if needed > held + _FEW:
         raise EncoderError(
             f"{what}/{CONFIGURATION} describes {needed:,} of them, and the files hold {held:,}: "
             "give a folder or hub name whose weights and config.json belong together"
