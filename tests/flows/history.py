@@ -76,7 +76,8 @@ def flow_runs(store: Path, server: Server) -> list[FlowRun]:
     found = []
     for run in runs:
         own = [step for step in steps if step["flow_run_id"] == run["id"]]
-        states = {step["name"]: step["state"]["name"] for step in own}
+        # A run that was killed can leave a step of which no state was recorded yet.
+        states = {step["name"]: step["state"]["name"] for step in own if step["state"]}
         attempts = {step["name"]: step["run_count"] for step in own}
         state = run["state"]
         found.append(FlowRun(run["name"], state["name"], state["message"], states, attempts))
