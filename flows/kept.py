@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from papa.errors import PapaError
+from papa.files import write_atomically
 from papa.spec import StudySpec
-from papa.storage.files import write_atomically
 from papa.storage.store import Store
 from papa.study.manifest import specification
 

@@ -32,9 +32,8 @@ from flows.kept import failure_kept
 from flows.progress import StudyProgress
 from flows.server import settle_environment
 from papa.errors import PapaError
-from papa.processes import Process
 from papa.spec.file import load_study
-from papa.storage.store import Store, announced
+from papa.storage.store import Store, in_use
 from papa.study.run import Session
 from papa.study.step import Step
 from papa.workers import WorkerPool
@@ -140,16 +139,18 @@ def _run(given: Ready) -> str:
     spec, steps = checked.inputs.study, checked.steps.steps
     progress.log = get_run_logger().info
     device, cluster = spec.execution.device, checked.cluster
-    shared = None if store.is_remote else store.root / "runs" / str(Process.this())
-    pool = WorkerPool(checked.workers, device, shared, address=cluster)
-    with closing(progress), announced(store) as alive, pool:
+    with (
+        closing(progress),
+        in_use(store) as shared,
+        WorkerPool(checked.workers, device, shared, address=cluster) as pool,
+    ):
         if checked.to_run:
             # First: what they import takes longest.
             pool.begin()
         with Tracking(store, spec, checked.steps, partial(progress.told, spec.name)) as tracking:
             given.on_interrupt.extend([partial(tracking.end, "KILLED"), pool.abandon])
             session = Session(store, pool, spec.execution, progress, tracking.epoch)
-            run = StudyRun(session, tracking, progress, alive)
+            run = StudyRun(session, tracking, progress)
             futures: dict[Step, PrefectFuture[Any]] = {}
             for task, stages in STAGES.items():
                 for step in (step for step in steps if step.stage in stages):

@@ -28,9 +28,8 @@ from papa.corpora.tokens import special_tokens_of
 from papa.encoders.family import Family
 from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joined
+from papa.files import scratch_beside, sha256_of_file
 from papa.library.ablating import Heads, heads_by_layer, substitute_for
-from papa.storage.artifacts import sha256_of_file
-from papa.storage.files import scratch_beside
 
 TYPE = "papa_constant_heads"
 FAMILIES = ("BERT", "RoBERTa", "ELECTRA", "DistilBERT", "ModernBERT")

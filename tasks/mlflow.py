@@ -18,15 +18,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
+
+from filelock import FileLock
 
 from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
+from papa.files import scratch_beside, sha256_of_json
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.storage.artifacts import ArtifactReference, sha256_of_json, verify
-from papa.storage.files import write_atomically
+from papa.storage.artifacts import ArtifactReference, verified
 from papa.storage.store import Store, claimed
 from papa.study.results import StudyPart
 from papa.study.stages.probe import read_scores
@@ -66,11 +67,10 @@ def connect(address: str) -> Any:
     database = Path(address.removeprefix(SQLITE))
     with tracking_errors(address):
         if address.startswith(SQLITE) and not database.exists():
-            with TemporaryDirectory(prefix=f".{database.name}.", dir=database.parent) as scratch:
-                made = Path(scratch) / "made.db"
-                MlflowClient(f"{SQLITE}{made}")
-                with suppress(FileExistsError):
-                    write_atomically(database, made.read_bytes(), new=True)
+            with FileLock(f"{database}.lock"), scratch_beside(database) as scratch:
+                if not database.exists():
+                    MlflowClient(f"{SQLITE}{scratch}/made.db")
+                    (scratch / "made.db").rename(database)
         return MlflowClient(address)
 
 
@@ -265,7 +265,7 @@ class Tracking:
         from papa.scores.summary import LINE, read_table
 
         ends = []
-        for line, rows in read_table(artifact.folder / "summary.csv").groupby(LINE, sort=False):
+        for line, rows in read_table(verified(artifact) / "summary.csv").groupby(LINE, sort=False):
             tags, points = dict(zip(LINE, line, strict=True)), []
             run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
             for row in rows.to_dict("records"):
@@ -295,6 +295,4 @@ class Tracking:
         self.client.log_batch(run_id, metrics)
 
     def _copy(self, artifact: ArtifactReference, folder: str) -> None:
-        for name in verify(artifact.folder)["files"]:
-            inner = str(Path(folder) / Path(name).parent)
-            self.client.log_artifact(self.run_id, str(artifact.folder / name), inner)
+        self.client.log_artifacts(self.run_id, str(verified(artifact)), folder)

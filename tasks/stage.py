@@ -41,7 +41,6 @@ class StudyRun:
     session: Session
     tracking: Tracking
     progress: Progress
-    alive: Callable[[], None]
     failures: dict[str, str] = field(default_factory=dict)
 
     def compute(self, step: Step) -> bool:
@@ -71,7 +70,6 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
                 run.progress.failed(step.name, why)
             raise
         run.progress.finished(step.name, cached=not made)
-        run.alive()
         return Completed() if made else Completed(name="Cached")
 
     return task(

@@ -12,9 +12,9 @@ from papa.corpora.local_files import read_file
 from papa.credentials import holds_credentials, without_credentials
 from papa.encoders.reference import resolve_encoder
 from papa.errors import ArtifactError, DamagedError, PapaError, Problem, SpecError
+from papa.files import cache_folder
 from papa.spec import EncoderSpec
 from papa.spec.file import load_study
-from papa.storage.files import cache_folder
 from papa.storage.store import Store
 from papa.study.provenance import command_line
 

@@ -19,7 +19,7 @@ from flows.cli.options import (
 )
 from flows.cli.terminal import say
 from papa.errors import SpecError
-from papa.storage.files import write_atomically
+from papa.files import write_atomically
 
 _TEXTS = "With --encoder: a text a line, or a table with a column 'text'."
 _TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."

@@ -50,7 +50,7 @@ def _show(checked: Checked, store: Store, console: Console) -> None:
     steps = checked.steps.steps
     cached = {step for step in steps if step.is_complete(store)}
     took = {
-        stage: [done["seconds"] for done in store.metadata(stage) if "seconds" in done]
+        stage: [done["seconds"] for done in store.metadata(stage).values() if "seconds" in done]
         for stage in dict.fromkeys(step.stage for step in steps)
     }
     seconds = {

@@ -33,7 +33,7 @@ def prune(
         opened.check_marked()
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)
-        busy = ", ".join(file.path for file, runs in users(opened).items() if runs)
+        busy = ", ".join(users(opened))
         if not unused:
             say(console, f"Everything of PAPA's in {opened.address} is in use.")
             return

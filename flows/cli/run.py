@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +63,7 @@ def run(
         interruption.kept = lambda: f"finished steps are kept in {store}"
         from flows.server import prepare_engines, start_server
         from papa.imports import uncollected
-        from papa.storage.store import Store, no_longer_announced
+        from papa.storage.store import Store
 
         opened, errors = Store(store), Console(stderr=True)
         models, settings = encoders or [], overrides or []
@@ -95,7 +94,6 @@ def run(
             wait_for_server = start_server(interruption.fail)
             of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
             saved = save_study(opened, spec.model_copy(update=of_user))
-            interruption.calls.append(partial(no_longer_announced, opened))
             import mlflow  # noqa: F401
 
             from flows.study import Ready, ready, run_study

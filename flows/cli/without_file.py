@@ -15,10 +15,10 @@ from papa.corpora.rows import text_column
 from papa.encoders.files import CONFIGURATION, read_configuration_file
 from papa.encoders.reference import EncoderReference, describe_encoder, load_tokenizer
 from papa.errors import DataError, SpecError, joined
+from papa.files import write_atomically
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import override, resolve_study
 from papa.spec.task import EMBEDDING_METRICS
-from papa.storage.files import write_atomically
 from papa.storage.store import Store
 
 _LEAST, _LEAST_EMBEDDED, _MEASURED = 10, 42, 500

@@ -8,13 +8,11 @@ import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -24,7 +22,7 @@ from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import ConstantsKind
 from papa.spec.constants import CONTROLS, DERIVED
-from papa.storage.artifacts import Address, check_form, published, reading, reference, verify
+from papa.storage.artifacts import Address, ArtifactReference, published, read_metadata, verified
 
 FILE = "constants.safetensors"
 APART = 2
@@ -114,7 +112,11 @@ class ConstantMatrices:
 
     @classmethod
     def load(
-        cls, folder: Path, *, encoder: EncoderReference | None = None, slots: int | None = None
+        cls,
+        artifact: ArtifactReference | Address,
+        *,
+        encoder: EncoderReference | None = None,
+        slots: int | None = None,
     ) -> ConstantMatrices:
         """Load and verify.
 
@@ -125,39 +127,23 @@ class ConstantMatrices:
         Raises:
             ArtifactError: the artifact is damaged, or was made for another encoder or S.
         """
-        path = reference(folder).folder / FILE
-        with reading(folder):
-            metadata = verify(folder, FILE)
-            # By digest, not name: a name may stand for other weights tomorrow.
-            if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
-                made_for = metadata["encoder"]
-                raise ArtifactError(
-                    f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), "
-                    f"this study uses {encoder.name} ({encoder.digest[:12]}): rerun 'average' for "
-                    "this encoder"
-                )
-            if slots is not None and metadata["slots"] != slots:
-                raise ArtifactError(
-                    f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun "
-                    f"'average' or set slots: {metadata['slots']}"
-                )
-            try:
-                tensors = load_file(path)
-            except (OSError, SafetensorError) as error:
-                raise ArtifactError(
-                    f"{path} cannot be read ({error}): delete {folder} and run again"
-                ) from None
-            shape = tuple(tensors["matrices"].shape)
-            of = shape[:2] if encoder is None else (encoder.layers, encoder.heads)
-            square = (metadata["slots"], metadata["slots"])
-            seen = tensors["seen"]
-            check_form(
-                matrices=((shape, tensors["matrices"].dtype), ((*of, *square), torch.float32)),
-                seen=((tuple(seen.shape), seen.dtype), (square, torch.bool)),
-                counts=(tuple(tensors.get("counts", seen).shape), square),
+        path, metadata = verified(artifact, FILE) / FILE, read_metadata(artifact)
+        # By digest, not name: a name may stand for other weights tomorrow.
+        if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
+            made_for = metadata["encoder"]
+            raise ArtifactError(
+                f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), "
+                f"this study uses {encoder.name} ({encoder.digest[:12]}): rerun 'average' for "
+                "this encoder"
             )
-            kind, counts = metadata["kind"], tensors.get("counts")
-            return cls(matrices=tensors["matrices"], seen=seen, kind=kind, counts=counts)
+        if slots is not None and metadata["slots"] != slots:
+            raise ArtifactError(
+                f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun "
+                f"'average' or set slots: {metadata['slots']}"
+            )
+        tensors = load_file(path)
+        kind, counts = metadata["kind"], tensors.get("counts")
+        return cls(matrices=tensors["matrices"], seen=tensors["seen"], kind=kind, counts=counts)
 
 
 def control(

@@ -34,7 +34,7 @@ from papa.corpora.tokens import (
 from papa.errors import ArtifactError
 from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
-from papa.storage.artifacts import Address, published, reading, reference, verify
+from papa.storage.artifacts import Address, ArtifactReference, published, read_metadata, verified
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -81,28 +81,21 @@ class TokenisedCorpus:
         )
 
 
-def load_corpus(address: Path) -> TokenisedCorpus:
-    """Open the corpus at ``address`` after checking every file against its digest."""
-    metadata, folder = verify(address, CORPUS), reference(address).folder
-    with reading(address):
-        held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
-        for shard in (shard for name in SPLITS for shard in held["shards"][name]):
-            if shard["file"] not in metadata["files"]:
-                raise ArtifactError(
-                    f"{address} names a shard {shard['file']!r} that is none of its files: delete "
-                    f"{address} and run again"
-                )
-        names = held["label_names"]
-        corpus = TokenisedCorpus(
-            folder=folder,
-            kind=held["kind"],
-            slots=held["slots"],
-            label_names=None if names is None else tuple(names),
-            metadata={**metadata, **held},
-        )
-        for name in SPLITS:
-            corpus.split(name).check(None if names is None else len(names))
-        return corpus
+def load_corpus(artifact: ArtifactReference | Address) -> TokenisedCorpus:
+    """Open a corpus after checking every file against its digest."""
+    folder, metadata = verified(artifact, CORPUS), read_metadata(artifact)
+    held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
+    for shard in (shard["file"] for name in SPLITS for shard in held["shards"][name]):
+        if shard not in metadata["files"]:
+            raise ArtifactError(f"{artifact} names a shard {shard!r} that is none of its files")
+    names = held["label_names"]
+    return TokenisedCorpus(
+        folder=folder,
+        kind=held["kind"],
+        slots=held["slots"],
+        label_names=None if names is None else tuple(names),
+        metadata={**metadata, **held},
+    )
 
 
 def tokenise_corpus(

@@ -24,9 +24,9 @@ import yaml
 from papa.corpora.local_files import format_of, read_file
 from papa.corpora.table import SourceTable, class_names_of, names_of_classes
 from papa.errors import DataError, in_one_line, nearest_first
+from papa.files import is_plain
 from papa.hub_errors import download_bar, hub_errors
 from papa.spec import HubSource
-from papa.storage.artifacts import is_plain
 
 README = "README.md"
 _LOCAL = "give local files (source.kind: files)"

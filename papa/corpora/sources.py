@@ -14,8 +14,8 @@ from papa.corpora.hub import commit_of, split_of
 from papa.corpora.local_files import existing, read_file
 from papa.corpora.table import SourceTable
 from papa.errors import DataError
+from papa.files import sha256_of_file, sha256_of_json
 from papa.spec import FilesSource, HubSource, Source, TaskSpec
-from papa.storage.artifacts import sha256_of_file, sha256_of_json
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")

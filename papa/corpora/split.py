@@ -21,7 +21,6 @@ from papa.corpora.ragged import (
 )
 from papa.corpora.tokens import IGNORED
 from papa.spec import TaskKind
-from papa.storage.artifacts import check_form
 
 Labels = Shaped[np.ndarray, " rows_or_tokens"]
 """int64 classes or float32 numbers, one a row; words and mlm: int64 a token, -100 not scored."""
@@ -99,30 +98,6 @@ class TokenisedSplit:
     @cached_property
     def _opened(self) -> tuple[tuple[PackedTokens, Labels], ...]:
         return tuple(_read_shard(path) for path in self.shards)
-
-    def check(self, classes: int | None) -> None:
-        """Check shards that somebody else may have written; ``classes`` is None where labels are no
-        classes or words of a vocabulary.
-        """
-        for path, (tokens, labels), rows in zip(
-            self.shards, self._opened, np.diff(self.starts).tolist(), strict=True
-        ):
-            count = int(tokens.lengths.sum())
-            labelled = labels[labels != IGNORED] if self.label_per_token else labels
-            check_form(labels=(len(labels), count if self.label_per_token else rows))
-            forms = {
-                "rows": (tokens.lengths, rows, self.slots + 1),
-                "first lengths": (tokens.first_lengths, rows, self.slots + 1),
-                "slots": (tokens.slot_ids, count, self.slots),
-                "segments": (tokens.token_type_ids, count, 2),
-                "tokens": (tokens.input_ids, count, np.iinfo(np.int32).max),
-            }
-            if classes is not None:
-                forms["classes"] = (labelled, len(labelled), classes)
-            for what, (values, length, limit) in forms.items():
-                check_form(**{f"{path.name}: {what}": (len(values), length)})
-                if values.dtype.kind != "i" or not ((values >= 0) & (values < limit)).all():
-                    raise ValueError(f"{path.name}: {what} are not integers from 0 to {limit - 1}")
 
     @cached_property
     def lengths(self) -> Int64[np.ndarray, " rows"]:

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from papa.errors import EncoderError
+from papa.files import cache_folder, sha256_of_file, sha256_of_json, write_atomically
 from papa.hub_errors import PATIENCE, download_bar, hub_errors
-from papa.storage.artifacts import sha256_of_file, sha256_of_json
-from papa.storage.files import cache_folder, write_atomically
 
 CONFIGURATION = "config.json"
 MODULES, SETTINGS, READER, _ = _SENTENCES = (

@@ -27,8 +27,8 @@ from papa.encoders.files import (
     weight_files,
 )
 from papa.errors import EncoderError, in_one_line
+from papa.files import sha256_of_file
 from papa.spec import EncoderSpec, Precision
-from papa.storage.artifacts import sha256_of_file
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

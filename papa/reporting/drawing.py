@@ -14,7 +14,7 @@ import pandas
 import vl_convert
 
 from papa.errors import SpecError
-from papa.storage.files import write_atomically
+from papa.files import write_atomically
 
 Spec = dict[str, Any]
 _QUIET = {"labelColor": "var(--quiet)", "labelFontSize": 12, "titleColor": "var(--quiet)"}

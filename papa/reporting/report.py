@@ -15,6 +15,7 @@ import jinja2
 import pandas
 import vl_convert
 
+from papa.files import write_atomically
 from papa.reporting.answers import (
     answers,
     certainty,
@@ -35,7 +36,6 @@ from papa.scores.orders import each_way
 from papa.spec import StudySpec
 from papa.spec.document import write_yaml
 from papa.spec.orders import scored_by
-from papa.storage.files import write_atomically
 
 _library = cache(vl_convert.javascript_bundle)
 """Vega, Vega-Lite and Vega-Embed as one script; it takes a second."""

@@ -1,25 +1,13 @@
-"""Files that appear whole or not at all: in a folder of this machine, or by fsspec behind a URI.
-Who else can write there may plant links: none below an address is followed.
-
-What lies elsewhere has its place in this machine's cache, ``$PAPA_CACHE`` or ``~/.cache/papa``::
-
-    <cache>/artifacts/<parent>/<name>/<digest>/   a fetched copy of an artifact
-    <cache>/checked/<key>.json                    what checks of encoders found before
-    <cache>/stores/<store>/                       what a store behind a URI keeps on this machine
-    <cache>/scratch/                              uploads and downloads under way
-
-Any of it may be deleted while nothing runs.
+"""Files of a store: in a folder of this machine, or by fsspec behind a URI. Who else can write
+there may plant links: none below an address is followed.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
-import shutil
 import time
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -30,12 +18,9 @@ from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError, DamagedError, PapaError, TransientError
 
 Address = str | Path
-_PATIENCE = {"connect_timeout": 5, "retries": {"mode": "standard", "total_max_attempts": 5}}
-"""With a server for S3."""
-_ANSWER_SECONDS = 15.0
+_PATIENCE = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
+"""With a server for S3, whose answers s3fs asks for five times."""
 _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
-MARK = r"\d+\.[0-9a-f]{8}"
-"""What ends the name of what is written aside: by which process, and 8 random digits."""
 
 
 class StoredFile(NamedTuple):
@@ -70,7 +55,7 @@ class Files:
         self.address = text.rstrip("/") if remote else str(self.folder)
 
     @contextmanager
-    def _at(self, name: str) -> Iterator[tuple[Any, str]]:
+    def used(self, name: str) -> Iterator[tuple[Any, str]]:
         """The filesystem and the path in it; what it raises becomes one sentence."""
         files, root = filesystem(self.address)
         path = f"{root}/{name}".rstrip("/")
@@ -83,11 +68,11 @@ class Files:
         except Exception as error:
             if self.folder is None:
                 at, kind = f" at {endpoint()}" if endpoint() else "", type(error).__name__
-                reason = " ".join(str(error).split()).rstrip(".") or "no answer"
                 raise TransientError(
-                    f"{self.address}{at} cannot be used ({kind}: {reason}): check that its bucket "
-                    "is there, the network, AWS_ENDPOINT_URL, and in AWS_ACCESS_KEY_ID and "
-                    "AWS_SECRET_ACCESS_KEY credentials that may list, read, write and delete"
+                    f"{self.address}{at} cannot be used ({kind}: {' '.join(str(error).split())}): "
+                    "check that its bucket is there, the network, AWS_ENDPOINT_URL, and in "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY credentials that may list, read, "
+                    "write and delete"
                 ) from None
             if not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EROFS):
                 raise
@@ -98,44 +83,38 @@ class Files:
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a small file; None where there is none."""
-        with self._at(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
-            # A range spares s3fs its question for the size, and tells more when it is refused.
-            return bytes(files.cat_file(path, start=0, **_limit(files)))
+        with self.used(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
+            return bytes(files.cat_file(path))
         return None
 
-    def write(self, name: str, data: bytes, *, new: bool = False) -> bool:
-        """Write a small file, whole or not at all, and tell whether it was written: where it must
-        be ``new``, of two writers one wins, on S3 by ``If-None-Match: *``.
+    def write(self, name: str, data: bytes) -> bool:
+        """Write a small file that is new, and tell whether it was: of two writers one wins, on S3
+        by ``If-None-Match: *``.
         """
-        with self._at(name) as (files, path):
+        with self.used(name) as (files, path):
             try:
                 if self.folder is None:
-                    mode = "create" if new else "overwrite"
-                    files.pipe_file(path, data, mode=mode, **_limit(files))
+                    files.pipe_file(path, data, mode="create")
                 else:
-                    write_atomically(Path(path), data, new=new)
+                    Path(path).parent.mkdir(parents=True, exist_ok=True)
+                    with open(path, "xb") as file:
+                        file.write(data)
             except OSError:
-                if not (new and files.exists(path, **_limit(files))):
+                if not files.exists(path):
                     raise
                 return False
         return True
 
     def put(self, source: Path, name: str) -> None:
-        """Have the files of a folder appear below a name; the folder may be gone then."""
-        with self._at(name) as (files, path):
-            if self.folder is None:
-                names = [found for found in source.rglob("*") if found.is_file()]
-                to = [f"{path}/{found.relative_to(source).as_posix()}" for found in names]
-                files.put([str(found) for found in names], to)
-                return
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if os.path.lexists(path):
-                files.rm(path, recursive=True)
-            source.rename(path)
+        """Copy the files of a folder of this machine to below a name."""
+        with self.used(name) as (files, path):
+            names = [found for found in source.rglob("*") if found.is_file()]
+            to = [f"{path}/{found.relative_to(source).as_posix()}" for found in names]
+            files.put([str(found) for found in names], to)
 
     def get(self, folder: str, names: Iterable[str], to: Path) -> None:
         """Copy files from below a folder to one of this machine."""
-        with self._at(folder) as (files, path):
+        with self.used(folder) as (files, path):
             names = list(names)
             try:
                 files.get([f"{path}/{name}" for name in names], [str(to / name) for name in names])
@@ -145,7 +124,7 @@ class Files:
 
     def find(self, below: str = "") -> list[StoredFile]:
         """Every file below the address, or below a folder in it, and no link."""
-        with self._at(below) as (system, path):
+        with self.used(below) as (system, path):
             found = system.find(path, detail=True)
         files = []
         for name, entry in found.items():
@@ -158,7 +137,7 @@ class Files:
 
     def remove(self, name: str = "") -> None:
         """Remove a file or folder, if there is one; of a link, the link."""
-        with self._at("") as (files, root), suppress(FileNotFoundError, NotADirectoryError):
+        with self.used("") as (files, root), suppress(FileNotFoundError, NotADirectoryError):
             files.rm(f"{root}/{name}".rstrip("/"), recursive=True)
 
 
@@ -177,11 +156,6 @@ def filesystem(uri: str) -> tuple[Any, str]:
         raise ArtifactError(f"{uri} is no address of a store ({error}): {_OTHER}") from None
 
 
-def _limit(files: Any) -> dict[str, float]:
-    """For small files: s3fs repeats what its client repeats already."""
-    return {"timeout": _ANSWER_SECONDS} if files.async_impl else {}
-
-
 def refuse_links(root: Path, path: Path) -> None:
     """Refuse a path that is a link, or below one that lies in ``root`` or is it."""
     for part in (path, *path.parents):
@@ -194,63 +168,6 @@ def refuse_links(root: Path, path: Path) -> None:
             return
 
 
-def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-
-
-@contextmanager
-def scratch_beside(path: Path) -> Iterator[Path]:
-    """A new folder on the disk of ``path``, to be renamed into place; it is gone when the block
-    ends otherwise.
-    """
-    scratch = _aside(path)
-    scratch.mkdir(parents=True)
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def write_atomically(path: Path, content: bytes | str, *, new: bool = False) -> None:
-    """Write a file beside ``path``, in a folder that is made where there is none, and rename it
-    into place; FileExistsError where it must be ``new`` and is not.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = _aside(path)
-    try:
-        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
-        if new:
-            try:
-                return os.link(scratch, path)
-            except FileExistsError:
-                raise
-            except OSError:  # Some file systems have no hard links.
-                if path.exists():
-                    raise FileExistsError(path) from None
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def cache_folder() -> Path:
-    """Where this machine keeps what it fetched."""
-    return Path(os.path.abspath(Path(os.environ.get("PAPA_CACHE") or "~/.cache/papa").expanduser()))
-
-
-def local_name(uri: str) -> str:
-    """A name for a URI that a person recognises and that no other URI, nor the same one at another
-    S3-compatible server, has.
-    """
-    readable = re.sub(r"[^A-Za-z0-9.]+", "-", uri.partition("://")[2]).strip("-.")[-80:]
-    return f"{readable}-{hashlib.sha256(f'{endpoint()} {uri}'.encode()).hexdigest()[:16]}"
-
-
 def endpoint() -> str:
     """The S3-compatible server that the environment names; empty where it names none."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-
-
-def copies_of(address: str) -> Path:
-    """The folder that holds this machine's copies of the artifact at a URI, each by its digest."""
-    parent, _, name = address.rpartition("/")
-    return cache_folder() / "artifacts" / local_name(parent) / name

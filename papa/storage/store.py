@@ -4,11 +4,10 @@
 
     <store>/papa-store.json            says that it is one
     <store>/artifacts/<stage>/<key>/   one artifact a finished step
-    <store>/runs/                      which studies use the store just now
     <root>/studies/<name>/             a study's results, for people
     <root>/mlflow.db, mlartifacts/     MLflow's runs
     <root>/scratch/                    what is only needed while a step runs
-    <root>/locks/                      held while a step runs
+    <root>/locks/                      held while a step or a study runs
 
 In a folder, root is the store itself. Behind a URI such as ``s3://bucket/prefix`` lie the artifacts
 alone, for every machine; each keeps a root of its own in its cache.
@@ -16,27 +15,27 @@ alone, for every machine; each keeps a root of its own in its cache.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import time
+import os
+import re
+import socket
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from papa.errors import ArtifactError, DamagedError, PapaError
-from papa.processes import Process
+from papa.files import cache_folder
 from papa.storage.artifacts import ArtifactReference, damaged, metadata_below, read_metadata
-from papa.storage.files import Address, Files, StoredFile, cache_folder, local_name, refuse_links
+from papa.storage.files import Address, Files, endpoint, refuse_links
 
 MARKER = "papa-store.json"
-FORMAT = 2
-"""Of stores; in format 1 the data of artifacts in folders lay beside their metadata."""
-_PLACES = ("artifacts", "runs", "studies", "scratch", "locks", "mlflow.db", "mlartifacts")
-_SILENT_SECONDS = 24 * 3600.0
-"""After so long without a word a process of another machine is taken for killed."""
+FORMAT = 3
+_PLACES = ("artifacts", "studies", "scratch", "locks", "mlflow.db", "mlartifacts")
 _POLL_SECONDS = 0.5
 
 
@@ -48,8 +47,8 @@ class Store:
     def __init__(self, address: Address) -> None:
         self.files = Files(address)
         self.address = self.files.address
-        self.root = self.files.folder or cache_folder() / "stores" / local_name(self.address)
-        self.artifacts, self.runs = f"{self.address}/artifacts", f"{self.address}/runs"
+        self.root = self.files.folder or cache_folder() / "stores" / _local_name(self.address)
+        self.artifacts = f"{self.address}/artifacts"
         self.scratch, self.locks = self.root / "scratch", self.root / "locks"
         self.mlflow_database = self.root / "mlflow.db"
         self.mlflow_artifacts = self.root / "mlartifacts"
@@ -63,9 +62,9 @@ class Store:
         """The address of a step's artifact, finished or not."""
         return f"{self.artifacts}/{stage}/{key}"
 
-    def metadata(self, stage: str) -> list[dict[str, Any]]:
-        """What every finished artifact of a stage says of itself."""
-        return [*metadata_below(f"{self.artifacts}/{stage}").values()]
+    def metadata(self, stage: str) -> dict[str, dict[str, Any]]:
+        """What every finished artifact of a stage says of itself, by key."""
+        return metadata_below(f"{self.artifacts}/{stage}")
 
     def reference(self, stage: str, key: str) -> ArtifactReference:
         """The reference to a step's finished artifact."""
@@ -81,16 +80,15 @@ class Store:
         """What keeps the step's artifact from being used, its absence too; None where its files
         have their sizes.
         """
+        address = self.folder(stage, key)
         try:
             metadata = self._read(stage, key)
         except DamagedError as error:
             return error
-        address = self.folder(stage, key)
-        sizes = {file.path: file.size for file in Files(address).find(metadata["digest"])}
+        sizes = {file.path: file.size for file in Files(address).find(metadata["data"])}
         for name, size in metadata["sizes"].items():
-            if sizes.get(name) != size:
-                told = f"expected {size} bytes, found {sizes.get(name, 'no such file')}"
-                return damaged(f"{name} is damaged ({told})", address)
+            if (found := sizes.get(name, "no such file")) != size:
+                return damaged(f"{name} is damaged (expected {size} bytes, found {found})", address)
         return None
 
     def check(self) -> None:
@@ -108,10 +106,7 @@ class Store:
         try:
             found = json.loads(data)["format"]
         except (ValueError, TypeError, KeyError):
-            raise ArtifactError(
-                f"{self.address}/{MARKER} is damaged: if this is a PAPA store, "
-                f'write {{"format": {FORMAT}}} into it'
-            ) from None
+            found = f"'{data[:20].decode(errors='replace')}'"
         if found != FORMAT:
             raise ArtifactError(
                 f"{self.address} is a store of format {found}, this PAPA knows format {FORMAT}: "
@@ -134,13 +129,8 @@ class Store:
         self.check()
         for path in self.mlflow_artifacts.rglob("*"):
             refuse_links(path, path)
-        try:
+        with Files(self.root).used(""):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ArtifactError(
-                f"the store's folder {self.root} cannot be made ({error.strerror}): give another "
-                "with --store, or by PAPA_CACHE where the store is a URI"
-            ) from None
         if not self.is_marked():
             ignored = (".", MARKER, "mlflow.db", "mlartifacts")
             others = [file for file in self.files.find() if not file.path.startswith(ignored)]
@@ -151,11 +141,18 @@ class Store:
                     "give a new or empty folder, or another prefix, with --store"
                 )
             document = {"what": "a store of PAPA", "format": FORMAT}
-            self.files.write(MARKER, json.dumps(document).encode(), new=True)
-        name = f"runs/.{uuid.uuid4().hex}"
-        self.files.write(name, b"")
+            self.files.write(MARKER, json.dumps(document).encode())
+        self.files.write(name := f".{uuid.uuid4().hex}", b"")
         self.files.remove(name)
         self.scratch.mkdir(parents=True, exist_ok=True)
+
+
+def _local_name(uri: str) -> str:
+    """A name for a URI that a person recognises and that no other URI, nor the same one at another
+    S3-compatible server, has.
+    """
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", uri.partition("://")[2]).strip("-.")[-80:]
+    return f"{readable}-{hashlib.sha256(f'{endpoint()} {uri}'.encode()).hexdigest()[:16]}"
 
 
 @contextmanager
@@ -188,37 +185,24 @@ def claimed(
 
 
 @contextmanager
-def announced(store: Store) -> Iterator[Callable[[], None]]:
-    """Say that this process uses the store while the block runs, and again with each call of what
-    is yielded, until it is taken back.
+def in_use(store: Store) -> Iterator[Path | None]:
+    """Hold a lock of this run's own while the block runs; yields its file, by which a node knows
+    that it sees the store, or None where that is behind a URI.
     """
-    name = f"runs/{Process.this()}"
-
-    def again() -> None:
-        with suppress(PapaError):
-            if store.files.read(name) is not None:
-                store.files.write(name, b"")
-
-    store.files.write(name, b"")
-    try:
-        yield again
-    finally:
-        no_longer_announced(store)
+    store.locks.mkdir(parents=True, exist_ok=True)
+    path = store.locks / f"run-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
+    with FileLock(path):
+        yield None if store.is_remote else path
+    path.unlink(missing_ok=True)
 
 
-def no_longer_announced(store: Store) -> None:
-    """Take back that this process uses the store; one that does not answer is left as it is."""
-    with suppress(PapaError):
-        store.files.remove(f"runs/{Process.this()}")
-
-
-def users(store: Store) -> dict[StoredFile, bool]:
-    """The files of processes that said they use the store, and whether each runs: on this machine
-    as the system says, which a clock that was set does not change, on others those that said so
-    within a day.
-    """
-    found = {}
-    for file in store.files.find("runs"):
-        process, age = Process.parse(file.path), time.time() - file.modified
-        found[file] = not process.gone if process and process.here else age < _SILENT_SECONDS
+def users(store: Store) -> list[str]:
+    """The runs that use the store, as far as this machine's locks tell: host and process id."""
+    found = []
+    for path in store.locks.glob("run-*.lock"):
+        try:
+            with FileLock(path, blocking=False):
+                path.unlink()
+        except Timeout:
+            found.append(path.stem.removeprefix("run-").rpartition("-")[0])
     return found

@@ -52,7 +52,7 @@ def describe_study(
         if heads is not None:
             of |= {"order": finished.study.orders[0], "fraction": f"{fraction:g}"}
         encoder = finished.encoder_here(entry.encoder)
-        tokenizer, folder = load_tokenizer(encoder), finished.artifact(entry.artifact).folder
+        tokenizer, matrices = load_tokenizer(encoder), finished.artifact(entry.artifact)
         special_tokens = special_tokens_of(tokenizer)
         split = open_corpus(finished.artifact(entry.text)).split("validation")
         for source, asked in sources.items():
@@ -63,7 +63,7 @@ def describe_study(
                 laid = lay_out(sentences, tokenizer, special_tokens, entry.slots)
             frame = described(
                 load_encoder(encoder),
-                ConstantMatrices.load(folder, encoder=encoder, slots=entry.slots),
+                ConstantMatrices.load(matrices, encoder=encoder, slots=entry.slots),
                 laid.batches(1) if laid else micro_batches(split, split.rows[:limit], 1),
                 special_tokens.sep,
                 asked,

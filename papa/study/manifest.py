@@ -4,6 +4,7 @@ came from, so that nothing is resolved again: no encoder, no training file.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, nearest_first
+from papa.files import scratch_beside
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.cells import Cell
 from papa.spec.document import read_yaml, write_yaml
@@ -26,11 +28,10 @@ from papa.storage.artifacts import (
     METADATA,
     ArtifactReference,
     check_files,
-    folder_written,
     is_complete,
     read_metadata,
     remove,
-    verify,
+    verified,
 )
 from papa.storage.store import Store, claimed
 from papa.study.stages.constants import read_constants
@@ -206,9 +207,10 @@ class FinishedStudy:
         paper, averages = self.folder / PAPER, []
         for entry in self.manifest.averages:
             with suppress(DamagedError):
-                folder = self.artifact(entry.artifact).folder
                 found = ConstantMatrices.load(
-                    folder, encoder=self.manifest.encoders[entry.encoder], slots=entry.slots
+                    self.artifact(entry.artifact),
+                    encoder=self.manifest.encoders[entry.encoder],
+                    slots=entry.slots,
                 )
                 seen = found.seen if found.counts is None else found.counts
                 averages.append(
@@ -284,17 +286,18 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
     folder = store.study(study)
     with claimed(store, f"study-{study}"):
         with suppress(DamagedError):
-            if verify(folder)["digest"] == found.digest:
+            if read_metadata(folder)["digest"] == found.digest and verified(folder):
                 return
         try:
-            metadata = verify(found.path)
+            data = verified(found)
         except DamagedError as error:
             remove(found.path)
             raise TransientError(f"{error.what}: it is removed, run again") from None
-        with folder_written(folder, metadata) as fresh:
-            for name in metadata["files"]:
-                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(found.folder / name, fresh / name)
+        with scratch_beside(folder) as fresh:
+            shutil.copytree(data, fresh, dirs_exist_ok=True)
+            (fresh / METADATA).write_text(json.dumps(read_metadata(found.path), indent=2) + "\n")
+            remove(folder)
+            fresh.rename(folder)
 
 
 def specification(study: StudySpec) -> str:

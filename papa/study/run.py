@@ -13,7 +13,7 @@ from papa.errors import DamagedError
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove
-from papa.storage.store import Store, announced, claimed
+from papa.storage.store import Store, claimed, in_use
 from papa.study.step import Context, Step
 from papa.worker import Worker
 from papa.workers import WorkerPool
@@ -119,7 +119,6 @@ def run_here(
     fails ends it.
     """
     session = Session(store, Worker(execution.device, loaded), execution, reporter)
-    with announced(store) as alive:
+    with in_use(store):
         for step in steps:
             make(step, session)
-            alive()

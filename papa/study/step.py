@@ -19,9 +19,10 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel
 
 from papa.encoders.reference import EncoderReference
+from papa.files import sha256_of_json
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec, StudySpec, TaskSpec
-from papa.storage.artifacts import ArtifactReference, published, sha256_of_json
+from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.store import Store
 
 KEY_FORMAT = 3
@@ -291,7 +292,7 @@ class Context:
         """Constant matrices that it reads, verified."""
         from papa.attention.constants import ConstantMatrices
 
-        return ConstantMatrices.load(self.found[step].folder, encoder=encoder, slots=slots)
+        return ConstantMatrices.load(self.found[step], encoder=encoder, slots=slots)
 
     def own_model(self, task: TaskSpec, encoder: EncoderReference) -> Any:
         """The model with its own head, by its files on this machine, and its special tokens."""

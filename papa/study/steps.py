@@ -14,13 +14,13 @@ from pydantic import BaseModel
 
 from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
+from papa.files import sha256_of_file
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, constant_count, partial_counts
 from papa.spec.constants import CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.spec.orders import HEAD_SCORES, scored_by, without_name
 from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
-from papa.storage.artifacts import sha256_of_file
 from papa.study.inputs import StudyInputs
 from papa.study.provenance import invocation
 from papa.study.results import StudyPart

@@ -25,7 +25,7 @@ from papa.attention.kinds import (
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import ArtifactError
 from papa.spec import EncoderSpec
-from papa.storage.artifacts import reference as reference_at
+from papa.storage.artifacts import verified
 
 
 def picture(matrix: np.ndarray) -> list[str]:
@@ -70,7 +70,7 @@ def test_what_was_saved_is_loaded_and_what_does_not_fit_is_said(tmp_path: Path) 
         ArtifactError, match=r"made for encoder embedded/all-MiniLM-L6-v2 .*this study uses other"
     ):
         ConstantMatrices.load(tmp_path / "c", encoder=other)
-    path = reference_at(tmp_path / "c").folder / FILE
+    path = verified(tmp_path / "c") / FILE
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(ArtifactError, match="is damaged"):
         ConstantMatrices.load(tmp_path / "c")

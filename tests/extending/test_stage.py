@@ -11,6 +11,7 @@ import pytest
 
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec
+from papa.storage.artifacts import verified
 from papa.storage.store import Store
 from papa.study.run import Session, make
 from papa.study.step import Context, stage
@@ -42,7 +43,7 @@ def test_a_step_runs_once_and_again_for_another_version(
     assert not cached()
     assert make(step(), session)
     found = step().reference(store)
-    assert json.loads((found.folder / "words.json").read_text()) == 30522
+    assert json.loads((verified(found) / "words.json").read_text()) == 30522
     assert cached()
     assert not make(step(), session)
     assert len(told.ran) == 1, "it ran once"

@@ -40,6 +40,14 @@ def descendants(root: int) -> dict[int, str]:
     return below
 
 
+def start_of(pid: int) -> float | None:
+    """When a process started; None where it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    return None
+
+
 def listening(pids: Iterable[int]) -> dict[str, set[int]]:
     """Addresses that processes accept connections on, with the ports."""
     found: dict[str, set[int]] = {}

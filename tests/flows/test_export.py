@@ -49,7 +49,7 @@ def test_a_cell_is_written_as_the_study_measured_it(
     (cell,) = (
         one for one in study.manifest.cells if one.line[3] != "random" and one.fraction == 0.5
     )
-    made = study.artifact(str(cell.probes[0].constants)).folder
+    made = study.artifact(str(cell.probes[0].constants))
     encoder = papa.load_encoder(shallow, slots=32, device="cpu")
     constants, heads = ConstantMatrices.load(made), cell.constant_heads
     assert heads == tuple((0, head) for head in range(12))

@@ -14,7 +14,7 @@ import pandas
 import pytest
 
 import papa
-from papa.storage.artifacts import published
+from papa.storage.artifacts import published, verified
 from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
 from papa.study.stages.rank import read_head_scores
@@ -73,7 +73,9 @@ def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) ->
     assert len(manifest.cells) == 2 * 3 == len(found.summary)
     for cell in manifest.cells:
         for probe in cell.probes:
-            made = json.loads((found.artifact(probe.artifact).folder / "scores.json").read_text())
+            made = json.loads(
+                (verified(found.artifact(probe.artifact)) / "scores.json").read_text()
+            )
             assert [tuple(head) for head in made["constant_heads"]] == list(probe.constant_heads)
             assert {one["seed"] for one in made["scores"]} == set(probe.seeds)
             assert (probe.constants is None) == (cell.fraction == 1)

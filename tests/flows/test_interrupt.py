@@ -13,11 +13,11 @@ from pathlib import Path
 import pandas
 import pytest
 
-from papa.processes import start_of
+from papa.storage.store import Store, users
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, artifacts, environment, papa, start, until, write_study
 from tests.flows.history import mlflow_states, own_flow_runs
-from tests.flows.processes import PATIENCE_SECONDS, descendants
+from tests.flows.processes import PATIENCE_SECONDS, descendants, start_of
 
 pytestmark = pytest.mark.server
 
@@ -60,7 +60,7 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
         assert f"steps are kept in {store}; to go on run: {again}" in sentence
         assert "failed" not in said
         assert "Traceback" not in said
-        assert not list((store / "runs").iterdir()), "nobody takes the store for used"
+        assert not users(Store(store)), "nobody takes the store for used"
         # Where the machine was too busy for it within two seconds it stays so until the next run.
         assert mlflow_states(store)["study"] <= {"KILLED", "RUNNING"}
         now = artifacts(store, *COMPUTED)

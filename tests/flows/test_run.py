@@ -12,7 +12,7 @@ import pandas
 import pytest
 import yaml
 
-from papa.storage.artifacts import verify
+from papa.storage.artifacts import verified
 from papa.storage.store import Store, claimed
 from tasks.mlflow import connect
 from tests.finished import finish_study
@@ -101,7 +101,7 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
     store = Store(ran.store)
     for stage in ("average", "rank", "probe", "aggregate"):
         for document in store.metadata(stage):
-            verify(store.folder(stage, document["key"]))
+            verified(store.folder(stage, document["key"]))
 
 
 def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(ran: Ran) -> None:

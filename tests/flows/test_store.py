@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from papa.processes import Process
 from papa.storage.artifacts import published
-from papa.storage.store import Store, announced
+from papa.storage.store import Store, in_use
 from tests.flows.conftest import SMALL, everything, papa, refusal, said, write_study
 
 KEY = "0123456789abcdef" * 4
@@ -39,8 +40,8 @@ def test_what_nothing_refers_to_is_deleted_when_asked_while_no_study_runs(tmp_pa
         (scratch / "scores.json").write_text("{}")
     store.files.write("scratch/thesis.txt", b"mine")
     before, prune = everything(store.root), ("prune", "--store", store.address)
-    with announced(store):
-        assert f"A study uses the store ({Process.this()}" in said(*prune).out
+    with in_use(store):
+        assert f"A study uses the store ({socket.gethostname()}-{os.getpid()})" in said(*prune).out
         refused = said(*prune, "--delete")
     assert "nothing was deleted, run again when it ended" in refusal(refused)
     shown = said(*prune).out

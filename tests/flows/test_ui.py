@@ -11,7 +11,6 @@ import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
 
-from papa.processes import start_of
 from papa.storage.store import Store
 from tests.flows.conftest import start, until
 from tests.flows.processes import (
@@ -19,6 +18,7 @@ from tests.flows.processes import (
     descendants,
     is_loopback,
     listening,
+    start_of,
     status,
     wait_until,
 )

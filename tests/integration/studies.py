@@ -69,7 +69,7 @@ def findings(address: str, storage: S3Server | None = None) -> dict[tuple[str, s
         if stage in SAME_FILES:
             found[stage, key] = metadata["files"]
         elif stage == "probe":
-            folder = f"{path.rpartition('/')[0]}/{metadata['digest']}"
+            folder = f"{path.rpartition('/')[0]}/{metadata['data']}"
             document = json.loads(files.cat_file(f"{folder}/scores.json"))
             scores = [(one["seed"], one["score"]) for one in document["scores"]]
             found[stage, key] = (scores, document["unseen_share"], document["constant_heads"])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from pathlib import Path
 
+from papa.files import cache_folder
 from papa.storage.artifacts import (
-    opened,
+    ArtifactReference,
     published,
     read_metadata,
-    reference,
-    sha256_of_json,
     signed,
+    verified,
 )
-from papa.storage.files import Files, cache_folder, filesystem
+from papa.storage.files import Address, Files, filesystem
 
 MEGABYTE = 2**20
 SECRET = "what lies outside"
@@ -33,34 +32,30 @@ def put(address: str, name: str, data: bytes) -> None:
     files.pipe_file(f"{root}/{name}", data)
 
 
+DATA = "0123456789abcdef" * 2
+
+
 def document(name: str, content: bytes) -> bytes:
     """Metadata that fit the data in every respect, whatever the file's name is."""
     files = {name: sha256(content).hexdigest()}
-    told = {"stage": "test", "files": files, "digest": sha256_of_json(files)}
-    return json.dumps(signed(told)).encode()
+    return json.dumps(signed({"stage": "test", "data": DATA, "files": files})).encode()
 
 
 def data(address: str, name: str = "inner/file.txt") -> str:
     """Where below its address a published artifact's file lies."""
-    return f"{read_metadata(address)['digest']}/{name}"
+    return f"{read_metadata(address)['data']}/{name}"
+
+
+def reference(address: Address) -> ArtifactReference:
+    return ArtifactReference(str(address), read_metadata(address)["digest"])
 
 
 def names(address: str) -> list[str]:
     return sorted(file.path for file in Files(address).find())
 
 
-def local(address: str) -> Path:
-    """The folder with an artifact's files on this machine."""
-    return reference(address).folder
-
-
 def content(address: str) -> str:
-    return (local(address) / "inner" / "file.txt").read_text()
-
-
-def open_it(address: str, *needed: str) -> None:
-    with opened(reference(address), *needed):
-        pass
+    return (verified(address) / "inner" / "file.txt").read_text()
 
 
 def in_cache() -> dict[str, str]:

@@ -4,8 +4,8 @@ process, and on a real S3-compatible server (``tests/integration/s3.py`` starts 
 
 from __future__ import annotations
 
-import json
 import multiprocessing
+import shutil
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from papa.errors import ArtifactError, PapaError, TransientError
-from papa.storage.artifacts import ArtifactReference, reference, remove, verify
-from papa.storage.files import _PATIENCE, Files, copies_of
+from papa.storage.artifacts import ArtifactReference, copy_of, read_metadata, remove, verified
+from papa.storage.files import _PATIENCE, Files
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.s3 import S3Server
-from tests.storage.files import content, data, document, local, publish, put
+from tests.storage.files import DATA, content, data, publish, put, reference
 from tests.storage.laws import StoreLaws
 
 
@@ -34,25 +34,28 @@ class UriLaws(StoreLaws):
         """Data lie where a reader would ask for them, and a reader writes what it fetches."""
         # SeaweedFS refuses some of these keys itself; others take them.
         with suppress(OSError):
-            put(address, f"{json.loads(document(name, content))['digest']}/{name}", content)
+            put(address, f"{DATA}/{name}", content)
         super().plant(address, name, content)
 
     def test_nothing_damaged_is_kept(self, place: str) -> None:
         publish(f"{place}/a")
+        copy = copy_of(read_metadata(f"{place}/a")["digest"])
+        verified(f"{place}/a")
+        (copy / "inner" / "file.txt").write_text("dat4")
+        with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
+            verified(f"{place}/a")
+        assert content(f"{place}/a") == "data", "it was fetched again"
+        shutil.rmtree(copy)
         put(f"{place}/a", data(f"{place}/a"), b"dat4")
         with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
-            local(f"{place}/a")
-        assert not any(path.is_dir() for path in copies_of(f"{place}/a").iterdir())
+            verified(f"{place}/a")
+        assert not copy.exists()
 
-    def test_a_damaged_copy_is_found_and_goes_with_its_artifact(self, place: str) -> None:
+    def test_a_copy_goes_with_its_artifact(self, place: str) -> None:
         publish(f"{place}/a")
-        (local(f"{place}/a") / "inner" / "file.txt").write_text("dat4")
-        with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
-            verify(f"{place}/a")
+        copy = verified(f"{place}/a")
         remove(f"{place}/a")
-        assert not copies_of(f"{place}/a").exists()
-        publish(f"{place}/a")
-        assert content(f"{place}/a") == "data"
+        assert not copy.exists()
 
 
 class TestMemory(UriLaws):
@@ -70,7 +73,7 @@ class TestMemory(UriLaws):
 
 def _fetch(found: ArtifactReference, go: Any, results: Any) -> None:
     go.wait()
-    results.put((found.folder / "inner" / "file.txt").read_text())
+    results.put((verified(found) / "inner" / "file.txt").read_text())
 
 
 @pytest.mark.server
@@ -91,7 +94,7 @@ class TestS3(UriLaws):
         assert [len(results.get(timeout=PATIENCE_SECONDS)) for _ in processes] == [2_000_000] * 3
         for process in processes:
             process.join(PATIENCE_SECONDS)
-        copies = [path.name for path in copies_of(found.path).iterdir() if path.is_dir()]
+        copies = [path.name for path in copy_of(found.digest).parent.iterdir() if path.is_dir()]
         assert copies == [found.digest]
 
 
@@ -120,7 +123,6 @@ def test_what_cannot_be_used_is_one_sentence(
     s3: S3Server, s3_place: str, monkeypatch: pytest.MonkeyPatch,
     change: Change, address: str, sentence: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setitem(_PATIENCE, "retries", {"mode": "standard", "total_max_attempts": 1})
     change_keys(monkeypatch, change(s3))
     with pytest.raises(PapaError, match=sentence) as raised:
         Files(address or s3_place).write("file", b"")
@@ -142,7 +144,7 @@ def test_without_credentials(
 def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(f"{s3_place}/a")
     change_keys(monkeypatch, s3.environment(s3.reader))
-    assert verify(f"{s3_place}/a")
+    assert verified(f"{s3_place}/a")
     with pytest.raises(TransientError, match="PermissionError"):
         publish(f"{s3_place}/b")
 
@@ -151,7 +153,7 @@ def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.Mon
 def test_a_server_that_never_answers_is_said(
     s3_place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("papa.storage.files._ANSWER_SECONDS", 0.5)
+    monkeypatch.setitem(_PATIENCE, "read_timeout", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

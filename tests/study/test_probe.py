@@ -11,7 +11,7 @@ from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import evaluate_trained_cell
 from papa.spec import ExecutionSpec, FeaturesSpec
-from papa.storage.artifacts import read_metadata, reference
+from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
 from papa.study.stages.constants import Constants
 from papa.study.stages.probe import (
@@ -22,6 +22,7 @@ from papa.study.stages.probe import (
     read_scores,
 )
 from papa.study.step import Step
+from tests.storage.files import reference
 from tests.study import minilm as here
 
 SEEDS, HEADS = (0, 1), ((0, 0), (0, 1))
@@ -67,7 +68,7 @@ def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_pat
         minilm,
         control("toeplitz", 6, 12, 32),
         sorted(HEADS),
-        load_corpus(step["corpus"].reference(Store(tmp_path / "store")).folder),
+        load_corpus(step["corpus"].reference(Store(tmp_path / "store"))),
         step["task"],
         SEEDS,
         execution=ExecutionSpec(),

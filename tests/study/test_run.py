@@ -12,8 +12,8 @@ import torch
 from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
-from papa.storage.artifacts import verify
-from papa.storage.store import Store
+from papa.storage.artifacts import verified
+from papa.storage.store import Store, users
 from papa.study.run import Session, make, run_here
 from papa.study.step import Context, Step, stage
 from papa.worker import Worker
@@ -49,7 +49,7 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
         f"tokenise/{steps[0].key}"
     }
     assert not list(store.scratch.iterdir())
-    assert not list(Path(store.runs).iterdir()), "it no longer says that it uses the store"
+    assert not users(store)
     told = Told()
     run_here(steps, store, execution, told)
     assert told.ran == [steps[1].name]
@@ -61,8 +61,8 @@ def reads(run: Context, word: str, read: Step | None) -> None:
     for artifact in run.found.values():
         if DAMAGES:
             DAMAGES.pop()
-            (artifact.folder / "data").write_text("damaged")
-        verify(artifact.folder)
+            (verified(artifact) / "data").write_text("damaged")
+        verified(artifact)
     with run.published() as folder:
         (folder / "data").write_text(word)
 
@@ -94,4 +94,4 @@ def test_what_is_damaged_again_ends_it(session: Session) -> None:
     with pytest.raises(DamagedError, match="data is damaged"):
         run_here([SECOND, THIRD], session.store, session.execution, Told())
     assert not THIRD.is_complete(session.store), "the first that fails ends it"
-    assert not list(Path(session.store.runs).iterdir())
+    assert not users(session.store)

@@ -12,13 +12,14 @@ from safetensors.numpy import save_file
 
 from papa.spec.file import resolve_study
 from papa.spec.orders import Head, head_order
-from papa.storage.artifacts import published, reference
+from papa.storage.artifacts import published
 from papa.study.inputs import resolve_inputs
 from papa.study.stages.probe import ConstantHeads
 from papa.study.stages.rank import LAMBDA
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from tests.flows.conftest import SMALL
+from tests.storage.files import reference
 
 HEADS = 72
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from papa.errors import ArtifactError
-from papa.storage.artifacts import metadata_below, published, remove, sha256_of_json
+from papa.files import sha256_of_json
+from papa.storage.artifacts import metadata_below, published, remove
 from papa.storage.store import Store
 from papa.storage.unused import survey
 
@@ -124,7 +125,6 @@ def test_scratch_of_killed_runs_is_found(folder: Store) -> None:
     places = [
         folder.root / name
         for name in (
-            f"artifacts/probe/.{KILLED}.123.0123abcd",
             "studies/.demo.123.0123abcd",
             "scratch/features-0123456789abcdef",
         )
@@ -133,8 +133,9 @@ def test_scratch_of_killed_runs_is_found(folder: Store) -> None:
         place.mkdir(parents=True)
         (place / "data").write_text("left")
     (folder.root / "studies" / "demo").mkdir()
-    places.append(Path(folder.folder("probe", USED), ".metadata.json.1.0123abcd"))
-    places[-1].write_text("left")
+    places.append(Path(folder.folder("probe", USED), KILLED[:32]))
+    places[-1].mkdir()
+    (places[-1] / "data").write_text("left")
     prune(folder)
     assert not any(place.exists() for place in places)
     assert (folder.root / "studies" / "demo").is_dir()

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from papa.files import sha256_of_json
 from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.spec import StudySpec
-from papa.storage.artifacts import ArtifactReference, read_metadata, sha256_of_json
+from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.manifest import (
     HEADS,
     MANIFEST,

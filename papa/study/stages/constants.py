@@ -14,7 +14,7 @@ from typing import Any
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
 from papa.spec.constants import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS, REUSED
-from papa.storage.artifacts import ArtifactReference, check_form, opened
+from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.step import Context, Step, stage
 
 DISTANCES = "distances.safetensors"
@@ -64,10 +64,10 @@ def read_constants(
         return control(kind, encoder.layers, encoder.heads, task.slots, **parameters)
     assert made is not None
     if kind in OUTPUTS:
-        return read_outputs(made, kind, encoder.layers, encoder.heads, task.slots)
+        return read_outputs(made, kind)
     if kind == "relative" and encoder.causal:
-        return read_distances(made, encoder)
-    matrices = ConstantMatrices.load(made.folder, encoder=encoder, slots=task.slots)
+        return read_distances(made)
+    matrices = ConstantMatrices.load(made, encoder=encoder, slots=task.slots)
     if kind in DERIVED:
         return derived(kind, matrices, special_of(encoder, task), **parameters)
     return matrices
@@ -143,20 +143,14 @@ def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
         save_file(tensors, folder / DISTANCES)
 
 
-def read_distances(made: ArtifactReference, encoder: EncoderReference) -> Any:
+def read_distances(made: ArtifactReference) -> Any:
     """What a finished step of stage ``relative`` holds, a ``ByDistance``."""
     from safetensors.torch import load_file
 
     from papa.ablation.substitutes import ByDistance
 
-    with opened(made, DISTANCES) as folder:
-        held = load_file(folder / DISTANCES)
-        shape = (encoder.layers, encoder.heads)
-        check_form(
-            weights=(tuple(held["weights"].shape[:2]), shape),
-            ends=(tuple(held["ends"].shape), (*shape, 2)),
-        )
-        return ByDistance(held["weights"], held["ends"])
+    held = load_file(verified(made, DISTANCES) / DISTANCES)
+    return ByDistance(held["weights"], held["ends"])
 
 
 @stage("given", version=1, where="pool")

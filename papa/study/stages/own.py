@@ -15,7 +15,7 @@ from papa.scores.metrics import positive_name
 from papa.scores.own import OwnCode
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
-from papa.storage.artifacts import ArtifactReference, opened
+from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.stages.probe import ConstantHeads, ProbeScores, ScoredSeed
 from papa.study.step import Context, Step, stage
 
@@ -84,9 +84,9 @@ class About:
 
 def read_answers(made: ArtifactReference) -> tuple[dict[str, Any], About]:
     """What a finished step of stage ``answers`` holds."""
-    with opened(made, ANSWERS, ABOUT) as folder:
-        about = TypeAdapter(About).validate_json((folder / ABOUT).read_text())
-        return load_file(folder / ANSWERS), about
+    folder = verified(made, ANSWERS, ABOUT)
+    about = TypeAdapter(About).validate_json((folder / ABOUT).read_text())
+    return load_file(folder / ANSWERS), about
 
 
 @stage("own", version=1)

@@ -18,7 +18,7 @@ from papa.scores.metrics import positive_name
 from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head, head_order, scored_by
-from papa.storage.artifacts import ArtifactReference, check_form, opened
+from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.stages.constants import Constants
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Context, Step, stage
@@ -172,18 +172,15 @@ class ProbeScores:
 
 def read_scores(made: ArtifactReference) -> ProbeScores:
     """The scores of a finished probing."""
-    with opened(made, SCORES) as folder:
-        return TypeAdapter(ProbeScores).validate_json((folder / SCORES).read_text())
+    folder = verified(made, SCORES)
+    return TypeAdapter(ProbeScores).validate_json((folder / SCORES).read_text())
 
 
 def read_examples(made: ArtifactReference) -> np.ndarray:
     """What each validation row adds to each seed's score, float64 [seeds, rows, k]
     (``papa.scores.metrics``).
     """
-    with opened(made) as folder:
-        examples = load_file(folder / EXAMPLES)["examples"]
-        check_form(examples=((examples.ndim, examples.dtype), (3, float)))
-        return examples
+    return load_file(verified(made, EXAMPLES) / EXAMPLES)["examples"]
 
 
 @dataclass(frozen=True)
@@ -199,12 +196,11 @@ class BaselineScores:
 
 def read_baseline(made: ArtifactReference) -> BaselineScores:
     """The scores of a finished baseline."""
-    with opened(made, BASELINE, EXAMPLES) as folder:
-        document = json.loads((folder / BASELINE).read_text())
-        examples = load_file(folder / EXAMPLES)
-        words, of_answer = examples["word_embeddings"], examples["always_one_answer"]
-        seeds = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
-        check_form(examples=((words.dtype, words.shape), (float, (len(seeds), *of_answer.shape))))
-        answer = document["always_one_answer"]
-        constant = ConstantAnswer(float(answer["score"]), of_answer, answer["answer"])
-        return BaselineScores(constant, seeds, words)
+    folder = verified(made, BASELINE, EXAMPLES)
+    document = json.loads((folder / BASELINE).read_text())
+    examples = load_file(folder / EXAMPLES)
+    words, of_answer = examples["word_embeddings"], examples["always_one_answer"]
+    seeds = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
+    answer = document["always_one_answer"]
+    constant = ConstantAnswer(float(answer["score"]), of_answer, answer["answer"])
+    return BaselineScores(constant, seeds, words)

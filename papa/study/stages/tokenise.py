@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.corpora import TOKENISE_VERSION
@@ -39,13 +38,9 @@ def tokenise(
     )
 
 
+@lru_cache(maxsize=8)
 def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
     """A tokenised corpus; a process verifies each content once."""
-    return _open(corpus.folder, corpus.digest)
-
-
-@lru_cache(maxsize=8)
-def _open(folder: Path, digest: str) -> TokenisedCorpus:
     from papa.corpora.corpus import load_corpus
 
-    return load_corpus(folder)
+    return load_corpus(corpus)

@@ -1,0 +1,94 @@
+"""Files that appear whole or not at all, their digests, and this machine's cache."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PureWindowsPath
+
+from papa.errors import ArtifactError, PapaError
+
+_DISK = {errno.ENOSPC: "full: free some space", errno.EROFS: "read-only: make it writable"}
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a disk that is full or read-only into a sentence, whoever met it."""
+    try:
+        yield
+    except PapaError:
+        raise
+    except Exception as error:
+        # Not every library keeps the error's number: safetensors only quotes the system's words.
+        for number, what in _DISK.items():
+            if os.strerror(number) in str(error):
+                raise ArtifactError(
+                    f"the disk under {folder} is {what} and run again, what is finished stays"
+                ) from None
+        raise
+
+
+@contextmanager
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """Yield a new directory beside ``path``, to be renamed into place; it is gone when the block
+    ends otherwise.
+    """
+    scratch = _aside(path)
+    with disk_errors(path):
+        scratch.mkdir(parents=True)
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write a file beside ``path``, in a folder that is made where there is none, and rename it
+    into place.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = _aside(path)
+    try:
+        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Where this machine keeps what it fetched, and what a store behind a URI keeps on it; any of
+    it may be deleted while nothing runs.
+    """
+    return Path(os.path.abspath(Path(os.environ.get("PAPA_CACHE") or "~/.cache/papa").expanduser()))
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_json(value: object) -> str:
+    """Hex SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name leads, on every system, to a place inside the folder that it is joined to."""
+    return (
+        name.isprintable()
+        and "\\" not in name
+        and not PureWindowsPath(name).drive
+        and not {"", ".", ".."} & {*name.split("/")}
+    )
