@@ -14,7 +14,9 @@ from typing import Any
 import jinja2
 import pandas
 import vl_convert
+import yaml
 
+from papa.ranking.orders import scored_by
 from papa.reporting.answers import (
     answers,
     certainty,
@@ -33,8 +35,6 @@ from papa.reporting.tables import marks, order_table, score_tables
 from papa.reporting.wording import MARK, orders_matter
 from papa.scores.orders import each_way
 from papa.spec import StudySpec
-from papa.spec.document import write_yaml
-from papa.spec.orders import scored_by
 from papa.storage.files import write_atomically
 
 _library = cache(vl_convert.javascript_bundle)
@@ -109,7 +109,9 @@ def page(found: Findings) -> str:
             "Seeds": ", ".join(map(str, study.seeds)),
         },
         ranked=orders_matter(study.fractions) and "lambda" in map(scored_by, study.orders),
-        specification=write_yaml(study.model_dump(mode="json")),
+        specification=yaml.safe_dump(
+            study.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+        ),
         shown=shown,
         style=STYLE,
         scripts=scripts,
