@@ -150,7 +150,10 @@ class TaskSpec(Frozen):
         elif (probe := self.own_probe) and (
             own or not of_classes or self.regression or not module_of(probe)
         ):
-            wrong = "own_probe: it is module:name, as my_code:probe, and predicts classes"
+            wrong = (
+                "own_probe: one is module:name, as my_code:probe, and predicts classes from "
+                "features: correct it, or leave it out of this task"
+            )
         elif self.positive is not None and metric != "f1":
             wrong = f"positive: only metric f1 has a positive class, and the metric is {metric}"
         if wrong:
