@@ -18,11 +18,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet
 import yaml
 
 from papa.corpora.local_files import format_of, read_file
-from papa.corpora.table import SourceTable, class_names_of, names_of_classes
+from papa.corpora.table import SourceTable, names_of_classes
 from papa.errors import DataError, in_one_line, nearest_first
 from papa.hub_errors import download_bar, hub_errors
 from papa.spec import HubSource
@@ -72,28 +71,6 @@ class HubSplit:
                 f"{self.origin}: its files differ in their columns ({in_one_line(error)}): {_LOCAL}"
             ) from None
         return SourceTable(rows, self.origin, {**self.class_names, **names})
-
-    def look(self) -> tuple[SourceTable, int] | None:
-        """A table with the split's columns and no row, and how many rows it has, by the ends of
-        Parquet files; None where files of other formats would have to be fetched.
-        """
-        from huggingface_hub import HfFileSystem, constants
-
-        if any(format_of(PurePosixPath(file)) != "parquet" for file in self.files):
-            return None
-        hub, place = HfFileSystem(endpoint=constants.ENDPOINT), f"{self.name}@{self.commit}"
-        footers = []
-        for file in self.files:
-            with _hub_errors(self.name, self.commit):
-                end = hub.open(f"datasets/{place}/{file}", block_size=65_536)
-                try:
-                    footers.append(pa.parquet.read_metadata(end))
-                except pa.ArrowException as error:
-                    raise DataError(f"{self.origin}: {file} is damaged ({error})") from None
-        schema = footers[0].schema.to_arrow_schema()
-        names = {**self.class_names, **class_names_of(schema)}
-        rows = sum(footer.num_rows for footer in footers)
-        return SourceTable(schema.empty_table(), self.origin, names), rows
 
 
 def split_of(source: HubSource, split: str) -> HubSplit:
