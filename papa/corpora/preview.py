@@ -22,7 +22,7 @@ class Preview:
         rows: of the training and the validation split; None where they were not read.
         label_names: the classes, where there are some.
         unchecked: what was not read; None where all was.
-        warnings: what a reader of scores must know of the rows (``TaskRows.notes``).
+        warnings: what a reader of scores must know of the rows (``TaskRows``).
     """
 
     rows: tuple[int, int] | None
@@ -40,4 +40,4 @@ def preview(task: TaskSpec) -> Preview:
             return Preview(None, task.labels, unchecked)
     rows = rows_of(task, read_source(task, "train"), read_source(task, "validation"))
     counted = rows.train.num_rows, rows.validation.num_rows
-    return Preview(counted, rows.label_names, warnings=rows.notes.get("warnings", ()))
+    return Preview(counted, rows.label_names, warnings=rows.warnings)

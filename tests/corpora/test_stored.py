@@ -17,7 +17,7 @@ from papa.corpora.corpus import CORPUS
 from papa.errors import ArtifactError, DataError
 from papa.spec import LayoutSpec
 from papa.storage.artifacts import sha256_of_file, sha256_of_json, signed
-from tests.corpora.conftest import COLA, ENCODER, MLM, PAIR, Build, Make
+from tests.corpora.conftest import COLA, MLM, PAIR, Build, Make
 
 TOKENS = ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths")
 ROWS = [{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3
@@ -114,7 +114,7 @@ def test_the_digest_covers_all_that_later_stages_read(
 def test_a_failure_leaves_nothing_behind(make_task: Make, bert: Any, tmp_path: Path) -> None:
     task, folder = make_task(ROWS, [{"text": "a", "label": 2}]), tmp_path / "out" / "corpus"
     with pytest.raises(DataError):
-        tokenise_corpus(task, LayoutSpec(), bert, ENCODER, folder, shard_rows=8)
+        tokenise_corpus(task, LayoutSpec(), bert, folder, shard_rows=8)
     assert not list(tmp_path.glob("out/*"))
 
 

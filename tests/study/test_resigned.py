@@ -113,7 +113,7 @@ def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> N
     rows = [{"text": f"row number {row}", "label": row % 2} for row in range(6)]
     folder = tmp_path / "corpus"
     task = make_task(rows, slots=16)
-    tokenise_corpus(task, LayoutSpec(), bert, ENCODER, folder, shard_rows=8)
+    tokenise_corpus(task, LayoutSpec(), bert, folder, shard_rows=8)
     signed_again(folder)
     assert len(load_corpus(folder).split("train")) == 6
     shard = reference(folder).folder / "train-00000.arrow"
