@@ -103,7 +103,7 @@ def setting(name: str, folder: Path, **changes: Any) -> Setting:
     entry = {**task_entry(TASKS[name]["name"]), **TASKS[name], "validation_rows": 100, **changes}
     task, reference = described(entry), resolve_encoder(EncoderSpec(name=EMBEDDED))
     corpus, tokenizer = Path(tempfile.mkdtemp(dir=folder)) / "corpus", load_tokenizer(reference)
-    tokenise_corpus(task, LayoutSpec(), tokenizer, reference, corpus, shard_rows=30)
+    tokenise_corpus(task, LayoutSpec(), tokenizer, corpus, shard_rows=30)
     return Setting(task, load_corpus(corpus))
 
 

@@ -97,7 +97,7 @@ def print_lambdas() -> None:
         with tempfile.TemporaryDirectory() as at:
             folder, reference = Path(at) / "corpus", resolve_encoder(EncoderSpec(name=EMBEDDED))
             words = load_tokenizer(reference)
-            tokenise_corpus(task, LayoutSpec(), words, reference, folder, shard_rows=1024)
+            tokenise_corpus(task, LayoutSpec(), words, folder, shard_rows=1024)
             corpus = load_corpus(folder)
             split, control = corpus.split("train"), dict[int, np.ndarray]()
             average = average_split(model, split, slots=task.slots, batch_tokens=4096).average()

@@ -24,9 +24,9 @@ from papa.encoders.precision import has_bfloat16
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import extract_features
 from papa.ranking.learned import train_lambda
+from papa.ranking.orders import head_order
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec
 from papa.spec.cells import constant_heads
-from papa.spec.orders import head_order
 
 SEEDS = (0, 1, 2)
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)

@@ -173,11 +173,10 @@ def _check_texts(
         if isinstance(result, HubUnreachableError) and for_plan:
             unchecked.append(f"{where}: {result}")
             continue
-        seen, errors = (None, [result]) if isinstance(result, PapaError) else result
-        resolved.problems += [Problem(where, error) for error in errors]
-        if seen is None:
+        if isinstance(result, PapaError):
+            resolved.problems.append(Problem(where, result))
             continue
-        previews[text] = seen
+        previews[text] = seen = result
         unchecked += [f"{where}: {seen.unchecked}"] if seen.unchecked else []
         notes |= {f"{text.name}: {said}": None for said in seen.warnings}
         if text not in tasks:

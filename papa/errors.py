@@ -178,7 +178,7 @@ def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
     return []
 
 
-class CheckError(PapaError):
+class CheckError(SpecError):
     """A study cannot run as it is."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:

@@ -234,7 +234,7 @@ class Tracking:
     def _cell(self, part: StudyPart, cell: Cell, step: Step) -> None:
         document = read_scores(step.reference(self.store))
         for score in document.scores:
-            tags = {**cell.columns(), "seed": score.seed}
+            tags = {**vars(cell), "seed": score.seed}
             params = {
                 **tags,
                 "metric": part.task.metric,

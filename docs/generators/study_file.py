@@ -19,6 +19,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
+from papa.ranking.orders import HEAD_ORDERS
 from papa.spec import (
     CodeSpec,
     Columns,
@@ -40,7 +41,6 @@ from papa.spec import (
     constants_kinds,
 )
 from papa.spec.file import AS_THE_AUTHORS_RAN
-from papa.spec.orders import HEAD_ORDERS
 from papa.spec.task import KINDS
 
 EXAMPLES = Path(__file__).with_name("every_key.yaml")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from papa.corpora.sources import SPLITS, Split, fingerprint
 from papa.corpora.split import Labels, TokenisedSplit, write_shard
 from papa.corpora.tokens import (
     IGNORED,
+    SpecialTokens,
     masked,
     special_tokens_for,
     tokens_of_texts,
@@ -44,16 +45,6 @@ TOKENISE_VERSION = 4
 STAGE = "tokenise"
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens: a file, so that the artifact's digest covers it."""
-
-
-@runtime_checkable
-class TokenizerOwner(Protocol):
-    """What a corpus keeps of the encoder that it is laid out for (``papa.encoders.reference``)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def tokenizer_digest(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -102,7 +93,6 @@ def tokenise_corpus(
     task: TaskSpec,
     layout: LayoutSpec,
     tokenizer: PreTrainedTokenizerBase,
-    encoder: TokenizerOwner,
     folder: Address,
     *,
     shard_rows: int,
@@ -110,17 +100,13 @@ def tokenise_corpus(
     progress: Progress = ignore_progress,
     provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Address:
-    """Read a task's rows, lay them out and publish them as an artifact at ``folder``.
-
-    Args:
-        encoder: whose tokenizer it is.
-        content: the fingerprint that the source must have; None takes the one that it has.
+    """Read a task's rows, lay them out and publish them as an artifact at ``folder``; ``content``
+    is the fingerprint that the source must have, None takes the one that it has.
     """
-    layer_out = _Layout(task, layout, tokenizer)
-    content = content or fingerprint(task.source)
-    rows = read_rows(task, content)
+    special_tokens = special_tokens_for(task.kind, tokenizer)
+    rows = read_rows(task, content or fingerprint(task.source))
     per_token = task.kind in ("words", "mlm", "causal")
-    tokens, labelled = (dict.fromkeys(SPLITS, 0) for _ in range(2))
+    tokens, texts_cut, words_cut = (dict.fromkeys(SPLITS, 0) for _ in range(3))
     shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
     # The counts fill up while shards are written; both documents are stored after the last.
     held: dict[str, Any] = {
@@ -128,115 +114,81 @@ def tokenise_corpus(
         "slots": task.slots,
         **({"validation_slots": task.validation_slots} if task.validation_slots else {}),
         "label_names": rows.label_names,
-        "notes": rows.notes,
+        "notes": {"warnings": rows.warnings},
         "rows": {name: rows.split(name).num_rows for name in SPLITS},
         "tokens": tokens,
-        "texts_cut": layer_out.texts_cut,
-        "words_cut": layer_out.words_cut,
+        "texts_cut": texts_cut,
+        "words_cut": words_cut,
         "shards": shards,
     }
-    metadata = {
-        **provenance,
-        "stage": STAGE,
-        "version": TOKENISE_VERSION,
-        "task": task.name,
-        "layout": layout.model_dump(),
-        "encoder": encoder.name,
-        "tokenizer_digest": encoder.tokenizer_digest,
-        "corpus_fingerprint": content,
-        "labelled_tokens": labelled,
-        **held,
-    }
+    metadata = {**provenance, "stage": STAGE, "version": TOKENISE_VERSION, **held}
     with published(folder, metadata) as scratch:
         done, total = 0, sum(held["rows"].values())
         for name in SPLITS:
             table = rows.split(name)
             for start in range(0, table.num_rows, shard_rows):
                 part = table.slice(start, shard_rows)
-                arranged, labels = layer_out.arranged(part, name, start)
+                arranged, labels, *cut = _laid_out(
+                    task, layout, tokenizer, special_tokens, part, name, start
+                )
                 file = f"{name}-{len(shards[name]):05d}.arrow"
                 write_shard(scratch / file, arranged, labels, label_per_token=per_token)
                 shards[name].append({"file": file, "rows": part.num_rows})
                 tokens[name] += len(arranged.input_ids)
-                labelled[name] += int((labels != IGNORED).sum()) if per_token else 0
-                done += part.num_rows
-                progress(done, total)
+                texts_cut[name] += cut[0]
+                words_cut[name] += cut[1]
+                progress(done := done + part.num_rows, total)
         (scratch / CORPUS).write_text(
             json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
     return folder
 
 
-class _Layout:
-    """Lays rows out and counts what it has to cut."""
-
-    def __init__(
-        self, task: TaskSpec, layout: LayoutSpec, tokenizer: PreTrainedTokenizerBase
-    ) -> None:
-        self.task, self.layout, self.tokenizer = task, layout, tokenizer
-        self.special_tokens = special_tokens_for(task.kind, tokenizer)
-        self.capacity = text_capacity(layout, task.kind, task.slots)
-        self.texts_cut, self.words_cut = (dict.fromkeys(SPLITS, 0) for _ in range(2))
-
-    def arranged(self, part: pa.Table, split: Split, start: int) -> tuple[PackedTokens, Labels]:
-        """The tokens and labels of some rows, the first of which has the number ``start``."""
-        special_tokens, slots = self.special_tokens, self.task.slots
-        if self.task.kind == "words":
-            return self._arranged_words(part, split)
-        first = self._texts(part, "text")
-        match self.task.kind:
-            case "pair":
-                limits = pair_capacity(special_tokens, slots)
-                second = self._texts(part, "text_pair")
-                self.texts_cut[split] += sum(
-                    len(a) > limits[0] or len(b) > limits[1]
-                    for a, b in zip(first, second, strict=True)
-                )
-                arranged = arrange_pair(
-                    first, second, special_tokens, self.layout.segment_ids, slots
-                )
-            case "mlm":
-                shown, labels = masked(
-                    self._cut(first, split),
-                    special_tokens,
-                    self.task.mask_seed,
-                    SPLITS.index(split),
-                    start,
-                )
-                return arrange_one(shown, special_tokens, slots), _framed(labels)
-            case "causal":
-                if split == "validation":
-                    slots = self.task.validation_slots or slots
-                self.texts_cut[split] += sum(len(text) > slots for text in first)
-                return arrange_causal(first, special_tokens, slots)
-            case _:
-                arranged = arrange_one(self._cut(first, split), special_tokens, slots)
-        return arranged, part["label"].to_numpy()
-
-    def _arranged_words(self, part: pa.Table, split: Split) -> tuple[PackedTokens, Labels]:
-        tokens, numbers = tokens_of_words(
-            self.tokenizer, self.special_tokens, part["words"].to_pylist()
-        )
+def _laid_out(
+    task: TaskSpec,
+    layout: LayoutSpec,
+    tokenizer: PreTrainedTokenizerBase,
+    special_tokens: SpecialTokens,
+    part: pa.Table,
+    split: Split,
+    start: int,
+) -> tuple[PackedTokens, Labels, int, int]:
+    """The tokens and labels of some rows, the first of which has the number ``start``; how many
+    texts and how many labelled words are cut.
+    """
+    slots = (split == "validation" and task.validation_slots) or task.slots
+    kept, words_cut = text_capacity(layout, task.kind, slots), 0
+    if task.kind == "words":
+        texts, numbers = tokens_of_words(tokenizer, special_tokens, part["words"].to_pylist())
         labels = []
         for own, row in zip(part["label"].to_pylist(), numbers, strict=True):
-            kept = row[: self.capacity]
-            self.words_cut[split] += len(own) - len({*kept})
+            words = row[:kept]
+            words_cut += len(own) - len({*words})
             # A word's label is its first token's.
-            firsts = [word != before for word, before in zip(kept, [-1, *kept], strict=False)]
+            firsts = [word != before for word, before in zip(words, [-1, *words], strict=False)]
             labels.append(
-                [own[word] if first else IGNORED for word, first in zip(kept, firsts, strict=True)]
+                [own[word] if first else IGNORED for word, first in zip(words, firsts, strict=True)]
             )
-        arranged = arrange_one(self._cut(tokens, split), self.special_tokens, self.task.slots)
-        return arranged, _framed(labels)
-
-    def _texts(self, part: pa.Table, column: str) -> list[list[int]]:
-        return tokens_of_texts(self.tokenizer, self.special_tokens, part[column].to_pylist())
-
-    def _cut(self, texts: list[list[int]], split: Split) -> list[list[int]]:
-        self.texts_cut[split] += sum(len(text) > self.capacity for text in texts)
-        return [text[: self.capacity] for text in texts]
-
-
-def _framed(labels: Sequence[Sequence[int]]) -> Labels:
-    """A label a token, back to back; the special tokens around each row's have none."""
-    return np.array([label for row in labels for label in (IGNORED, *row, IGNORED)], np.int64)
+    else:
+        texts = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
+    if task.kind == "pair":
+        limits = pair_capacity(special_tokens, slots)
+        second = tokens_of_texts(tokenizer, special_tokens, part["text_pair"].to_pylist())
+        cut = sum(
+            len(a) > limits[0] or len(b) > limits[1] for a, b in zip(texts, second, strict=True)
+        )
+        arranged = arrange_pair(texts, second, special_tokens, layout.segment_ids, slots)
+        return arranged, part["label"].to_numpy(), cut, 0
+    cut = sum(len(text) > kept for text in texts)
+    if task.kind == "causal":
+        return *arrange_causal(texts, special_tokens, slots), cut, 0
+    texts = [text[:kept] for text in texts]
+    if task.kind == "mlm":
+        seed = (task.mask_seed, SPLITS.index(split))
+        texts, labels = masked(texts, special_tokens, *seed, start)
+    arranged = arrange_one(texts, special_tokens, slots)
+    if task.kind not in ("words", "mlm"):
+        return arranged, part["label"].to_numpy(), cut, 0
+    # A label a token, back to back; the special tokens around each row's have none.
+    flat = [label for row in labels for label in (IGNORED, *row, IGNORED)]
+    return arranged, np.array(flat, np.int64), cut, words_cut

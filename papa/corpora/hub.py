@@ -18,12 +18,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet
 import yaml
 
-from papa.corpora.local_files import format_of, read_file
-from papa.corpora.table import SourceTable, class_names_of, names_of_classes
-from papa.errors import DataError, in_one_line, nearest_first
+from papa.corpora.local_files import read_file
+from papa.corpora.table import SourceTable, names_of_classes
+from papa.errors import DataError, nearest_first
 from papa.files import is_plain
 from papa.hub_errors import download_bar, hub_errors
 from papa.spec import HubSource
@@ -34,9 +33,7 @@ _LOCAL = "give local files (source.kind: files)"
 
 @dataclass(frozen=True)
 class HubSplit:
-    """The files of one split and their bytes, and the names that the README gives to columns of
-    integer classes.
-    """
+    """The files of one split and their bytes, and the README's names of integer classes."""
 
     name: str
     commit: str
@@ -65,35 +62,8 @@ class HubSplit:
         names = tables[0].class_names
         if any(table.class_names != names for table in tables):
             raise DataError(f"{self.origin}: its files number their classes differently: {_LOCAL}")
-        try:
-            rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
-        except pa.ArrowException as error:
-            raise DataError(
-                f"{self.origin}: its files differ in their columns ({in_one_line(error)}): {_LOCAL}"
-            ) from None
+        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
         return SourceTable(rows, self.origin, {**self.class_names, **names})
-
-    def look(self) -> tuple[SourceTable, int] | None:
-        """A table with the split's columns and no row, and how many rows it has, by the ends of
-        Parquet files; None where files of other formats would have to be fetched.
-        """
-        from huggingface_hub import HfFileSystem, constants
-
-        if any(format_of(PurePosixPath(file)) != "parquet" for file in self.files):
-            return None
-        hub, place = HfFileSystem(endpoint=constants.ENDPOINT), f"{self.name}@{self.commit}"
-        footers = []
-        for file in self.files:
-            with _hub_errors(self.name, self.commit):
-                end = hub.open(f"datasets/{place}/{file}", block_size=65_536)
-                try:
-                    footers.append(pa.parquet.read_metadata(end))
-                except pa.ArrowException as error:
-                    raise DataError(f"{self.origin}: {file} is damaged ({error})") from None
-        schema = footers[0].schema.to_arrow_schema()
-        names = {**self.class_names, **class_names_of(schema)}
-        rows = sum(footer.num_rows for footer in footers)
-        return SourceTable(schema.empty_table(), self.origin, names), rows
 
 
 def split_of(source: HubSource, split: str) -> HubSplit:
@@ -104,12 +74,6 @@ def split_of(source: HubSource, split: str) -> HubSplit:
         raise DataError(
             f"dataset '{label}' has no split '{split}' (found: {nearest_first(split, splits)}): "
             "set source.train and source.validation to splits it has"
-        )
-    strange = next((file for file in splits[split] if format_of(PurePosixPath(file)) is None), None)
-    if strange is not None:
-        raise DataError(
-            f"dataset '{label}', split '{split}', lies in {strange}, whose format is not read: "
-            f"{_LOCAL}"
         )
     listed = _listed(source.name, commit)
     files = {file: listed[file] for file in splits[split]}
@@ -201,14 +165,13 @@ def _splits(source: HubSource, commit: str) -> Splits:
                 for split, files in (builder.config.data_files or {}).items()
             }
         except (DataFilesNotFoundError, EmptyDatasetError):
-            held = f"holds no data file that is read: {_LOCAL}"
+            held = "holds no data file that is read:"
             if any(PurePosixPath(file).suffix == ".py" for file in listed):
                 held = (
                     "is a script, and scripts never run: set source.revision to "
-                    f"refs/convert/parquet, where the hub keeps Parquet copies of many of them, or "
-                    f"{_LOCAL}"
+                    "refs/convert/parquet, where the hub keeps Parquet copies of many of them, or"
                 )
-            raise DataError(f"dataset '{label}' {held}") from None
+            raise DataError(f"dataset '{label}' {held} {_LOCAL}") from None
         except Exception as error:  # The library raises whatever its many readers raise.
             reason = " ".join(str(error).replace(str(folder), source.name).split())[:300]
             raise DataError(
@@ -219,8 +182,8 @@ def _splits(source: HubSource, commit: str) -> Splits:
 
 
 def _card(name: str, commit: str) -> str:
-    """The README; where the hub converted a repository to Parquet (``refs/convert/parquet``), which
-    has none, one that says that a configuration is a folder and a split a folder below it.
+    """The README; of ``refs/convert/parquet``, which has none, one that says that a configuration
+    is a folder and a split a folder below it.
     """
     listed = _listed(name, commit)
     if README in listed:

@@ -55,7 +55,7 @@ def decided(side: LabelColumn, declared: Sequence[str]) -> list[int]:
     """The numbers of the rows on which annotators agree."""
     marks = {*_UNDECIDED} - {*declared}
     kept = [row for row, value in enumerate(side.values) if _spelt(value) not in marks]
-    if not kept:
+    if side.values and not kept:
         raise DataError(f"{side.origin}: every '{side.column}' is {side.values[0]}: {_HIDDEN}")
     return kept
 
@@ -66,15 +66,14 @@ def _spelt(value: object) -> str:
 
 
 def to_classes(
-    train: LabelColumn, validation: LabelColumn, names: Sequence[str] | None
-) -> tuple[Classes, Classes, tuple[str, ...]]:
+    sides: Sequence[LabelColumn], names: Sequence[str] | None
+) -> tuple[list[Classes], tuple[str, ...]]:
     """Class numbers of both splits, and the classes' names, those of 0, 1, … where they are given.
 
     Text that spells integers as one writes them counts as integers, unless a label of either split
     is other text, such as 007. Without names, the classes are the sorted distinct training labels.
     With names, a class may be absent from the training rows (a small sample of them, say).
     """
-    sides = (train, validation)
     texts = [{value for value in side.values if isinstance(value, str)} for side in sides]
     as_text = any(
         found <= set(names or ()) or not all(map(_INTEGER.fullmatch, found))
@@ -100,8 +99,8 @@ def to_classes(
                 f"{told} where {known_by} {joined(map(str, known))} (unknown: "
                 f"{joined(sorted(map(str, unknown)))}): correct the rows or the task's labels",
             )
-    first, second = (np.array([index[value] for value in side], np.int64) for side in labels)
-    return first, second, tuple(map(str, known))
+    classes = [np.array([index[value] for value in side], np.int64) for side in labels]
+    return classes, tuple(map(str, known))
 
 
 def _plain(side: LabelColumn, as_text: bool) -> list[Any]:
@@ -148,14 +147,14 @@ def is_text(kind: pa.DataType) -> bool:
 _TAG = re.compile(r"O|([BI])-(.+)")
 
 
-def to_iob2(side: LabelColumn) -> tuple[LabelColumn, int]:
-    """Tags of words in IOB2, and how many had to change.
+def to_iob2(side: LabelColumn) -> LabelColumn:
+    """Tags of words in IOB2.
 
     In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity
     begins with ``I-`` unless it follows another of its type. Reading an ``I-X`` that continues
     nothing as the beginning of an entity loses nothing, and is what the CoNLL scorer does too.
     """
-    tags, changed, inside = list(side.values), 0, (-1, "")
+    tags, inside = list(side.values), (-1, "")
     for index, tag in enumerate(tags):
         match = _TAG.fullmatch(str(tag))
         if match is None:
@@ -167,15 +166,13 @@ def to_iob2(side: LabelColumn) -> tuple[LabelColumn, int]:
         entity = (side.row(index), match[2])
         if match[1] == "I" and entity != inside:
             tags[index] = f"B-{match[2]}"
-            changed += 1
         inside = entity
-    return replace(side, values=tags), changed
+    return replace(side, values=tags)
 
 
 SHIFTED = 0.25
-"""Total variation distance between the classes of both splits from which on they count as spread
-differently: this share of one split's labels would have to be others for it to be like the other
-split.
+"""Total variation distance of both splits' classes from which on they are spread differently: the
+share of one split's labels that would have to be others.
 """
 
 
@@ -183,31 +180,24 @@ def split_warnings(train: Classes, validation: Classes, names: Sequence[str]) ->
     """What a reader of the scores must know of the classes of a task's splits, in sentences; mostly
     nothing.
     """
-    counts = [np.bincount(labels, minlength=len(names)) for labels in (train, validation)]
-    warnings = []
-    for split, found, so in zip(
-        ("training", "validation"),
-        counts,
-        ("there is nothing to learn", "a score shows nothing"),
-        strict=True,
-    ):
-        if np.count_nonzero(found) == 1:
+    counts = np.stack([np.bincount(own, minlength=len(names)) for own in (train, validation)])
+    results = ("training", "there is nothing to learn"), ("validation", "a score shows nothing")
+    warnings = [
+        f"every {split} label is {shown(names[int(found.argmax())])} ({found.sum():,} of them), so "
+        f"{so}: take other rows, or more of them"
+        for (split, so), found in zip(results, counts, strict=True)
+        if np.count_nonzero(found) == 1
+    ]
+    if counts.any(axis=1).all():
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        difference = np.abs(shares[1] - shares[0])
+        if (distance := difference.sum() / 2) > SHIFTED:
+            most = int(difference.round(9).argmax())
             warnings.append(
-                f"every {split} label is {shown(names[int(found.argmax())])} ({found.sum():,} of "
-                f"them), so {so}: take other rows, or more of them"
+                "classes are spread differently in the two splits (total variation distance "
+                f"{distance:.2f}): {shown(names[most])} is {shares[0][most]:.0%} of the training "
+                f"labels and {shares[1][most]:.0%} of the validation labels"
             )
-    if not all(found.sum() for found in counts):
-        return warnings
-    shares = [found / found.sum() for found in counts]
-    difference = shares[1] - shares[0]
-    distance = float(np.abs(difference).sum() / 2)
-    if distance > SHIFTED:
-        most = int(np.abs(difference).round(9).argmax())
-        warnings.append(
-            "classes are spread differently in the two splits (total variation distance "
-            f"{distance:.2f}): {shown(names[most])} is {shares[0][most]:.0%} of the training "
-            f"labels and {shares[1][most]:.0%} of the validation labels"
-        )
     return warnings
 
 

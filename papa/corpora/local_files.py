@@ -5,75 +5,57 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from papa.corpora.table import SourceTable, class_names_of
-from papa.errors import DataError, in_one_line
+from papa.errors import DataError, in_one_line, joined
 
-FileFormat = Literal["jsonl", "csv", "tsv", "parquet", "text", "conll", "conllu"]
-
-_FORMATS: dict[str, FileFormat] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".txt": "text",
-    ".raw": "text",
-    ".conll": "conll",
-    ".bio": "conll",
-    ".iob": "conll",
-    ".conllu": "conllu",
+_SUFFIXES = {
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "parquet": (".parquet",),
+    "text": (".txt", ".raw"),
+    "conll": (".conll", ".bio", ".iob"),
+    "conllu": (".conllu",),
 }
 CONLLU = {"tokens": 1, "words": 1, "upos": 3, "xpos": 4, "head": 6, "deprel": 7}
 """Which columns of CoNLL-U are read; the hub's treebanks call words tokens."""
-_BLOCK_ROWS = 10_000
-"""Rows that are held as Python's objects at once."""
-Rows = Iterator[dict[str, Any]]
+Rows = Iterable[dict[str, Any]]
 
 
-def read_file(path: Path, format: FileFormat | None, *, header: bool) -> SourceTable:
-    """The rows of a local file, UTF-8 unless Parquet.
+def read_file(path: Path, format: str | None, *, header: bool) -> SourceTable:
+    """The rows of a local file, UTF-8 unless Parquet, of a ``format`` or that of its suffix.
 
     JSON is an object a line, or one array of objects, alone or under "data". Plain text gives one
     row a line in column ``text``, headings such as ``= Robert Boulter =`` included; blank lines are
     skipped. CoNLL files give one row a sentence, with columns "0", "1", … of words or tags, CoNLL-U
-    likewise, with those of ``CONLLU``. Columns of csv and tsv are strings; tsv knows no quotes, as
-    in GLUE.
-
-    Args:
-        format: how it is written; None takes it from the suffix.
-        header: whether csv and tsv start with column names; without them columns are "0", "1", …
+    likewise, with those of ``CONLLU``. Columns of csv and tsv are strings, named by the first line,
+    or "0", "1", … without a ``header``; tsv knows no quotes, as in GLUE.
     """
-    chosen = format or format_of(path)
     existing(path)
+    chosen = format or format_of(path)
     if chosen is None:
         raise DataError(
             f"{path}: the suffix '{path.suffix}' names no known format: set source.format to one "
-            f"of {', '.join(sorted(set(_FORMATS.values())))}"
+            f"of {joined(sorted(_SUFFIXES))}"
         )
     try:
         if chosen == "parquet":
             rows = pa.parquet.ParquetFile(path).read()
+        elif chosen in ("csv", "tsv"):
+            rows = _table(_separated(path, "," if chosen == "csv" else "\t", header))
         else:
-            readers: dict[str, Callable[[Path], Rows]] = {
-                "jsonl": _json,
-                "csv": partial(_separated, delimiter=",", header=header),
-                "tsv": partial(_separated, delimiter="\t", header=header),
-                "text": _text,
-                "conll": _conll,
-                "conllu": _conllu,
-            }
-            rows = _table(readers[chosen](path))
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
+            readers = {"jsonl": _json, "text": _text, "conll": _conll, "conllu": _conllu}
+            rows = _table(readers[chosen](path, lines))
     except UnicodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}): convert it") from None
     except (pa.ArrowException, csv.Error, ValueError, RecursionError, OSError) as error:
@@ -93,23 +75,21 @@ def existing(path: Path) -> Path:
     return path
 
 
-def format_of(path: PurePath) -> FileFormat | None:
+def format_of(path: PurePath) -> str | None:
     """The format that a file's suffix names."""
-    return _FORMATS.get(path.suffix.lower())
+    formats = {suffix: format for format, known in _SUFFIXES.items() for suffix in known}
+    return formats.get(path.suffix.lower())
 
 
 def _table(rows: Rows) -> pa.Table:
-    """The rows as one table; a row without a column has null there."""
-    tables = [
-        pa.table({name: _column(block, name) for name in dict.fromkeys(chain(*block))})
-        for block in iter(lambda: list(islice(rows, _BLOCK_ROWS)), [])
-    ]
-    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+    """The rows as a table; a row without a column has null there."""
+    rows = list(rows)
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
 
-def _column(block: Sequence[dict[str, Any]], name: str) -> pa.Array:
-    """A column of some rows; numbers that 64 bits do not hold as floats."""
-    values = [row.get(name) for row in block]
+def _column(values: list[Any]) -> pa.Array:
+    """A column; numbers that 64 bits do not hold as floats."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, OverflowError):
@@ -118,20 +98,14 @@ def _column(block: Sequence[dict[str, Any]], name: str) -> pa.Array:
         return pa.array([None if one is None else float(one) for one in values])
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            yield number, line.rstrip("\n")
-
-
-def _json(path: Path) -> Rows:
+def _json(path: Path, lines: Sequence[str]) -> Rows:
     with suppress(ValueError, RecursionError):
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = json.loads("\n".join(lines))
         found = found.get("data") if isinstance(found, dict) else found
         if isinstance(found, list) and all(isinstance(row, dict) for row in found):
             yield from found
             return
-    for number, line in _lines(path):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -145,11 +119,11 @@ def _json(path: Path) -> Rows:
         yield row
 
 
-def _separated(path: Path, *, delimiter: str, header: bool) -> Rows:
-    quotes: dict[str, Any] = {} if delimiter == "," else {"quoting": csv.QUOTE_NONE}
+def _separated(path: Path, delimiter: str, header: bool) -> Rows:
     csv.field_size_limit(sys.maxsize)  # A text may be long.
+    quoting: Any = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.reader(file, delimiter=delimiter, **quotes, strict=True)
+        lines = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
         names = next(filter(None, lines), []) if header else []
         named = [name for name in names if name]
         if len({*named}) < len(named):
@@ -164,52 +138,59 @@ def _separated(path: Path, *, delimiter: str, header: bool) -> Rows:
             yield dict(zip(names, fields, strict=True))
 
 
-def _text(path: Path) -> Rows:
-    return ({"text": line.strip()} for _, line in _lines(path) if line.strip())
+def _text(path: Path, lines: Sequence[str]) -> Rows:
+    return ({"text": line.strip()} for line in lines if line.strip())
 
 
-def _conll(path: Path) -> Rows:
-    lines = [(number, _fields(line)) for number, line in _lines(path)]
-    words = [fields for _, fields in lines if fields and fields[0].partition(" ")[0] != "#"]
+def _sentences(lines: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+    """The lines between blank ones and marks of documents, with their numbers."""
+
+    def between(line: tuple[int, str]) -> bool:
+        return not line[1].strip() or line[1].split()[0] == "-DOCSTART-"
+
+    for ends, group in groupby(enumerate(lines, start=1), between):
+        if not ends:
+            yield list(group)
+
+
+def _conll(path: Path, lines: Sequence[str]) -> Rows:
+    sentences = [[(number, _fields(line)) for number, line in group] for group in _sentences(lines)]
+    words = [fields for group in sentences for _, fields in group if not _is_comment(fields)]
     width, tags = len(words[0]) if words else 0, {fields[-1] for fields in words}
-    sentence: list[list[str]] = []
-    for number, fields in [*lines, (0, [])]:
-        if not fields:
-            if sentence:
-                columns = zip(*sentence, strict=True)
-                yield {str(index): list(column) for index, column in enumerate(columns)}
-            sentence = []
-            continue
-        fits = len(fields) == width
-        # A comment before a sentence; a word "#" has a tag that other words have.
-        if (
-            not sentence
-            and fields[0].partition(" ")[0] == "#"
-            and not (fits and fields[-1] in tags)
-        ):
-            continue
-        if not fits:
-            raise DataError(
-                f"{path}: line {number} has {len(fields)} columns where the lines before have "
-                f"{width}: write each word on a line of its own with the same columns"
-            )
-        sentence.append(fields)
+    for group in sentences:
+        # Comments come before a sentence; a word "#" has a tag that other words have.
+        while group and _is_comment(fields := group[0][1]):
+            if len(fields) == width and fields[-1] in tags:
+                break
+            del group[0]
+        for number, fields in group:
+            if len(fields) != width:
+                raise DataError(
+                    f"{path}: line {number} has {len(fields)} columns where the lines before have "
+                    f"{width}: write each word on a line of its own with the same columns"
+                )
+        columns = zip(*(fields for _, fields in group), strict=True)
+        if group:
+            yield {str(index): list(column) for index, column in enumerate(columns)}
+
+
+def _is_comment(fields: Sequence[str]) -> bool:
+    return fields[0].partition(" ")[0] == "#"
 
 
 def _fields(line: str) -> list[str]:
-    """The columns of a line; none where it ends a sentence or a document."""
     # Spaces alone: a word may hold another white space, such as one that does not break.
-    fields = line.split("\t") if "\t" in line else [field for field in line.split(" ") if field]
-    return [field.strip() for field in fields] if line.strip() and fields[0] != "-DOCSTART-" else []
+    fields = line.split("\t") if "\t" in line else filter(None, line.split(" "))
+    return [field.strip() for field in fields]
 
 
-def _conllu(path: Path) -> Rows:
-    for _, group in groupby(_lines(path), lambda line: not line[1].strip()):
+def _conllu(path: Path, lines: Sequence[str]) -> Rows:
+    for group in _sentences(lines):
         words = []
         for number, line in group:
-            fields = line.split("\t")
-            if not line.strip() or line.startswith("#"):
+            if line.startswith("#"):
                 continue
+            fields = line.split("\t")
             if len(fields) != 10:
                 raise DataError(
                     f"{path}: line {number} has {len(fields)} columns, expected the 10 of CoNLL-U: "

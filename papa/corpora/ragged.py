@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 import numpy as np
-from jaxtyping import Bool, Int, Int64, Shaped
+from jaxtyping import Int, Int64, Shaped
 
 Rows = Int[np.ndarray, " rows"]
 Values = Int[np.ndarray, " values"]
@@ -27,13 +27,6 @@ def positions_in_spans(starts: Rows, lengths: Rows) -> Values:
 def positions_in_rows(lengths: Rows) -> Values:
     """0, 1, …, length - 1 of each row, one after another."""
     return positions_in_spans(np.zeros_like(lengths), lengths)
-
-
-def count_by_row(
-    chosen: Bool[np.ndarray, " values"], offsets: Int[np.ndarray, " rows_and_one"]
-) -> Rows:
-    """How many values of each row are chosen."""
-    return np.diff(offsets_of(chosen)[offsets])
 
 
 @dataclass(frozen=True)
@@ -87,6 +80,4 @@ def concatenated(parts: Sequence[PackedTokens]) -> PackedTokens:
     if len(parts) == 1:
         return parts[0]
     names = (field.name for field in fields(PackedTokens))
-    return PackedTokens(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in names)
-    )
+    return PackedTokens(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))

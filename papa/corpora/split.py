@@ -12,13 +12,7 @@ import pyarrow as pa
 import pyarrow.ipc
 from jaxtyping import Int, Int64, Shaped
 
-from papa.corpora.ragged import (
-    PackedTokens,
-    concatenated,
-    count_by_row,
-    offsets_of,
-    positions_in_spans,
-)
+from papa.corpora.ragged import PackedTokens, concatenated, offsets_of, positions_in_spans
 from papa.corpora.tokens import IGNORED
 from papa.spec import TaskKind
 
@@ -96,31 +90,33 @@ class TokenisedSplit:
         return replace(self, shards=(self.shards[index],), starts=self.starts[index : index + 2])
 
     @cached_property
-    def _opened(self) -> tuple[tuple[PackedTokens, Labels], ...]:
-        return tuple(_read_shard(path) for path in self.shards)
+    def _opened(self) -> tuple[PackedTokens, Labels]:
+        tokens, labels = zip(*map(_read_shard, self.shards), strict=True)
+        return concatenated(tokens), labels[0] if len(labels) == 1 else np.concatenate(labels)
 
-    @cached_property
+    @property
     def lengths(self) -> Int64[np.ndarray, " rows"]:
         """Real tokens of each row, special ones included."""
-        return np.concatenate([tokens.lengths for tokens, _ in self._opened])
+        return self.tokens().lengths
 
     @cached_property
     def first_lengths(self) -> Int64[np.ndarray, " rows"]:
         """Text tokens of each row's first (or only) text."""
-        return np.concatenate([tokens.first_lengths for tokens, _ in self._opened]).astype(np.int64)
+        return self.tokens().first_lengths.astype(np.int64)
 
-    @cached_property
+    @property
     def offsets(self) -> Int64[np.ndarray, " rows_and_one"]:
         """Where each row's tokens start among all tokens."""
-        return offsets_of(self.lengths)
+        return self.tokens().offsets
 
     @cached_property
     def labels(self) -> Labels:
-        labels = np.concatenate([labels for _, labels in self._opened])
+        labels = self._opened[1]
+        labels = labels.astype(labels.dtype if labels.dtype == np.float32 else np.int64)
         if self.shuffled is not None:
             given = labels != IGNORED if self.label_per_token else np.ones(len(labels), bool)
             labels[given] = np.random.default_rng((self.shuffled, 1)).permutation(labels[given])
-        return labels.astype(labels.dtype if labels.dtype == np.float32 else np.int64)
+        return labels
 
     @cached_property
     def probed_lengths(self) -> Int64[np.ndarray, " rows"]:
@@ -129,7 +125,7 @@ class TokenisedSplit:
         """
         if not self.label_per_token:
             return self.lengths
-        return count_by_row(self.labels != IGNORED, self.offsets)
+        return np.diff(offsets_of(self.labels != IGNORED)[self.offsets])
 
     def index_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """Where the rows with these numbers are in the arrays of this view."""
@@ -142,23 +138,11 @@ class TokenisedSplit:
         return rows - self.starts[0]
 
     def tokens(self, rows: Sequence[int] | Int[np.ndarray, " n"] | None = None) -> PackedTokens:
-        """The real tokens of the rows with these numbers, in this order, and no others are read;
-        None takes all rows.
-
-        All rows of one shard are views on its file, of several shards copies.
+        """The real tokens of the rows with these numbers, in this order; None takes all rows, as a
+        view on the file where there is one.
         """
-        if rows is None:
-            return concatenated([tokens for tokens, _ in self._opened])
-        index, firsts = self.index_of(rows), np.array(self.starts) - self.starts[0]
-        shards = np.searchsorted(firsts, index, side="right") - 1
-        parts = [
-            self._opened[shard][0].take(index[shards == shard] - firsts[shard])
-            for shard in np.unique(shards).tolist() or [0]
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        # Shard by shard now: back to the order of ``rows``.
-        return concatenated(parts).take(shards.argsort(kind="stable").argsort())
+        whole = self._opened[0]
+        return whole if rows is None else whole.take(self.index_of(rows))
 
     def labels_of(self, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Labels:
         """The labels of the rows with these numbers, or of all their tokens."""

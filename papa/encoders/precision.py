@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
-from papa.spec import Precision, PrecisionChoice
+from papa.spec import Precision
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,9 @@ def check_precision(precision: Precision, device: str) -> None:
         )
 
 
-def chosen_precision(asked: PrecisionChoice, encoders: Iterable[str], device: str) -> Precision:
+def chosen_precision(
+    asked: Precision | Literal["auto"], encoders: Iterable[str], device: str
+) -> Precision:
     """What ``auto`` means for these encoders on the device; other precisions stay."""
     if asked != "auto":
         return asked

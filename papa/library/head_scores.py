@@ -24,12 +24,12 @@ from papa.library.steps import constants_for
 from papa.library.tasks import Task, as_list, study_inputs
 from papa.progress import bar
 from papa.ranking.given import score_of_each
+from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.ranking.seeds import HeadScores
 from papa.scores.fidelity import mean_over_examples
 from papa.scores.own import OwnScore
 from papa.spec.cells import constant_heads as first_heads
-from papa.spec.head_scores import read_scores
-from papa.spec.orders import HEAD_SCORES, Head, head_order
+from papa.spec.orders import Head, read_scores
 from papa.storage.store import Store
 from papa.study.stages.constants import given as keep_given
 from papa.study.stages.rank import read_head_scores
@@ -140,15 +140,11 @@ def constant_heads(
     return tuple(order[:count]) if fraction is None else first_heads(order, fraction)
 
 
-def load_scores(
-    path: str | Path, *, layers: int | None = None, heads: int | None = None
-) -> pandas.DataFrame:
+def load_scores(path: str | Path) -> pandas.DataFrame:
     """A score for every head from somebody's file, as ``head_scores`` gives them.
 
     A file holds a line for each layer with a number for each head (as DuoAttention writes), or JSON
-    with a list of scores under each ``"layer-head"``, of which the mean counts (Retrieval_Head), or
-    with a list of heads under each of so many ``layers`` of ``heads``, for ``prune_heads``: 0, and
-    1 for all others.
+    with a list of scores under each ``"layer-head"``, of which the mean counts (Retrieval_Head).
 
     Examples:
         >>> import pathlib, tempfile
@@ -157,8 +153,7 @@ def load_scores(
         >>> papa.constant_heads(papa.load_scores(file), fraction=0.5)
         ((0, 1),)
     """
-    scores = read_scores(path, layers=layers, heads=heads)
-    return HeadScores(np.array(scores)[None]).frame(Path(path).name)
+    return HeadScores(read_scores(path)[None]).frame(Path(path).name)
 
 
 def effects(

@@ -174,7 +174,7 @@ def measure(
         heads: dict[Cell, tuple[Head, ...] | None] = {}
         for cell, made in part.cells.items():
             every = {read_scores(found[step]).constant_heads for step in made}
-            heads[Cell.of(cell.columns())] = every.pop() if len(every) == 1 else None
+            heads[Cell.of(vars(cell))] = every.pop() if len(every) == 1 else None
         frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
         return Measurement(results, frame, told, heads)
 

@@ -79,7 +79,7 @@ def train_lambda(
         corpus,
         spec=task.probe,
         rows=rows_of_seed(len(corpus.split("train")), ranking.rows, seed),
-        epochs=ranking.epochs_on(task),
+        epochs=ranking.epochs or task.probe.epochs,
         rate=ranking.learning_rate or task.probe.learning_rate,
         seed=seed,
         progress=progress,

@@ -123,7 +123,8 @@ def train_lambda_of_own(
     ``papa.ranking.learned``.
     """
     split, rate = corpus.split("train"), ranking.learning_rate or task.probe.learning_rate
-    rows, epochs = rows_of_seed(len(split), ranking.rows, seed), ranking.epochs_on(task)
+    rows = rows_of_seed(len(split), ranking.rows, seed)
+    epochs = ranking.epochs or task.probe.epochs
     config = model.config
     size = (int(config.num_hidden_layers), int(config.num_attention_heads))
     theta = nn.Parameter(torch.zeros(size, device=model.device))

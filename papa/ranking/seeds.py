@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from papa.ranking.orders import head_order
 from papa.spec import Order
 from papa.spec.cells import partial_counts
-from papa.spec.orders import head_order
 from papa.spec.study import CONTROLLED
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from papa.ranking.orders import order_named
 from papa.reporting.wording import NOTHING
 from papa.reporting.written import WrittenTable
-from papa.spec.orders import order_named
 
 SHOWN = 15
 """Relations in a table at most, the most frequent ones."""

@@ -11,10 +11,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.attention.patterns import HeadPatterns, head_patterns
+from papa.ranking.orders import HEAD_SCORES
 from papa.reporting.drawing import Figure, Spec
 from papa.reporting.figures import TOLD, figure, mark, number
 from papa.reporting.written import WrittenTable
-from papa.spec.orders import HEAD_SCORES, Head
+from papa.spec.orders import Head
 
 
 @dataclass(frozen=True, eq=False)

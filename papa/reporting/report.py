@@ -14,8 +14,10 @@ from typing import Any
 import jinja2
 import pandas
 import vl_convert
+import yaml
 
 from papa.files import write_atomically
+from papa.ranking.orders import scored_by
 from papa.reporting.answers import (
     answers,
     certainty,
@@ -34,8 +36,6 @@ from papa.reporting.tables import marks, order_table, score_tables
 from papa.reporting.wording import MARK, orders_matter
 from papa.scores.orders import each_way
 from papa.spec import StudySpec
-from papa.spec.document import write_yaml
-from papa.spec.orders import scored_by
 
 _library = cache(vl_convert.javascript_bundle)
 """Vega, Vega-Lite and Vega-Embed as one script; it takes a second."""
@@ -109,7 +109,9 @@ def page(found: Findings) -> str:
             "Seeds": ", ".join(map(str, study.seeds)),
         },
         ranked=orders_matter(study.fractions) and "lambda" in map(scored_by, study.orders),
-        specification=write_yaml(study.model_dump(mode="json")),
+        specification=yaml.safe_dump(
+            study.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+        ),
         shown=shown,
         style=STYLE,
         scripts=scripts,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas
 
+from papa.ranking.orders import order_named
 from papa.spec.cells import order_matters
-from papa.spec.orders import order_named
 
 MARK = "†"
 """Marks drops of an encoder and task whose original score does not beat its baselines."""

@@ -14,4 +14,4 @@ from papa.spec.data import (
 from papa.spec.orders import Order
 from papa.spec.study import ExecutionSpec, FeaturesSpec, LayoutSpec, RankingSpec, StudySpec
 from papa.spec.task import Metric, NamedMetric, ProbeSpec, TaskKind, TaskSpec
-from papa.spec.values import Frozen, Precision, PrecisionChoice, listed
+from papa.spec.values import Frozen, Precision

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from papa.spec.orders import Head, Order
@@ -26,10 +26,6 @@ class Cell:
         """The cell of a row of a table; its fraction to six decimals, as a file may round it."""
         names = {name: str(row[name]) for name in ("encoder", "task", "constants", "order")}
         return cls(**names, fraction=round(float(row["fraction"]), 6))
-
-    def columns(self) -> dict[str, Any]:
-        """Its columns in tables (docs/results.md)."""
-        return asdict(self)
 
     def result(self, heads_in_all: int | None = None) -> Cell:
         """What cells that share a result have in common: constants and order are empty where they

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AfterValidator, model_validator
 
 from papa.spec.task import TaskSpec
 from papa.spec.values import Frozen, NotNegative, Positive, one_of
@@ -25,8 +25,7 @@ OUTPUTS: dict[str, str] = {
     RESAMPLED: f"{_AT}.outputs:resampled_outputs",
     OPTIMAL: f"{_AT}.outputs:mean_output",
 }
-"""What makes constant outputs from an encoder and a split of text, ``batch_tokens`` at a time; the
-optimal one starts from it, the resampled one is drawn by ``seed``."""
+"""What makes constant outputs from an encoder and a split of text; the optimal one starts there."""
 OF_DECODERS = ("streaming",)
 PARAMETERS: dict[str, dict[str, int]] = {
     "local": {"window": 2},
@@ -41,23 +40,19 @@ def constants_kinds() -> tuple[str, ...]:
     return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, *OF_DECODERS, REUSED, "trained")
 
 
-ConstantsKind = Annotated[str, BeforeValidator(lambda kind: one_of(constants_kinds(), kind))]
+ConstantsKind = Annotated[str, AfterValidator(lambda kind: one_of(constants_kinds(), kind))]
 
 
 class ConstantsSpec(Frozen):
     """A kind of constant matrices and, for ``average``, the text it is taken over."""
 
     kind: ConstantsKind
-    """average; a control: identity, toeplitz, zeros (paper, Section 5.2), previous, next, local,
-    fibonacci; made of the average: low_rank, relative; mean_qk; trained; a constant output:
-    mean_output, mean_output_by_slot, resampled_output, optimal_output; reused: the attention of the
-    layer before; of decoders, streaming: their own, to the first and last (docs/method.md)."""
+    """What stands in attention's place: the average; a control such as identity, toeplitz or zeros
+    (paper, Section 5.2); a trained one; a constant output (docs/method.md)."""
     corpus: TaskSpec | None = None
-    """average: take it over this task's training text instead of the study's own (paper, Section
-    5.3, Table 2)."""
+    """average: over this task's training text, not the study's (paper, Section 5.3, Table 2)."""
     rows: Positive | None = None
-    """average: take it over a sample of this many training rows; null takes all of the task's. A
-    smaller sample is part of a larger one."""
+    """average: over so many training rows; null takes all. A larger sample holds a smaller one."""
     start: Literal["toeplitz", "average"] = "toeplitz"
     """trained: the matrices that training starts from."""
     window: Positive | None = None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from papa.spec.values import Frozen, Text
 
-ColumnName = Annotated[str, Field(max_length=200)]
 Scores = tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...]
 
 
@@ -60,13 +59,13 @@ Source = Annotated[FilesSource | HubSource | EmbeddedSource, Field(discriminator
 class Columns(Frozen):
     """Which columns of the source hold what."""
 
-    text: ColumnName | None = None
+    text: str | None = None
     """The column with the texts; of a pair, with the first ones."""
-    text_pair: ColumnName | None = None
+    text_pair: str | None = None
     """The column with the second texts of pairs."""
-    words: ColumnName | None = None
+    words: str | None = None
     """The column with lists of words."""
-    label: ColumnName | None = None
+    label: str | None = None
     """The column with the labels: names or numbers; for words a list in each row."""
 
 
@@ -86,13 +85,6 @@ class HeadScores(Frozen):
     """What orders call them after ``scores:``."""
     values: Annotated[Scores, Field(min_length=1)]
     """A list for each layer, with a number for each head."""
-
-    @field_validator("values")
-    @classmethod
-    def _one_for_every_head(cls, values: Scores) -> Scores:
-        if not values[0] or len({*map(len, values)}) > 1:
-            raise ValueError("layers have scores of different numbers of heads: give one for each")
-        return values
 
 
 class CodeSpec(Frozen):

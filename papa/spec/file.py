@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from functools import cache
+from collections.abc import Hashable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
-from papa.errors import CheckError, DataError, Problem, SpecError, in_one_line, meant, shown
-from papa.spec import StudySpec, listed
-from papa.spec.document import read_yaml
-from papa.spec.head_scores import read_scores
-from papa.spec.orders import module_of, scores_in
+from papa.errors import CheckError, Problem, SpecError, in_one_line, joined, meant, shown
+from papa.spec import HeadScores, StudySpec
+from papa.spec.orders import module_of, read_scores, scores_in
 from papa.spec.task import OWN_RATE
 from papa.spec.values import Frozen
 
@@ -29,30 +25,44 @@ _AUTHORS: dict[str, dict[str, Any]] = {
     "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
     "ranking": {"seeds": [0]},
 }
-_AUTHORS_METRICS = {"token_f1": "bare_entity_f1"}
 
 
-class MalformedError(CheckError, SpecError):
-    """A study's file has unknown keys or impossible values."""
+class _Loader(yaml.SafeLoader):
+    """Aliases can make a short text endless, and of a key given twice YAML keeps the last."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self._refuse(self.peek_event(), "an alias is not read: write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if (name := str(key.value)) in seen:
+                self._refuse(key, f"'{name}' stands there a second time: remove one of them")
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+    def _refuse(self, found: Any, why: str) -> None:
+        raise yaml.MarkedYAMLError(problem=why, problem_mark=found.start_mark)
+
+
+def read_yaml(text: str, origin: str) -> Any:
+    """The value that YAML describes; a SpecError names the line where it is none."""
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise SpecError(f"{origin} is not YAML: {in_one_line(error)}") from None
 
 
 def registry() -> dict[str, dict[str, Any]]:
     """The tasks known by name, as mappings that a study may override key by key."""
-    return deepcopy(_parsed(REGISTRY.read_text()))
-
-
-@cache
-def _parsed(text: str) -> Any:
-    # Every task of every study asks, and parsing takes 30 ms.
-    return yaml.safe_load(text)
+    return yaml.safe_load(REGISTRY.read_text())
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
-    """Read, override and resolve a study.
-
-    Args:
-        path: the YAML file; relative paths in it are relative to its folder.
-        overrides: ``a.b=value`` with YAML values, applied over the file; list items by their index.
+    """A study from its YAML file, with ``a.b=value`` laid over it: values are YAML, list items go
+    by their index.
     """
     try:
         document = read_yaml(path.read_text(encoding="utf-8"), str(path))
@@ -64,8 +74,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
         ) from None
     if not isinstance(document, dict):
         raise SpecError(
-            f"{path} is not a study: expected a mapping with name, encoders and tasks, found "
-            f"{shown(document)}; 'papa init' writes an example"
+            f"{path} is not a study, found {shown(document)}: 'papa init' writes an example"
         )
     for setting in overrides:
         override(document, setting)
@@ -73,10 +82,9 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
 
 
 def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> StudySpec:
-    """A study from a mapping: names become full tasks, paths become absolute.
-
-    With ``as_the_authors_ran: true`` the switches of docs/fidelity.md start on the authors' side;
-    what the study says itself still wins. The specification holds the switches, not the key.
+    """A study from a mapping: names become full tasks, and paths, which are relative to the folder,
+    absolute. With ``as_the_authors_ran: true`` switches start on the authors' side; what the study
+    says itself still wins, and the specification holds the switches, not the key.
     """
     for where, text in texts_in(document):
         # Studies are stored, logged and shown.
@@ -91,14 +99,14 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     resolved = _merged(_AUTHORS if authors else {}, resolved)
     if isinstance(path := resolved.get("reference"), str):
         resolved["reference"] = _absolute(path, folder)
+    known = registry()
 
     def in_full(entry: Any, key: str) -> Any:
-        """An entry of a list, as a mapping where it is a bare name, with all that is known."""
-        entry = _named(entry, "kind" if key == "constants" else "name")
+        entry = _named(entry, key)
         if not isinstance(entry, dict):
             return entry
         if key == "tasks":
-            return _full_task(entry, folder, origin, authors)
+            return _full_task(entry, known, folder, origin, authors)
         if key == "encoders" and isinstance(name := entry.get("name"), str) and name:
             local = _absolute(name, folder)
             by_path = name.startswith((".", "/", "~")) or Path(local).is_dir()
@@ -109,8 +117,7 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
         if isinstance(entries := resolved.get(key), list):
             resolved[key] = [in_full(entry, key) for entry in entries]
     try:
-        resolved |= _with_files(resolved.get("orders"), resolved.get("scores", []), folder)
-        return StudySpec.model_validate(resolved)
+        study = StudySpec.model_validate(resolved)
     except ValidationError as error:
         # A list all of whose entries are wrong counts as too short as well.
         faults = [
@@ -118,9 +125,13 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
             for fault in error.errors()
             if fault["type"] != "too_short" or not fault["input"]
         ]
-        raise MalformedError(faults) from None
-    except DataError as error:
-        raise SpecError(f"{origin}: 'orders': {error}") from None
+        raise CheckError(faults) from None
+    scores = {scores.name: scores for scores in study.scores}
+    for name in map(scores_in, study.orders):
+        if name is not None and name not in scores and not module_of(name):
+            values = read_scores(_absolute(name, folder)).tolist()
+            scores[name] = HeadScores(name=name, values=values)
+    return study.model_copy(update={"scores": tuple(scores.values())})
 
 
 def sentence(fault: ErrorDetails) -> str:
@@ -142,55 +153,42 @@ def sentence(fault: ErrorDetails) -> str:
 
 
 def _absolute(path: str, folder: Path) -> str:
-    """A study's path from its folder."""
     return str((folder / Path(path).expanduser()).resolve())
 
 
-def _named(entry: Any, key: str = "name") -> Any:
-    """An entry of a list, as a mapping where it is a bare name."""
-    return {key: entry} if isinstance(entry, str) else entry
+def _named(entry: Any, key: str) -> Any:
+    """An entry of a study's list, as a mapping where it is a bare name."""
+    return {"kind" if key == "constants" else "name": entry} if isinstance(entry, str) else entry
 
 
-def _full_task(entry: dict[str, Any], folder: Path, origin: str, authors: bool) -> dict[str, Any]:
+def _full_task(
+    entry: dict[str, Any], known: dict[str, Any], folder: Path, origin: str, authors: bool
+) -> dict[str, Any]:
     """A task with all that the registry knows of it."""
-    entry, known = dict(entry), registry()
+    entry = dict(entry)
     base = entry.pop("base", entry.get("name"))
     if isinstance(base, str) and base in known:
-        defaults = {"name": base, **known[base]}
-        if authors:
-            defaults["metric"] = _AUTHORS_METRICS.get(defaults["metric"], defaults["metric"])
+        defaults = _merged({"name": base}, known[base])
+        if authors and defaults["metric"] == "token_f1":
+            defaults["metric"] = "bare_entity_f1"
         if entry.get("head") == "own":
-            defaults["probe"]["learning_rate"] = OWN_RATE
+            defaults = _merged(defaults, {"probe": {"learning_rate": OWN_RATE}})
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(
             f"{origin}: task {shown(base)} is unknown{meant(base, known)}: use one of "
-            f"{listed(sorted(known))}, or describe it in full (kind, source, columns, metric, "
+            f"{joined(sorted(known))}, or describe it in full (kind, source, columns, metric, "
             "slots, probe; 'papa init' writes an example)"
         )
     if authors and isinstance(entry.get("probe"), dict):
         entry["probe"] = {"encoder_dropout": True, **entry["probe"]}
     source = entry.get("source")
     if isinstance(source, dict) and source.get("kind") == "files":
-        for split in ("train", "validation"):
-            if isinstance(path := source.get(split), str):
-                source = {**source, split: _absolute(path, folder)}
-        entry["source"] = source
+        paths = {split: source.get(split) for split in ("train", "validation")}
+        entry["source"] = source | {
+            split: _absolute(path, folder) for split, path in paths.items() if isinstance(path, str)
+        }
     return entry
-
-
-def _with_files(orders: Any, scores: Any, folder: Path) -> dict[str, Any]:
-    """The study's scores, with those of the files that its orders name."""
-    if not isinstance(orders, list) or not isinstance(scores, list):
-        return {}
-    held = [entry.get("name") for entry in scores if isinstance(entry, dict)]
-    named = dict.fromkeys(scores_in(order) for order in orders if isinstance(order, str))
-    read = [
-        {"name": name, "values": read_scores(_absolute(name, folder)).tolist()}
-        for name in named
-        if name is not None and name not in held and not module_of(name)
-    ]
-    return {"scores": [*scores, *read]} if read else {}
 
 
 def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -217,7 +215,7 @@ def override(document: dict[str, Any], setting: str) -> None:
             if isinstance(node, dict):
                 node.setdefault(at, {})
             # An entry given by its bare name becomes a mapping that can take overrides.
-            node[at] = node = _named(node[at], "kind" if parents[0] == "constants" else "name")
+            node[at] = node = _named(node[at], parents[0])
         key = last
         node[int(key) if isinstance(node, list) else key] = value
     except (IndexError, TypeError, ValueError):

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
 from papa.spec.constants import OF_DECODERS, OUTPUTS, REUSED, ConstantsSpec
 from papa.spec.data import CodeSpec, EncoderSpec, HeadScores
-from papa.spec.orders import HEAD_SCORES, Order, order_named, scored_by, scores_in
+from papa.spec.orders import Order
 from papa.spec.task import TaskSpec
-from papa.spec.values import (
-    Amount,
-    Fraction,
-    Frozen,
-    Name,
-    Positive,
-    Precision,
-    PrecisionChoice,
-    Rate,
-    Seed,
-    no_repeats,
-)
+from papa.spec.values import Amount, Frozen, Name, Positive, Precision, Rate, Seed, no_repeats
 
 CONTROLLED = 5
 """Ranking seeds from which on λ of shuffled labels can tell anything at 5 %: 32 arrangements."""
+Fraction = Annotated[float, Field(ge=0, le=1)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(no_repeats)]
 
 
@@ -60,10 +48,6 @@ class RankingSpec(Frozen):
     control: bool = True
     """Where five seeds or more have ``rows`` of their own, λ is trained on shuffled labels as well,
     and the report says whether the head order owes anything to the labels."""
-
-    def epochs_on(self, task: TaskSpec) -> int:
-        """Epochs on a task's training text, at most."""
-        return self.epochs or task.probe.epochs
 
 
 class FeaturesSpec(Frozen):
@@ -117,7 +101,7 @@ class StudySpec(Frozen):
     """One probe each; intervals need two or more."""
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
-    precision: PrecisionChoice = "float32"
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """The precision in which encoders compute. bfloat16 needs a GPU, or a CPU that has it; sums,
     softmax, norms and the optimiser stay float32. ``auto`` takes bfloat16 where the scores of all
     the study's encoders are known to hold in it, on such a CPU, and float32 otherwise."""
@@ -139,57 +123,26 @@ class StudySpec(Frozen):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> StudySpec:
-        for reason in _misfits(self):
-            raise ValueError(reason)
-        return self
-
-    def draws(self, order: Order) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """The seeds of the study that share a head order, and what ``head_order`` draws theirs
-        from: of one by scores the places of all heads, the smallest first, ties by (layer, head).
-        """
-        if (name := scores_in(order)) is not None:
-            (values,) = (scores.values for scores in self.scores if scores.name == name)
-            return {self.seeds: tuple(np.argsort(np.ravel(values), kind="stable").tolist())}
-        if order_named(order).differs_by_seed:
-            return {(seed,): (self.ranking.seeds[0], seed) for seed in self.seeds}
-        return {self.seeds: ()}
-
-
-def _misfits(study: StudySpec) -> Iterator[str]:
-    """Why constants cannot be measured, and orders not be had, on a task."""
-    for task, constants in product(study.tasks, study.constants):
-        kind, where, name = constants.kind, f"constants: {constants.label}", f"task {task.name}"
-        if task.kind == "causal" and kind in (*OUTPUTS, "mean_qk", "next"):
-            yield f"{where} is of encoders, and {name} is a decoder's: take relative or previous"
-        longer = (task.validation_slots or 0) > task.slots
-        if longer and kind not in ("relative", REUSED, *OF_DECODERS):
-            yield (
-                f"{where} is read by slot, and {name} has {task.slots} slots and validation_slots "
-                f"{task.validation_slots}: take relative or streaming, or as many slots"
-            )
-        if constants.is_trained and (task.own_probe or task.head == "own"):
-            other = "own_probe" if task.own_probe else "head: own"
-            yield f"{where} is trained with PAPA's own probe, and {name} has {other}"
-        most = {"window": task.slots - 1, "rank": task.slots, "largest": task.slots**2}
-        for key, value in constants.parameters.items():
-            if value > most.get(key, value):
-                yield (
-                    f"constants: {key} of kind '{kind}' is {value}, and {name} has {task.slots} "
-                    f"slots: take {most[key]} or less"
+        for task, constants in product(self.tasks, self.constants):
+            kind, where, name = constants.kind, f"constants: {constants.label}", f"task {task.name}"
+            if task.kind == "causal" and kind in (*OUTPUTS, "mean_qk", "next"):
+                raise ValueError(
+                    f"{where} is of encoders, and {name} is a decoder's: take relative or previous"
                 )
-    for task, method in product(study.tasks, map(scored_by, study.orders)):
-        if task.kind == "causal" and method in HEAD_SCORES:
-            yield (
-                f"orders: {method} is not computed of decoders, and task {task.name} is one's: "
-                "take lambda, first_to_last or random, or give scores:FILE"
-            )
-        reads = HEAD_SCORES[method].own_head if method in HEAD_SCORES else "all"
-        unread = reads == "none" or (reads == "with a loss" and task.with_itself)
-        if task.head == "own" and unread:
-            yield (
-                f"orders: {method} scores no heads for task {task.name}, which has head: own: take "
-                "effect, or a label-free one such as distance"
-            )
-    for task in study.tasks:
-        if study.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "own"):
-            yield "layout: a model's own head is given pairs with segment_ids: follow"
+            longer = (task.validation_slots or 0) > task.slots
+            if longer and kind not in ("relative", REUSED, *OF_DECODERS):
+                raise ValueError(
+                    f"{where} is read by slot, and {name} has {task.slots} slots and "
+                    f"validation_slots {task.validation_slots}: take relative or streaming, or as "
+                    "many slots"
+                )
+            if constants.is_trained and (task.own_probe or task.head == "own"):
+                other = "own_probe" if task.own_probe else "head: own"
+                raise ValueError(
+                    f"{where} is trained with PAPA's own probe, and {name} has {other}"
+                )
+            if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "own"):
+                raise ValueError(
+                    "layout: a model's own head is given pairs with segment_ids: follow"
+                )
+        return self

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from papa.errors import shown
+from papa.errors import joined
 from papa.spec.data import Columns, Source
 from papa.spec.orders import module_of
-from papa.spec.values import Amount, Frozen, Name, Positive, Rate, Seed, listed, one_of
+from papa.spec.values import Amount, Frozen, Name, Positive, Rate, Seed, one_of
 
 TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
 Slots = Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
@@ -17,13 +17,12 @@ _Classes = Literal["accuracy", "matthews", "f1", "entity_f1", "token_f1", "bare_
 _Ranks = Literal["spearman", "cosine_spearman"]
 _Embeddings = Literal["nearest_10", "nearest_1", "similarities", "cosine"]
 NamedMetric = Literal[_Classes, _Ranks, "negative_log_perplexity", "agreement", _Embeddings, "own"]
-
-
-def _known(metric: object) -> object:
-    return metric if module_of(metric) else one_of(get_args(NamedMetric)[:-1], metric)
-
-
-Metric = Annotated[str, BeforeValidator(_known)]
+Metric = Annotated[
+    str,
+    AfterValidator(
+        lambda name: name if module_of(name) else one_of(get_args(NamedMetric)[:-1], name)
+    ),
+]
 EMBEDDING_METRICS: tuple[Metric, ...] = get_args(_Embeddings)
 """What a sentence encoder keeps of its own embeddings."""
 RANKED: tuple[Metric, ...] = get_args(_Ranks)
@@ -51,8 +50,6 @@ KINDS: dict[TaskKind, Kind] = {
     "mlm": Kind(("text",), ("negative_log_perplexity",)),
     "causal": Kind(("text",), ("negative_log_perplexity",)),
 }
-_OF_CLASSES: tuple[TaskKind, ...] = ("text", "pair", "words")
-"""The kinds that metrics and probes of the user's own are for."""
 OWN_RATE = 0.02
 """The rate of λ on a model's own head: θ hardly moves at a probe's."""
 
@@ -78,8 +75,7 @@ class ProbeSpec(Frozen):
     max_grad_norm: Amount = 1.0
     """The norm to which a seed's gradients are clipped, over all it trains; 0 does not clip."""
     encoder_dropout: bool = False
-    """While training, keep the encoder's dropout on, and that of the authors' sequence probes
-    (docs/fidelity.md)."""
+    """Train with the encoder's dropout, and that of the authors' probes (docs/fidelity.md)."""
 
 
 class TaskSpec(Frozen):
@@ -125,11 +121,11 @@ class TaskSpec(Frozen):
     @classmethod
     def _own_head_needs_no_probe(cls, values: Any) -> Any:
         """λ alone is trained then, by the same settings."""
-        if not isinstance(values, dict) or "probe" in values:
+        if not isinstance(values, dict):
             return values
-        if values.get("head") == "own" or values.get("kind") in ("causal", "similarity"):
-            return {**values, "probe": {"learning_rate": OWN_RATE, "batch_size": 16, "epochs": 4}}
-        return values
+        own = values.get("head") == "own" or values.get("kind") in ("causal", "similarity")
+        probe = {"learning_rate": OWN_RATE, "batch_size": 16, "epochs": 4}
+        return {"probe": probe, **values} if own else values
 
     @model_validator(mode="after")
     def _keys_fit_together(self) -> TaskSpec:
@@ -138,22 +134,26 @@ class TaskSpec(Frozen):
         unlabelled = metric in UNLABELLED_METRICS and kind in ("text", "pair")
         needed = set(known.columns) - ({"label"} if unlabelled else set())
         metrics = known.metrics + (known.own_metrics if own else ())
+        of_classes = kind in ("text", "pair", "words")
         wrong = None
         if kind in ("causal", "similarity") and not own:
             wrong = f"a task of kind '{kind}' is answered by a model's own head: set head: own"
         elif kind != "causal" and self.validation_slots is not None:
             wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
         elif not needed <= given or (kind == "causal" and given != needed):
-            wrong = f"columns: a task of kind '{kind}' reads {listed(known.columns)}: name them"
-        elif metric not in metrics and not (is_own(metric) and kind in _OF_CLASSES):
+            wrong = f"columns: a task of kind '{kind}' reads {joined(known.columns)}: name them"
+        elif metric not in metrics and not (is_own(metric) and of_classes):
             wrong = (
                 f"metric: a task of kind '{kind}' with head: {self.head} is scored by "
-                f"{listed(metrics)}, not '{metric}'"
+                f"{joined(metrics)}, not '{metric}'"
             )
-        elif self.own_probe and not module_of(self.own_probe):
-            wrong = f"own_probe is {shown(self.own_probe)}: expected module:name, as my_code:probe"
-        elif self.own_probe and (own or kind not in _OF_CLASSES or self.regression):
-            wrong = "own_probe: it predicts classes from features: leave it out of this task"
+        elif (probe := self.own_probe) and (
+            own or not of_classes or self.regression or not module_of(probe)
+        ):
+            wrong = (
+                "own_probe: one is module:name, as my_code:probe, and predicts classes from "
+                "features: correct it, or leave it out of this task"
+            )
         elif self.positive is not None and metric != "f1":
             wrong = f"positive: only metric f1 has a positive class, and the metric is {metric}"
         if wrong:
@@ -179,9 +179,7 @@ class TaskSpec(Frozen):
 
     @property
     def lambda_objective(self) -> str:
-        """What λ is trained to keep low, in words."""
-        if self.head == "probe":
-            return "the loss of a probe"
+        """What λ is trained to keep low with a model's own head, in words."""
         if self.of_embeddings:
             return "one less the cosine of embeddings to the original's"
         if self.with_itself:

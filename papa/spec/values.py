@@ -19,7 +19,6 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 NotNegative = Annotated[int, Field(ge=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -28,19 +27,13 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Precision = Literal["float32", "bfloat16"]
-PrecisionChoice = Literal["float32", "bfloat16", "auto"]
-
-
-def listed(values: Any) -> str:
-    """Names as a message lists them."""
-    return ", ".join(map(str, values))
 
 
 def one_of(names: Iterable[str], value: Any) -> Any:
     """The value, refused as pydantic refuses what a ``Literal`` does not name: tables may grow."""
-    *most, last = known = list(names)
-    if value not in known:
-        expected = f"{listed(map(repr, most))} or {last!r}"
+    *most, last = known = list(map(repr, names))
+    if repr(value) not in known:
+        expected = f"{', '.join(most)} or {last}"
         raise PydanticKnownError("literal_error", {"expected": expected})
     return value
 

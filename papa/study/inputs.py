@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,10 +17,10 @@ from papa.encoders.files import has_weights, weight_patterns
 from papa.encoders.precision import chosen_precision
 from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
+from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.own import OwnCode
 from papa.spec import EncoderSpec, HubSource, Source, StudySpec, TaskSpec
 from papa.spec.constants import OF_DECODERS
-from papa.spec.orders import HEAD_SCORES, scored_by
 from papa.study.code import code_of, read_code, with_code, with_orders
 
 _AT_ONCE = 16
@@ -116,6 +117,8 @@ def resolve_inputs(
     """
     texts = read_code(code)
     study = with_code(study, texts)
+    for order in study.orders:
+        order_named(order)  # Refused before anything is downloaded.
     names = [spec.name for spec in study.encoders]
     precision = chosen_precision(study.precision, names, device_of(study))
     resolved = ResolvedInputs(study.model_copy(update={"precision": precision}), texts=texts)
@@ -199,6 +202,16 @@ def _described(what: Any, precision: Any) -> Any:
 def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     """What of the study does not fit one of its encoders: where, and why."""
     study = resolved.study
+    methods = HEAD_SCORES.keys() & set(map(scored_by, study.orders))
+    for task, method in product(study.tasks, sorted(methods)):
+        reads = HEAD_SCORES[method].own_head
+        unread = reads == "none" or (reads == "with a loss" and task.with_itself)
+        if task.kind == "causal" or (task.head == "own" and unread):
+            yield (
+                "orders",
+                f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "
+                "head: own: take lambda or first_to_last, or give scores:FILE",
+            )
     for encoder in resolved.encoders.values():
         name, shape = encoder.name, (encoder.layers, encoder.heads)
         for index, task in enumerate(study.tasks):
@@ -234,9 +247,9 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                     f"they are of {found[0]} layers of {found[1]} heads, and encoder '{name}' has "
                     f"{shape[0]} layers of {shape[1]} heads: give scores of this encoder's heads",
                 )
-        for method in map(scored_by, study.orders):
-            asked, heads = HEAD_SCORES.get(str(method)), shape[0] * shape[1]
-            if asked and study.ranking.evaluations < (least := asked.least(heads)):
+        for asked in map(HEAD_SCORES.__getitem__, methods):
+            heads = shape[0] * shape[1]
+            if study.ranking.evaluations < (least := asked.least(heads)):
                 yield (
                     "ranking",
                     f"evaluations is {study.ranking.evaluations:,}, and {asked.label} of {heads} "

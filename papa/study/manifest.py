@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from papa.encoders.reference import EncoderReference, resolve_encoder
@@ -21,8 +22,7 @@ from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, 
 from papa.files import scratch_beside
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.cells import Cell
-from papa.spec.document import read_yaml, write_yaml
-from papa.spec.file import load_study
+from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import Head
 from papa.storage.artifacts import (
     METADATA,
@@ -141,9 +141,8 @@ class FinishedStudy:
     def study(self) -> StudySpec:
         """The specification; none of the files that it names need be there."""
         path = self.folder / SPECIFICATION
-        return StudySpec.model_validate(
-            {**read_yaml(path.read_text(), str(path)), "reference": None}
-        )
+        stored = read_yaml(path.read_text(), str(path))
+        return StudySpec.model_validate({**stored, "reference": None})
 
     @cached_property
     def summary(self) -> DataFrame:
@@ -302,4 +301,4 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
 
 def specification(study: StudySpec) -> str:
     """The resolved specification as YAML."""
-    return write_yaml(study.model_dump(mode="json"))
+    return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

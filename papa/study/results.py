@@ -11,9 +11,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from papa.encoders.reference import EncoderReference
+from papa.ranking.orders import scored_by
 from papa.spec import Metric, TaskSpec
 from papa.spec.cells import Cell
-from papa.spec.orders import Head, scored_by
+from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.stages.constants import Constants
 from papa.study.stages.probe import ScoredSeed, read_baseline, read_examples, read_scores
@@ -103,7 +104,7 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
         for one in (held[step][0] for step in probes):
             for seed in one.scores:
                 yield {
-                    **cell.columns(),
+                    **vars(cell),
                     "constant_heads": len(one.constant_heads),
                     "seed": seed.seed,
                     "metric": metric,

@@ -15,10 +15,11 @@ from pydantic import BaseModel
 from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
 from papa.files import sha256_of_file
+from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, constant_count, partial_counts
 from papa.spec.constants import CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED
-from papa.spec.orders import HEAD_SCORES, scored_by, without_name
+from papa.spec.orders import without_name
 from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.study.inputs import StudyInputs
@@ -227,7 +228,7 @@ class _Builder:
     def _lambda(self, name: str, matrices: Step, seed: int) -> Step:
         task, ranking = self.task, self.study.ranking
         used = {
-            "epochs": ranking.epochs_on(task),
+            "epochs": ranking.epochs or task.probe.epochs,
             "learning_rate": ranking.learning_rate or task.probe.learning_rate,
         }
         counts = sorted(set(partial_counts(self.study.fractions, self.heads).values()))
@@ -270,7 +271,7 @@ class _Builder:
         count, rankings = constant_count(result.fraction, self.heads), self.rankings(result.order)
         size = self.encoder.layers, self.encoder.heads
         # Where the order changes nothing it is drawn from nothing.
-        draws = list(study.draws(result.order or "first_to_last").items())
+        draws = list(draws_of(study, result.order or "first_to_last").items())
         if result.constants and spec.kind == RESAMPLED:
             draws = [((seed,), draw) for seeds, draw in draws for seed in seeds]
         found: list[Step] = []

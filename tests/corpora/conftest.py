@@ -12,7 +12,6 @@ import pytest
 from transformers import AutoTokenizer, RobertaTokenizer
 
 from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
-from papa.encoders.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
 
 Make = Callable[..., TaskSpec]
@@ -31,10 +30,6 @@ LINES = [
     "The more we study verbs, the crazier they get.",
     "Day by day the facts are getting murkier.",
 ] * 4
-ENCODER = EncoderReference(
-    "embedded/all-MiniLM-L6-v2", None, "", "weights", "tokenizer", "bert", 6, 12, 384, 512
-)
-"""Only its name, digests and positions matter here."""
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +105,7 @@ def corpus_of(tmp_path: Path) -> Build:
         folder = tmp_path / f"corpus-{len(list(tmp_path.iterdir()))}"
         settings = LayoutSpec(**layout)
         return load_corpus(
-            tokenise_corpus(task, settings, tokenizer, ENCODER, folder, shard_rows=shard_rows)
+            tokenise_corpus(task, settings, tokenizer, folder, shard_rows=shard_rows)
         )
 
     return build

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from papa.corpora import local_files
 from papa.corpora.local_files import read_file
 from papa.corpora.sources import VALIDATION_ROWS, read_reviews, reviews_file
 from papa.errors import DataError
@@ -70,11 +69,8 @@ def test_files_are_read(tmp_path: Path, name: str, content: str, expected: dict[
 
 
 @pytest.mark.parametrize("last", [{}, {"label": 0.5}, {"more": "x"}])
-def test_rows_of_many_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: dict[str, Any]
-) -> None:
-    """The last may have another type of number, or a column that only it has."""
-    monkeypatch.setattr(local_files, "_BLOCK_ROWS", 7)
+def test_the_last_row_may_be_of_its_own(tmp_path: Path, last: dict[str, Any]) -> None:
+    """With another type of number, or a column that only it has."""
     rows = [
         {"text": f"«{number}»", "label": number, "tags": ["a"] * (number % 4)}
         for number in range(50)

@@ -57,7 +57,6 @@ def test_an_entry_reads_local_files_in_place_of_the_hub(name: str, shared: Path)
     task = resolved(name, source={"kind": "files", **paths})
     rows = read_rows(task)
     assert rows.label_names == task.labels
-    assert "tags_converted_from_iob1" not in rows.notes
 
 
 @pytest.mark.server

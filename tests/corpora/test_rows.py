@@ -114,7 +114,7 @@ def test_numbers_to_predict(make_task: Make) -> None:
         assert rows.train["label"].to_pylist() == expected
         assert str(rows.train["label"].type) == "float"
         assert rows.label_names is None
-        assert "warnings" not in rows.notes
+        assert not rows.warnings
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -124,7 +124,6 @@ def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
     for size, seed in ((10, 0), (20, 0), (10, 1)):
         task = make_task(rows, train_rows=size, validation_rows=size, sample_seed=seed)
         sample = read_rows(task)
-        assert sample.notes["rows_found"] == {"train": 100, "validation": 100}
         drawn[size, seed] = sample.split(split).to_pylist()
     assert drawn[10, 0] == drawn[20, 0][:10], "a smaller sample is the start of a larger one"
     assert drawn[10, 0] != drawn[10, 1]
@@ -145,7 +144,6 @@ def test_words_and_tags_go_together(make_task: Make) -> None:
     assert rows.label_names == ("B-X", "I-X", "O")
     assert rows.train["label"].to_pylist() == [[0, 1, 2], [], [2]]
     assert rows.train["words"].to_pylist() == [["word"] * 3, [], ["word"]]
-    assert "tags_converted_from_iob1" not in rows.notes
     of_speech = read_rows(make_task(tagged(["NN", "I-X"]), **WORDS))
     assert of_speech.label_names == ("I-X", "NN"), "tags that are no entities stay as they are"
 
@@ -168,7 +166,6 @@ def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: boo
     assert second == ["B-MISC"], "an entity ends with its row"
     assert get_entities(IOB2) == get_entities(IOB1)
     assert [names[label] for label in found.validation["label"].to_pylist()[0]] == IOB2
-    assert found.notes["tags_converted_from_iob1"] == {"train": 5}
 
 
 def test_colas_own_files_are_read_by_column_number(make_task: Make) -> None:
@@ -187,8 +184,7 @@ def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
     rows = [{"text": ""}, {"text": " = Heading = \n"}, {"text": "  "}, {"text": "Text ."}]
     found = read_rows(make_task(rows, **MLM))
     assert found.train["text"].to_pylist() == ["= Heading =", "Text ."]
-    assert found.notes["blank_rows_dropped"] == {"train": 2, "validation": 2}
-    assert "warnings" not in found.notes
+    assert not found.warnings
 
 
 def test_a_split_of_one_class_is_said(make_task: Make) -> None:
@@ -197,7 +193,7 @@ def test_a_split_of_one_class_is_said(make_task: Make) -> None:
         ("aa", "ab", "every training label is 'a' (2 of them), so there is nothing to learn"),
     ):
         found = read_rows(make_task(texts(*train), texts(*validation), labels=["a", "b"]))
-        assert found.notes["warnings"][0].startswith(said)
+        assert found.warnings[0].startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +203,7 @@ def test_classes_spread_differently_are_said(make_task: Make, positive: int, shi
     """40 of 100 training labels are positive; total variation distances above 0.25 are said."""
     validation = texts(*[1] * positive, *[0] * (100 - positive))
     task = make_task(texts(*[1] * 40, *[0] * 60), validation, labels=["-", "+"])
-    said = " ".join(read_rows(task).notes["warnings"])
+    said = " ".join(read_rows(task).warnings)
     assert bool(said) == shifted
     if shifted:
         assert f"(total variation distance {abs(positive - 40) / 100:.2f})" in said
@@ -217,6 +213,6 @@ def test_classes_spread_differently_are_said(make_task: Make, positive: int, shi
 
 def test_classes_of_words_count_by_word(make_task: Make) -> None:
     task = make_task(tagged(["B-X", "O", "O"], []), tagged(["O", "O"], ["O"]), **ENTITIES)
-    said = read_rows(task).notes["warnings"]
+    said = read_rows(task).warnings
     assert "every validation label is 'O' (3 of them)" in said[0]
     assert "'B-X' is 33% of the training labels and 0% of the validation labels" in said[1]

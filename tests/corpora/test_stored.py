@@ -17,7 +17,7 @@ from papa.errors import ArtifactError, DataError
 from papa.files import sha256_of_file
 from papa.spec import LayoutSpec
 from papa.storage.artifacts import signed
-from tests.corpora.conftest import COLA, ENCODER, MLM, PAIR, Build, Make
+from tests.corpora.conftest import COLA, MLM, PAIR, Build, Make
 
 TOKENS = ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths")
 ROWS = [{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3
@@ -88,7 +88,7 @@ def test_other_names_of_the_same_classes_are_another_corpus(
 def test_a_failure_leaves_nothing_behind(make_task: Make, bert: Any, tmp_path: Path) -> None:
     task, folder = make_task(ROWS, [{"text": "a", "label": 2}]), tmp_path / "out" / "corpus"
     with pytest.raises(DataError):
-        tokenise_corpus(task, LayoutSpec(), bert, ENCODER, folder, shard_rows=8)
+        tokenise_corpus(task, LayoutSpec(), bert, folder, shard_rows=8)
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
 

@@ -1,4 +1,4 @@
-"""A method that scores heads is a function and one entry of papa/spec/orders.py."""
+"""A method that scores heads is a function and one entry of papa/ranking/orders.py."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from papa.ranking.orders import HEAD_SCORES, ScoringMethod
 from papa.ranking.scores.asked import Asked, Scored
 from papa.reporting.wording import order_label
 from papa.spec.file import resolve_study
-from papa.spec.orders import HEAD_SCORES, ScoringMethod
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here

@@ -58,7 +58,7 @@ def test_an_entry_of_the_registry_is_a_task(
     (task,) = resolve_study(study, folder=tmp_path, origin="test").tasks
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     folder = tokenise_corpus(
-        task, LayoutSpec(), load_tokenizer(encoder), encoder, tmp_path / "corpus", shard_rows=8
+        task, LayoutSpec(), load_tokenizer(encoder), tmp_path / "corpus", shard_rows=8
     )
     answer = best_constant_answer(load_corpus(folder), task, vocabulary=0)
     assert (answer.answer, answer.score) == ("funny", pytest.approx(2 / 3))

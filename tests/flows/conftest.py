@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from flows.check import check_study
 from flows.cli import app
-from papa.spec.document import write_yaml
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.step import Step
@@ -159,7 +158,7 @@ def known(study: str, *options: str) -> str:
 def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:
     """Write a study and return its path."""
     path = folder / name
-    path.write_text(write_yaml(study))
+    path.write_text(json.dumps(study))
     return str(path)
 
 

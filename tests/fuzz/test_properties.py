@@ -15,10 +15,10 @@ from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_c
 from papa.corpora.ragged import PackedTokens, concatenated
 from papa.corpora.split import TokenisedSplit, write_shard
 from papa.corpora.tokens import SpecialTokens
+from papa.ranking.orders import HEAD_ORDERS, head_order
 from papa.scores.intervals import interval
 from papa.spec import LayoutSpec
 from papa.spec.cells import constant_heads
-from papa.spec.orders import HEAD_ORDERS, head_order
 
 
 def times(factor: float) -> Any:

@@ -54,21 +54,6 @@ def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
     assert all(any(split in path for split in splits) for path in files), "only these splits"
 
 
-def test_a_look_reads_the_ends_of_files(on_hub: Hub, tmp_path: Path) -> None:
-    write_glue(tmp_path, rows=20_000, only=("cola",))
-    on_hub.publish("datasets", "nyu-mll/glue", tmp_path)
-    split = train_of()
-    table, rows = split.look()
-    assert (rows, table.rows.num_rows) == (20_000, 0)
-    assert table.rows.column_names == ["sentence", "label", "idx"]
-    assert table.class_names == {"label": ("unacceptable", "acceptable")}
-    asked = [request.range for request in on_hub.requests if request.to_storage]
-    assert asked
-    starts = [int(str(asked).removeprefix("bytes=").partition("-")[0]) for asked in asked]
-    assert split.bytes_to_fetch == (tmp_path / "cola/train-00000-of-00001.parquet").stat().st_size
-    assert all(start > split.bytes_to_fetch // 2 for start in starts)
-
-
 def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> None:
     commit = commit_of(glue())
     assert public.repository("datasets", "nyu-mll/glue").branches["main"] == commit
@@ -141,7 +126,6 @@ def test_a_token_opens_a_gated_dataset_and_stays_with_the_hub(
         train_of(name="some/gated")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     split = train_of(name="some/gated")
-    assert split.look()[1] == ROWS
     assert split.read().rows.num_rows == ROWS
     assert {request.token for request in on_hub.requests if request.to_storage} == {None}
     assert TOKEN in {request.token for request in on_hub.requests}

@@ -10,7 +10,6 @@ from typing import Any
 
 import fsspec
 
-from papa.spec.document import write_yaml
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.s3 import S3Server
 from tests.integration.service import Service, started
@@ -19,7 +18,7 @@ from tests.integration.service import Service, started
 def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> str:
     """A study of review sentences, as YAML."""
     sizes = {"train_rows": rows, "validation_rows": 64, "slots": 64}
-    return write_yaml(
+    return json.dumps(
         {
             "name": name,
             "encoders": ["embedded/all-MiniLM-L6-v2"],

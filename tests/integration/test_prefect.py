@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from papa.spec.document import write_yaml
 from tests.flows.conftest import SMALL, artifacts
 from tests.flows.history import ask
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
@@ -49,7 +48,7 @@ def states_of_steps(prefect: Service, flow_run: dict[str, Any]) -> set[str]:
 def undisturbed(place: Path) -> dict[tuple[str, str], Any]:
     """What the study finds where nothing happens to it."""
     store = place / "calm-store"
-    with papa_run(place / "calm", write_yaml(STUDY), {}, "--store", str(store)) as study:
+    with papa_run(place / "calm", json.dumps(STUDY), {}, "--store", str(store)) as study:
         to_the_end(study)
     return findings(str(store))
 
@@ -65,7 +64,7 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     place: Path, deployed: Service, undisturbed: dict[tuple[str, str], Any]
 ) -> None:
     study, store = place / "disturbed.yaml", place / "disturbed"
-    study.write_text(write_yaml(STUDY))
+    study.write_text(json.dumps(STUDY))
     fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/demo"]
     for name, value in (("study", study), ("store", store)):
         fire += ["--param", f"{name}={json.dumps(str(value))}"]
@@ -125,7 +124,7 @@ def test_the_server_is_restarted_under_a_running_study(
         postgres(place / "own-database", ["prefect"]) as database,
         prefect_server(place / "own-server", database, port, login) as server,
         papa_run(
-            place / "restart", write_yaml(STUDY), server.environment, "--store", str(store)
+            place / "restart", json.dumps(STUDY), server.environment, "--store", str(store)
         ) as study,
     ):
         wait_until(
@@ -165,7 +164,7 @@ def test_a_server_that_cannot_be_used_is_one_sentence(
 ) -> None:
     environment = {**prefect.environment, **tracking.environment, **change}
     store = tmp_path / "store"
-    with papa_run(tmp_path, write_yaml(STUDY), environment, "--store", str(store)) as study:
+    with papa_run(tmp_path, json.dumps(STUDY), environment, "--store", str(store)) as study:
         study.process.wait(PATIENCE_SECONDS)
     assert study.process.returncode == 1
     (line,) = study.log.read_text().splitlines()

@@ -83,9 +83,7 @@ def corpus_of(
         folder = tmp_path_factory.mktemp("corpora") / name
         task = tasks[name].model_copy(update=changes)
         # Several shards a split: rows are found across shard borders.
-        return load_corpus(
-            tokenise_corpus(task, LayoutSpec(), tokenizer, reference, folder, shard_rows=32)
-        )
+        return load_corpus(tokenise_corpus(task, LayoutSpec(), tokenizer, folder, shard_rows=32))
 
     return build
 

@@ -43,7 +43,7 @@ def corpus(
     task: TaskSpec, reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory
 ) -> TokenisedCorpus:
     folder = tmp_path_factory.mktemp("ranking") / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, folder, shard_rows=64)
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), folder, shard_rows=64)
     return load_corpus(folder)
 
 

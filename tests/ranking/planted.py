@@ -148,7 +148,7 @@ def planted(folder: Path, head: Head) -> Planted:
     """The encoder loaded, the task tokenised, and the average over its training text."""
     reference, task = planted_encoder(folder / "encoder", head), planted_task(folder)
     place = folder / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=64)
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), place, shard_rows=64)
     encoder, corpus = load_encoder(reference), load_corpus(place)
     sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=1024)
     return Planted(head, encoder, sums.average(), corpus, task)

@@ -30,7 +30,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     with_classifier(folder / "encoder", task)
     reference = resolve_encoder(EncoderSpec(name=str(folder / "encoder")))
     place = folder / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=64)
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), place, shard_rows=64)
     encoder, corpus = load_encoder(reference), load_corpus(place)
     sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=1024)
     return asked_of(Planted(HEAD, encoder, sums.average(), corpus, task), folder / "scratch")

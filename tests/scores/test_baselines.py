@@ -35,7 +35,7 @@ def tokenised(tmp_path: Path) -> Tokenised:
         )
         encoder = resolve_encoder(EncoderSpec(name="embedded/all-MiniLM-L6-v2"))
         folder = tmp_path / "corpus"
-        tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), encoder, folder, shard_rows=16)
+        tokenise_corpus(task, LayoutSpec(), load_tokenizer(encoder), folder, shard_rows=16)
         return task, load_corpus(folder)
 
     return build

@@ -6,6 +6,7 @@ import numpy as np
 import pandas
 import pytest
 
+from papa.ranking.orders import head_order
 from papa.reporting.answers import orders_note
 from papa.reporting.tables import order_table
 from papa.scores.intervals import holm
@@ -18,7 +19,6 @@ from papa.scores.orders import (
     compare_orders,
     each_way,
 )
-from papa.spec.orders import head_order
 from tests.reporting.studies import results
 
 MINILM = "all-MiniLM-L6-v2"

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from papa.ranking.orders import head_order
 from papa.spec.file import resolve_study
-from papa.spec.orders import Head, head_order
+from papa.spec.orders import Head
 from papa.storage.artifacts import published
 from papa.study.inputs import resolve_inputs
 from papa.study.stages.probe import ConstantHeads

@@ -167,7 +167,7 @@ def train_for_epochs(
     asked: Asked, of_parts: PartGradients, trained: Sequence[nn.Parameter], rate: float
 ) -> int:
     """Train by gradients of parts, for as many epochs as λ is; gives their number."""
-    epochs = asked.ranking.epochs_on(asked.task)
+    epochs = asked.ranking.epochs or asked.task.probe.epochs
     train_jointly(
         asked.encoder,
         of_parts,

@@ -16,9 +16,9 @@ from papa.attention.replacement import check_fits
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.finite import numbers_of
+from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.scores.asked import Asked, Scored
 from papa.scores.intervals import ratio
-from papa.spec.orders import HEAD_SCORES
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def _cells(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator
                     constants=source and source.address,
                 )
             )
-        yield CellEntry(**cell.columns(), probes=tuple(probes))
+        yield CellEntry(**vars(cell), probes=tuple(probes))
 
 
 def heads_table(scores: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec) -> Any:

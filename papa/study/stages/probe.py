@@ -13,11 +13,12 @@ from pydantic import TypeAdapter
 from safetensors.numpy import load_file, save_file
 
 from papa.encoders.reference import EncoderReference
+from papa.ranking.orders import head_order, scored_by
 from papa.scores.baselines import ConstantAnswer, best_constant_answer
 from papa.scores.metrics import positive_name
 from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, Order, TaskSpec
-from papa.spec.orders import Head, head_order, scored_by
+from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.stages.constants import Constants
 from papa.study.stages.rank import read_head_scores

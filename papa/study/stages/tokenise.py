@@ -29,7 +29,6 @@ def tokenise(
         task,
         layout,
         load_tokenizer(tokenizer),
-        tokenizer,
         run.step.folder(run.store),
         content=fingerprint,
         shard_rows=run.execution.shard_rows,
