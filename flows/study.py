@@ -28,12 +28,12 @@ from prefect.utilities.annotations import quote
 from pydantic import PositiveInt
 
 from flows.check import Checked, check_study
-from flows.kept import failure_kept
 from flows.progress import StudyProgress
 from flows.server import settle_environment
 from papa.errors import PapaError
 from papa.processes import Process
 from papa.spec.file import load_study
+from papa.storage.files import write_atomically
 from papa.storage.store import Store, announced
 from papa.study.run import Session
 from papa.study.step import Step
@@ -120,10 +120,13 @@ def run_study(
         # Tags given around the flow would go to its task runs, and cost each a request.
         client.update_flow_run(run, name=spec.name, tags=[*flow_run.tags, spec.name, *named])
     given.on_interrupt.append(partial(_mark_crashed, run))
+    failed = given.store.study(f"{spec.name}.failed")
     try:
-        with failure_kept(given.store, spec.name):
-            given.link.set_result(_run(given))
+        given.link.set_result(_run(given))
+        failed.unlink(missing_ok=True)
     except BaseException as error:
+        if isinstance(error, PapaError):
+            write_atomically(failed, f"{error}\n")  # For ``papa list``.
         given.link.set_exception(error)
         raise
     return str(given.store.study(spec.name))
@@ -142,15 +145,19 @@ def _run(given: Ready) -> str:
     device, cluster = spec.execution.device, checked.cluster
     shared = None if store.is_remote else store.root / "runs" / str(Process.this())
     pool = WorkerPool(checked.workers, device, shared, address=cluster)
-    with closing(progress), announced(store) as alive, pool:
+    with closing(progress.bar), announced(store) as alive, pool:
         if checked.to_run:
             # First: what they import takes longest.
             pool.begin()
         with Tracking(store, spec, checked.steps, partial(progress.told, spec.name)) as tracking:
             given.on_interrupt.extend([partial(tracking.end, "KILLED"), pool.abandon])
             session = Session(store, pool, spec.execution, progress, tracking.epoch)
-            run = StudyRun(session, tracking, progress, alive)
-            futures: dict[Step, PrefectFuture[Any]] = {}
+
+            def finished(name: str, made: bool) -> None:
+                progress.finished(name, made)
+                alive()
+
+            run, futures = StudyRun(session, tracking, finished), dict[Step, PrefectFuture[Any]]()
             for task, stages in STAGES.items():
                 for step in (step for step in steps if step.stage in stages):
                     needs = [futures[need] for need in step.needs]

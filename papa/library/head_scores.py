@@ -116,7 +116,7 @@ def head_scores(
         steps = with_needs(rankings.values())
         found = run_steps(steps, Store(folder), model, inputs, progress)
         by_seed = {seed: found[step] for seed, step in rankings.items()}
-        return read_head_scores(by, by_seed, model.reference).frame(by)
+        return read_head_scores(by, by_seed).frame(by)
 
 
 def constant_heads(

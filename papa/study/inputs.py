@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,9 +20,7 @@ from papa.spec import EncoderSpec, HubSource, Source, StudySpec, TaskSpec
 from papa.spec.constants import OF_DECODERS
 from papa.spec.orders import HEAD_SCORES, scored_by
 from papa.study.code import code_of, read_code, with_code, with_orders
-
-_AT_ONCE = 16
-"""Requests over the network at the same time."""
+from papa.study.step import in_threads
 
 Of = TypeVar("Of")
 
@@ -79,20 +76,20 @@ class ResolvedInputs:
         if self.problems:
             raise CheckError(self.problems)
         study, encoders = self.study, tuple(self.encoders[spec] for spec in self.study.encoders)
-        constants = [
+        constants = (
             one.model_copy(update={"corpus": one.corpus and self.at_commit(one.corpus)})
             for one in study.constants
-        ]
-        specs = [
-            spec.model_copy(update={"revision": encoder.revision})
-            for spec, encoder in zip(study.encoders, encoders, strict=True)
-        ]
+        )
+        specs = (
+            spec.model_copy(update={"revision": self.encoders[spec].revision})
+            for spec in study.encoders
+        )
         tasks = tuple(map(self.at_commit, study.tasks))
         pinned = {"tasks": tasks, "constants": tuple(constants), "encoders": tuple(specs)}
         study = study.model_copy(update=pinned)
         code = {task: own for task in tasks if (own := code_of(study, task, self.texts))}
-        prints = dict(self.sources.values())
-        return StudyInputs(study, encoders, prints, labels_of(encoders), code)
+        sources = dict(self.sources.values())
+        return StudyInputs(study, encoders, sources, labels_of(encoders), code)
 
     def at_commit(self, task: TaskSpec) -> TaskSpec:
         """The task with its source pinned."""
@@ -154,11 +151,11 @@ def resolve_inputs(
 
 def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> Any:
     """The encoder with its weights checked; as it is where they shall not be fetched."""
-    folder = Path(described.folder)
-    if not fetch and described.revision is not None and not has_weights(folder):
-        weight_patterns(spec.name, described.revision, folder, f"encoder '{spec.name}'")
-        return described
-    return resolve_encoder(spec, described.precision)
+    folder, revision = Path(described.folder), described.revision
+    if fetch or revision is None or has_weights(folder):
+        return resolve_encoder(spec, described.precision)
+    weight_patterns(spec.name, revision, folder, f"encoder '{spec.name}'")
+    return described
 
 
 def attempted(job: Callable[[], Any]) -> Any:
@@ -171,11 +168,9 @@ def attempted(job: Callable[[], Any]) -> Any:
 
 def run_concurrently(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
     """Each job ``attempted``."""
-    # Progress bars share this lock. Made by one of the threads, it would be taken away while others
-    # hold it.
+    # Progress bars share this lock; one of several threads would take it from the others.
     tqdm.get_lock()
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return dict(zip(jobs, threads.map(attempted, jobs.values()), strict=True))
+    return in_threads(lambda what: attempted(jobs[what]), jobs)
 
 
 def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
@@ -200,7 +195,7 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     """What of the study does not fit one of its encoders: where, and why."""
     study = resolved.study
     for encoder in resolved.encoders.values():
-        name, shape = encoder.name, (encoder.layers, encoder.heads)
+        name, layers, heads = encoder.name, encoder.layers, encoder.heads
         for index, task in enumerate(study.tasks):
             where = f"tasks.{index} ({task.name})"
             if (slots := max(task.slots, task.validation_slots or 0)) > encoder.positions:
@@ -210,9 +205,11 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                     f"{encoder.positions} at most: set slots to {encoder.positions} or less",
                 )
             if encoder.causal != (task.kind == "causal"):
-                advice = "an encoder: take another kind, or a decoder"
-                if encoder.causal:
-                    advice = "a decoder: take kind: causal with head: own, or an encoder"
+                advice = (
+                    "a decoder: take kind: causal with head: own, or an encoder"
+                    if encoder.causal
+                    else "an encoder: take another kind, or a decoder"
+                )
                 yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
         for index, constants in enumerate(study.constants):
             where, kind = f"constants.{index}", constants.kind
@@ -228,19 +225,19 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                     yield where, no_rotation(family.name)
         for scores in study.scores:
             found = len(scores.values), len(scores.values[0])
-            if found != shape:
+            if found != (layers, heads):
                 yield (
                     f"scores ({scores.name})",
                     f"they are of {found[0]} layers of {found[1]} heads, and encoder '{name}' has "
-                    f"{shape[0]} layers of {shape[1]} heads: give scores of this encoder's heads",
+                    f"{layers} layers of {heads} heads: give scores of this encoder's heads",
                 )
         for method in map(scored_by, study.orders):
-            asked, heads = HEAD_SCORES.get(str(method)), shape[0] * shape[1]
-            if asked and study.ranking.evaluations < (least := asked.least(heads)):
+            asked, given = HEAD_SCORES.get(str(method)), study.ranking.evaluations
+            if asked and given < (least := asked.least(layers * heads)):
                 yield (
                     "ranking",
-                    f"evaluations is {study.ranking.evaluations:,}, and {asked.label} of {heads} "
-                    f"heads take {least:,} at least: give as many",
+                    f"evaluations is {given:,}, and {asked.label} of {layers * heads} heads take "
+                    f"{least:,} at least: give as many",
                 )
 
 

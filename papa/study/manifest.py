@@ -22,18 +22,11 @@ from papa.spec.cells import Cell
 from papa.spec.document import read_yaml, write_yaml
 from papa.spec.file import load_study
 from papa.spec.orders import Head
-from papa.storage.artifacts import (
-    METADATA,
-    ArtifactReference,
-    check_files,
-    folder_written,
-    is_complete,
-    read_metadata,
-    remove,
-    verify,
-)
+from papa.storage import artifacts
+from papa.storage.artifacts import ArtifactReference
+from papa.storage.files import write_atomically
 from papa.storage.store import Store, claimed
-from papa.study.stages.constants import read_constants
+from papa.study.stages.constants import Constants
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,7 +37,7 @@ VERSION = 13
 """Of the stage that writes results."""
 MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
 SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
-ORDERS, ORDER_SCORES, PAPER = "orders.csv", "order_scores.csv", "paper.csv"
+OF_ORDERS, PAPER = ("orders.csv", "order_scores.csv"), "paper.csv"
 """Where a study has several head orders, or numbers of the paper to be compared with."""
 _PAGE = re.compile(r"\.(html|svg|png|pdf)$")
 """What is made from the others, and made again by ``papa report``."""
@@ -190,11 +183,9 @@ class FinishedStudy:
 
     def read_constants(self, cell: CellEntry) -> Any:
         """What a cell's constant heads put out; not of what was trained with a probe."""
-        spec, made = self.constants(cell), cell.probes[0].constants
-        encoder, artifact = self.encoder_here(cell.encoder), made and self.artifact(made)
-        return read_constants(
-            spec.kind, spec.parameters, artifact or None, encoder, self.task(cell.task)
-        )
+        spec, name = self.constants(cell), cell.probes[0].constants
+        encoder, made = self.encoder_here(cell.encoder), self.artifact(name) if name else None
+        return Constants(spec.kind, spec.parameters).read(made, encoder, self.task(cell.task))
 
     def findings(self) -> Findings:
         """What its page shows; without matrices that the store no longer holds."""
@@ -211,17 +202,16 @@ class FinishedStudy:
                     folder, encoder=self.manifest.encoders[entry.encoder], slots=entry.slots
                 )
                 seen = found.seen if found.counts is None else found.counts
-                averages.append(
-                    Average(entry.encoder, entry.task, found.matrices, seen, entry.special)
-                )
+                shown = found.matrices, seen, entry.special
+                averages.append(Average(entry.encoder, entry.task, *shown))
+        pairs, scores = OF_ORDERS
+        several = (self.folder / pairs).exists()
         return Findings(
             study=self.study,
             results=self.results,
             summary=self.summary,
             heads=self.heads,
-            orders=(self._table(ORDERS), self._table(ORDER_SCORES))
-            if (self.folder / ORDERS).exists()
-            else None,
+            orders=(self._table(pairs), self._table(scores)) if several else None,
             averages=averages,
             agreement=self.manifest.agreement,
             texts=self.manifest.texts,
@@ -246,27 +236,23 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     study = load_study(Path(study)).name if Path(study).is_file() else study
     by_name = Path(study).name == study
     named = store.study(study) if by_name else Path(study)
-    folder = next((path for path in (named, Path(study)) if is_complete(path)), None)
+    folder = next((path for path in (named, Path(study)) if artifacts.is_complete(path)), None)
     if folder is None:
         if (saved := named.with_name(f"{study}.yaml")).is_file():
             raise SpecError(
                 f"study '{study}' is not finished in {store.address}: run 'papa run {saved}' to go "
                 "on"
             )
-        finished = {path.parent.name for path in store.study("*").parent.glob(f"[!.]*/{METADATA}")}
+        complete = store.study("").glob(f"[!.]*/{artifacts.METADATA}")
+        finished = {path.parent.name for path in complete}
         raise SpecError(
             f"there is no finished study '{study}' in {store.address}: it has "
             f"{nearest_first(study, finished)}"
         )
-    metadata = read_metadata(folder)
-    if MANIFEST not in metadata["files"]:
-        raise ArtifactError(
-            f"the results in {folder} are of an older version of PAPA, without {MANIFEST}: run the "
-            "study again with 'papa run'"
-        )
+    metadata = artifacts.read_metadata(folder)
     tables = {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
-    check_files(folder, {**metadata, "files": tables}, str(folder), *needed)
+    artifacts.check_files(folder, {**metadata, "files": tables}, str(folder), *needed)
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except ValidationError as error:
@@ -284,14 +270,14 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
     folder = store.study(study)
     with claimed(store, f"study-{study}"):
         with suppress(DamagedError):
-            if verify(folder)["digest"] == found.digest:
+            if artifacts.verify(folder)["digest"] == found.digest:
                 return
         try:
-            metadata = verify(found.path)
+            metadata = artifacts.verify(found.path)
         except DamagedError as error:
-            remove(found.path)
+            artifacts.remove(found.path)
             raise TransientError(f"{error.what}: it is removed, run again") from None
-        with folder_written(folder, metadata) as fresh:
+        with artifacts.folder_written(folder, metadata) as fresh:
             for name in metadata["files"]:
                 (fresh / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(found.folder / name, fresh / name)
@@ -300,3 +286,11 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
 def specification(study: StudySpec) -> str:
     """The resolved specification as YAML."""
     return write_yaml(study.model_dump(mode="json"))
+
+
+def save_study(store: Store, study: StudySpec) -> Path:
+    """Write a study's specification beside its results, so that it can be run again."""
+    path = store.study(f"{study.name}.yaml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, specification(study))
+    return path

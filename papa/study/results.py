@@ -14,9 +14,9 @@ from papa.encoders.reference import EncoderReference
 from papa.spec import Metric, TaskSpec
 from papa.spec.cells import Cell
 from papa.spec.orders import Head, scored_by
-from papa.storage.artifacts import Address, ArtifactReference, read_metadata, reading
+from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.stages.constants import Constants
-from papa.study.stages.probe import ScoredSeed, read_baseline, read_examples, read_scores
+from papa.study.stages.probe import read_baseline, read_examples, read_scores
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Step, in_threads
 
@@ -91,14 +91,13 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
     held = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
     score, said, of_answer, words = math.nan, "", np.zeros(0, np.float32), None
     if part.cells and part.baseline:
-        worth = read_baseline(found[part.baseline])
-        answer, of_words = worth.always_one_answer, (worth.word_embeddings, worth.word_examples)
+        answer, *of_words = read_baseline(found[part.baseline])
         score, said = answer.score, answer.answer or ""
         of_answer = influence(metric, answer.examples).astype(np.float32)
-        words = measured_of(metric, [of_words], found[part.baseline].path)
+        words = _measured(metric, [of_words])
     for cell, probes in part.cells.items():
         scored = [(held[step][0].scores, held[step][1]) for step in probes]
-        measured = measured_of(metric, scored, found[probes[0]].path)
+        measured = _measured(metric, scored)
         beside = words or Measured.same(measured.scores, math.nan, np.zeros(0, np.float32))
         for one in (held[step][0] for step in probes):
             for seed in one.scores:
@@ -122,16 +121,13 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
                 }
 
 
-def measured_of(
-    metric: Metric, parts: Iterable[tuple[Sequence[ScoredSeed], Any]], address: Address
-) -> Measured:
+def _measured(metric: Metric, parts: Iterable[Sequence[Any]]) -> Measured:
     """The scores of all seeds, from those of some seeds and what examples add to them."""
     from papa.scores.intervals import Measured
 
-    with reading(address):
-        seeds = [seed for part in parts for seed in zip(*part, strict=True)]
-        scores = {scored.seed: scored.score for scored, _ in seeds}
-        return Measured.of(metric, scores, [examples for _, examples in seeds])
+    seeds = [seed for part in parts for seed in zip(*part, strict=True)]
+    scores = {scored.seed: scored.score for scored, _ in seeds}
+    return Measured.of(metric, scores, [examples for _, examples in seeds])
 
 
 def found_orders(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -37,7 +37,7 @@ _Found = TypeVar("_Found")
 
 class Stage:
     """A function that makes one artifact. Called with a step's name and the function's arguments,
-    but for its ``Context``, it gives the step.
+    but for its ``Context``, it gives the step; for the others see ``stage``.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Step:
 
     def changed(self, name: str | None = None, **arguments: Any) -> Step:
         """The step with some arguments, and a name, changed."""
-        return replace(self, name=name or self.name, arguments={**self.arguments, **arguments})
+        return Step(self.of, name or self.name, {**self.arguments, **arguments})
 
     def folder(self, store: Store) -> str:
         """The address of its artifact."""
@@ -136,26 +136,9 @@ class Step:
         """Its finished artifact; an ArtifactError where it is not complete."""
         return store.reference(self.stage, self.key)
 
-    def found(self, store: Store) -> dict[Step, ArtifactReference]:
-        """The artifacts that it reads; an ArtifactError where one is not complete."""
-        return in_threads(lambda step: step.reference(store), self.needs)
-
     def is_complete(self, store: Store) -> bool:
         """Whether its artifact is there; metadata and sizes tell."""
         return store.damage(self.stage, self.key) is None
-
-    def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
-        """The provenance that every artifact records."""
-        built = {need.address: found[need].digest for need in self.needs}
-        return {
-            "stage": self.stage,
-            "stage_version": self.of.version,
-            "name": self.name,
-            "key": self.key,
-            "spec": self.spec,
-            "upstream": built,
-            "inputs": list(built),
-        }
 
 
 def in_key(value: Any) -> Any:
@@ -171,17 +154,16 @@ def in_key(value: Any) -> Any:
             return {name: getattr(value, name) for name in _OF_ENCODER}
         case StudySpec():
             return value.model_dump(mode="json", exclude={"execution"})
-        case BaseModel():
+        case TaskSpec():
             held = vars(value).items()
-            left = ("name", "source") if isinstance(value, TaskSpec) else ()
-            return {name: in_key(own) for name, own in held if name not in left}
+            return {name: in_key(own) for name, own in held if name not in ("name", "source")}
         case Mapping():
             return sorted([[in_key(name), in_key(own)] for name, own in value.items()], key=repr)
         case tuple() | list():
             return [in_key(own) for own in value]
         case _ if hasattr(value, "digest"):
             return value.digest or "not known"
-        case _ if is_dataclass(value):
+        case _ if is_dataclass(value) or isinstance(value, BaseModel):
             return {name: in_key(own) for name, own in vars(value).items()}
     raise TypeError(f"no key holds a {type(value).__name__}")
 
@@ -189,13 +171,10 @@ def in_key(value: Any) -> Any:
 def _steps_in(value: Any) -> Iterator[Step]:
     if isinstance(value, Step):
         yield value
-    elif isinstance(value, Mapping):
-        yield from _steps_in(tuple(value.values()))
-    elif isinstance(value, tuple | list):
-        for own in value:
+    elif isinstance(value, Mapping | tuple) or is_dataclass(value):
+        held = value if isinstance(value, Mapping | tuple) else vars(value)
+        for own in held.values() if isinstance(held, Mapping) else held:
             yield from _steps_in(own)
-    elif is_dataclass(value):
-        yield from _steps_in(tuple(vars(value).values()))
 
 
 def with_needs(steps: Iterable[Step]) -> list[Step]:
@@ -236,8 +215,8 @@ class Context:
 
     @cached_property
     def found(self) -> dict[Step, ArtifactReference]:
-        """The artifacts that the step reads."""
-        return self.step.found(self.store)
+        """The artifacts that the step reads; an ArtifactError where one is not complete."""
+        return in_threads(lambda step: step.reference(self.store), self.step.needs)
 
     @cached_property
     def seconds(self) -> float:
@@ -255,7 +234,18 @@ class Context:
 
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
-        return {**self.step.metadata(self.found), "seconds": self.seconds, **self.spent()}
+        step, built = self.step, {need.address: made.digest for need, made in self.found.items()}
+        return {
+            "stage": step.stage,
+            "stage_version": step.of.version,
+            "name": step.name,
+            "key": step.key,
+            "spec": step.spec,
+            "upstream": built,
+            "inputs": list(built),
+            "seconds": self.seconds,
+            **self.spent(),
+        }
 
     @contextmanager
     def published(self, **more: Any) -> Iterator[Path]:
@@ -272,12 +262,8 @@ class Context:
         # A killed call may have left its features there.
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            yield {
-                "scratch": folder,
-                "execution": self.execution,
-                "progress": self.progress,
-                **more,
-            }
+            settings = {"execution": self.execution, "progress": self.progress}
+            yield {"scratch": folder, **settings, **more}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,8 +10,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flows.cli.options import one_sentence
+from papa.spec.file import load_study, resolve_study
 from tests.flows.conftest import COMMAND, SMALL, papa, refusal, said, write_study
 
 HEAVY = {"torch", "transformers", "datasets", "sklearn"}
@@ -62,6 +64,13 @@ def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> 
     assert "task 'revews' is unknown (did you mean 'reviews'?)" in refusal(refused)
     assert said("init", mine).code == 0
     assert said("plan", mine, *store).code == 0
+    # What it says is what holds without it, but for a task of one's own, which is a comment.
+    first = {"name": "my-study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
+    assert load_study(Path(mine)) == resolve_study(first, folder=tmp_path, origin="test")
+    uncommented = re.sub(r"^  # ", "  ", text := Path(mine).read_text(), flags=re.M)
+    own = load_study(Path(write_study(tmp_path, yaml.safe_load(uncommented)))).tasks[1]
+    assert (own.name, own.columns.label, own.slots) == ("tickets", "queue", 128)
+    assert uncommented != text
     assert "cannot be written (File exists)" in refusal(said("init", mine))
     assert "is no store of PAPA" in refusal(said("list", *store))
     assert not (tmp_path / "store").exists()

@@ -186,7 +186,7 @@ def test_what_cannot_be_read_is_one_sentence(store: Path, tmp_path: Path) -> Non
         (["heads", "alone", "--max-drop", "100%"], "give a percentage such as 1%"),
         (["heads", "alone", "--max-drop", "nan"], "give a percentage such as 1%"),
         (["report", "begun"], f"'begun' is not finished in {store}: run 'papa run {begun}"),
-        (["compare", str(older)], "are of an older version of PAPA, without manifest.json"),
+        (["compare", str(older)], "metadata.json names no manifest.json"),
         (["compare", "alone", "--to", str(taken)], f"{taken} cannot be written (File exists)"),
     ):
         assert sentence in refusal(said(*given, "--store", str(store)))

@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
+from flows.kept import failure_kept, save_study
 from transformers import BertConfig, BertForSequenceClassification
 
 from flows.cli.studies import stored_studies
 from flows.cli.without_file import own_study, study_without_file
-from flows.kept import failure_kept, save_study
 from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError, SpecError
 from papa.spec import StudySpec

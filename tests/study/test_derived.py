@@ -36,7 +36,8 @@ def test_matrices_are_made_of_the_average_by_the_steps_of_a_study(tmp_path: Path
     run_here(with_needs(made), store, ExecutionSpec(), Told())
     held = {step: step.reference(store) for step in made}
     matrices = {
-        label: own.read(held, part.encoder, part.task) for label, own in part.constants.items()
+        label: own.read(own.source and held[own.source], part.encoder, part.task)
+        for label, own in part.constants.items()
     }
     average = matrices["average"]
     assert average.counts is not None

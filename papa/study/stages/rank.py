@@ -16,7 +16,7 @@ from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
 from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.spec import Order, RankingSpec, TaskSpec
-from papa.storage.artifacts import ArtifactReference, check_form, opened, read_metadata
+from papa.storage.artifacts import ArtifactReference, opened, read_metadata
 from papa.study.step import Context, Step, stage
 
 LAMBDA, PROBE, SCORES = "lambda.safetensors", "probe.safetensors", "scores.safetensors"
@@ -46,9 +46,7 @@ def rank(
     from papa.ranking.learned import train_lambda
     from papa.ranking.own import train_lambda_of_own
 
-    text = run.corpus(corpus)
-    if shuffled:
-        text = replace(text, shuffled=seed)
+    text = replace(run.corpus(corpus), shuffled=seed) if shuffled else run.corpus(corpus)
     matrices = run.matrices(constants, encoder, task.slots)
     asked: Any = {"seed": seed, "sets": sets, "progress": run.progress, "on_epoch": run.on_epoch}
     if task.head == "own":
@@ -120,23 +118,20 @@ def score_heads(
 def read_head_scores(
     method: str,
     rankings: Mapping[int, ArtifactReference],
-    encoder: EncoderReference | None = None,
     controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
 ) -> HeadScores | TrainedLambda:
-    """The scores of all heads, of this encoder or any, from finished rankings by seed: λ where the
-    method is "lambda", which may have ``controls``, trained on shuffled labels.
+    """The scores of all heads from finished rankings by seed: λ where the method is "lambda", which
+    may have ``controls``, trained on shuffled labels.
     """
-    shape = (encoder.layers, encoder.heads) if encoder else None
     if method == "lambda":
         orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
-        name = "lambda_by_epoch"
         by_epoch, shuffled = (
-            {seed: _tensors(one, LAMBDA, name, shape)[name] for seed, one in own.items()}
+            {seed: _tensors(one, LAMBDA)["lambda_by_epoch"] for seed, one in own.items()}
             for own in (rankings, controls)
         )
         own_rows = len(orders) == 1 and None not in orders
         return TrainedLambda(by_epoch, own_rows=own_rows, shuffled=shuffled)
-    found = [_tensors(ranking, SCORES, method, shape) for ranking in rankings.values()]
+    found = [_tensors(ranking, SCORES) for ranking in rankings.values()]
     values, error = np.stack([tensors[method] for tensors in found]), ERROR.format(method)
     if len(found) > 1 or error not in found[0]:
         return HeadScores(values)
@@ -144,16 +139,6 @@ def read_head_scores(
     return HeadScores(values, found[0][error], int(read_metadata(ranking.path)["draws"][method]))
 
 
-def _tensors(
-    made: ArtifactReference, file: str, name: str, shape: tuple[int, int] | None
-) -> dict[str, np.ndarray]:
-    """What a file holds, after a look at the scores under ``name``, [..., layers, heads]."""
+def _tensors(made: ArtifactReference, file: str) -> dict[str, np.ndarray]:
     with opened(made, file) as folder:
-        tensors = load_file(folder / file)
-        depth = 3 if file == LAMBDA else 2
-        for tensor in (tensors[name], tensors.get(ERROR.format(name), tensors[name])):
-            heads = tensor.shape[-2:] if shape is None else shape
-            check_form(
-                scores=((tensor.ndim, tensor.shape[-2:], tensor.dtype.kind), (depth, heads, "f"))
-            )
-    return tensors
+        return load_file(folder / file)
