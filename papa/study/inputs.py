@@ -104,12 +104,9 @@ def resolve_inputs(
     code: Sequence[Path] = (),
 ) -> ResolvedInputs:
     """Resolve encoders and sources concurrently, and check that they fit each other; no row is
-    read.
-
-    Args:
-        shapes_suffice: for plans, published shapes replace what an unreachable hub does not give.
-        fetch_weights: without it the digests of encoders that are not here stay unknown.
-        code: files of the user's own, which the study may name.
+    read. Where ``shapes_suffice``, published ones replace what an unreachable hub does not give;
+    without ``fetch_weights`` the digests of encoders that are not here stay unknown; ``code`` are
+    files of the user's own, which the study may name.
     """
     texts = read_code(code)
     study = with_code(study, texts)
@@ -142,8 +139,8 @@ def resolve_inputs(
         else:
             resolved.sources[what] = found
     known = tuple(resolved.encoders.values())
-    for encoder in known[:1]:
-        resolved.study = with_orders(resolved.study, texts, encoder.layers, encoder.heads)
+    if known:
+        resolved.study = with_orders(resolved.study, texts, known[0].layers, known[0].heads)
     resolved.problems += [Problem(where, SpecError(what)) for where, what in _misfits(resolved)]
     resolved.problems += problems_of("encoders", partial(labels_of, known))
     return resolved

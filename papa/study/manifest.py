@@ -48,11 +48,8 @@ class _Frozen(BaseModel):
 
 
 class ProbeEntry(_Frozen):
-    """What scored a cell with some of its seeds; artifacts are ``stage/key``.
-
-    Attributes:
-        constant_heads: as (layer, head), from 0, sorted.
-        constants: what theirs are made of; None where they are made of nothing that is stored.
+    """What scored a cell with some of its seeds: its artifact, as ``stage/key``, and that of what
+    its constants are made of, if any; constant heads as (layer, head), from 0, sorted.
     """
 
     artifact: str
@@ -100,15 +97,9 @@ class AverageEntry(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The file.
-
-    Attributes:
-        digest: of the study's specification, without what changes speed alone.
-        encoders: as they were when they were measured, by their labels.
-        agreement: how alike the head orders of the seeds are, by encoder and task
-            (``papa.ranking.seeds.Agreement``), where λ was trained.
-        texts: rows, tokens, what was cut off and warnings, by task.
-        provenance: when, by which command, where and of which code the results were made.
+    """The file: the study's name, and the digest of what of its specification changes results;
+    its encoders as they were measured, by label; where λ was trained, how alike the head orders of
+    the seeds are; of each text rows, tokens, what was cut off and warnings; and the provenance.
     """
 
     study: str
@@ -227,11 +218,9 @@ class FinishedStudy:
 
 def open_study(store: Store, study: str) -> FinishedStudy:
     """Open a finished study by its name in a store, its file, or the folder of its results; the
-    digests of its files are checked, and neither encoders nor texts are looked for.
-
-    Raises:
-        SpecError: there is no such study, or it is not finished.
-        ArtifactError: its results are damaged, or of another version.
+    digests of its files are checked, and neither encoders nor texts are looked for. A SpecError
+    where there is none, or it is not finished; an ArtifactError where its results are damaged, or
+    of another version.
     """
     study = load_study(Path(study)).name if Path(study).is_file() else study
     by_name = Path(study).name == study

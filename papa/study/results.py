@@ -133,9 +133,8 @@ def _measured(metric: Metric, parts: Iterable[Sequence[Any]]) -> Measured:
 def found_orders(
     parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]
 ) -> dict[tuple[str, str], dict[str, FoundOrder]]:
-    """The orders of the cells in which some heads are constant and others not, by (encoder label,
-    task), then by name. What one ranking took, or a probe that several read, counts for the first
-    order that follows it.
+    """The orders of cells in which some heads are constant and others not, by (encoder, task) and
+    name. What several orders share counts for the first of them.
     """
     from papa.scores.orders import FoundOrder
 
@@ -153,15 +152,10 @@ def found_orders(
             frozen = {probe for step in rankings if (probe := step.arguments.get("probe"))}
             took = {step: read_metadata(found[step].path) for step in (rankings | frozen) - before}
             before |= rankings | frozen
-            method = scored_by(cell.order)
-            scored = [
-                of["epochs"] if method == "lambda" else of["evaluations"][method]
-                for step, of in took.items()
-                if step in rankings
+            method, scored = scored_by(cell.order), [took[one] for one in took if one in rankings]
+            counts = [
+                of["epochs"] if method == "lambda" else of["evaluations"][method] for of in scored
             ]
-            known[cell.order] = FoundOrder(
-                by_seed,
-                sum(step["worker_seconds"] for step in took.values()) if took else None,
-                sum(scored) if scored else None,
-            )
+            seconds = sum(of["worker_seconds"] for of in took.values()) if took else None
+            known[cell.order] = FoundOrder(by_seed, seconds, sum(counts) if counts else None)
     return orders

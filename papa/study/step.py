@@ -24,9 +24,7 @@ from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published, sha256_of_json
 from papa.storage.store import Store
 
-KEY_FORMAT = 3
-"""Of what a key is made."""
-_ASKED_AT_ONCE = 16
+KEY_FORMAT, _ASKED_AT_ONCE = 3, 16
 _OF_ENCODER = ("digest", "tokenizer_digest", "model_type", "layers", "heads", "width", "precision")
 """What of an encoder enters a key: content, not where it lies or what it is called."""
 
@@ -37,7 +35,7 @@ _Found = TypeVar("_Found")
 
 class Stage:
     """A function that makes one artifact. Called with a step's name and the function's arguments,
-    but for its ``Context``, it gives the step; for the others see ``stage``.
+    but for its ``Context``, it gives the step.
     """
 
     def __init__(
@@ -60,14 +58,10 @@ class Stage:
 def stage(
     name: str, *unkeyed: str, version: int, where: Where = "worker"
 ) -> Callable[[Callable[..., None]], Stage]:
-    """Make a function a ``Stage``.
-
-    Args:
-        unkeyed: arguments that change no number.
-        version: raised by hand where the code gives other results for the same arguments.
-        where: on the next free "worker", which has the argument ``encoder`` loaded; on a worker of
-            the "driver", where what it reads lies on the driver's machine alone; or in a thread of
-            the driver that has the "pool" of workers.
+    """Make a function a ``Stage``; ``unkeyed`` arguments change no number. Its version is raised by
+    hand where the code gives other results for the same arguments. It runs on the next free
+    "worker", which has the argument ``encoder`` loaded; on a worker of the "driver", where what it
+    reads lies on that machine alone; or in a thread of the driver that has the "pool" of workers.
     """
     return lambda function: Stage(function, name, version, where, *unkeyed)
 
@@ -75,10 +69,7 @@ def stage(
 @dataclass(frozen=True, eq=False)
 class Step:
     """One stage with its arguments, some of which are other steps; ``step[name]`` is an argument.
-    Steps with one key are equal.
-
-    Attributes:
-        name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
+    Steps with one key are equal. ``name`` is for people: ``average · all-MiniLM-L6-v2 · reviews``.
     """
 
     of: Stage
@@ -172,7 +163,7 @@ def _steps_in(value: Any) -> Iterator[Step]:
     if isinstance(value, Step):
         yield value
     elif isinstance(value, Mapping | tuple) or is_dataclass(value):
-        held = value if isinstance(value, Mapping | tuple) else vars(value)
+        held = vars(value) if is_dataclass(value) else value
         for own in held.values() if isinstance(held, Mapping) else held:
             yield from _steps_in(own)
 

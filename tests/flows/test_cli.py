@@ -7,6 +7,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import yaml
 
 from flows.cli.options import one_sentence
 from papa.spec.file import load_study, resolve_study
-from tests.flows.conftest import COMMAND, SMALL, papa, refusal, said, write_study
+from tests.flows.conftest import COMMAND, SMALL, environment, papa, refusal, said, write_study
 
 HEAVY = {"torch", "transformers", "datasets", "sklearn"}
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
@@ -81,6 +83,22 @@ def test_a_file_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureFix
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     said = "error: a file cannot be written (No space left on device): free the disk\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("closed", ["0>&-", "1>&-", "2>&-", "0>&- 1>&- 2>&-", ""])
+def test_standard_streams_may_be_closed_or_lack_characters(
+    tiny: tuple[str, Path], closed: str
+) -> None:
+    plan = "plan", tiny[0], "--store", str(tiny[1])
+    narrow = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    told = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", COMMAND, *plan],
+        env=environment() | ({} if closed else narrow),
+        capture_output=True,
+    )
+    assert told.returncode == 0, told.stderr
+    assert closed or told.stdout.decode("ascii")
 
 
 @pytest.mark.server

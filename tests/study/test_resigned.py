@@ -6,11 +6,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
@@ -22,25 +20,8 @@ from papa.corpora import load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
-from papa.storage.artifacts import (
-    METADATA,
-    ArtifactReference,
-    describe,
-    metadata_bytes,
-    published,
-    reference,
-)
-from papa.study.stages.probe import (
-    BASELINE,
-    EXAMPLES,
-    SCORES,
-    ProbeScores,
-    ScoredSeed,
-    read_baseline,
-    read_examples,
-    read_scores,
-)
-from papa.study.stages.rank import LAMBDA, read_head_scores
+from papa.storage.artifacts import METADATA, describe, metadata_bytes, published, reference
+from papa.study.stages.probe import SCORES, ProbeScores, ScoredSeed, read_scores
 from tests.corpora.conftest import bert, make_task  # noqa: F401
 
 ENCODER = EncoderReference("name", None, "/folder", "weights", "words", "bert", 2, 3, 12, 64)
@@ -125,60 +106,10 @@ def test_corpora(tmp_path: Path, make_task: Any, bert: Any, change: Change) -> N
     refused(folder, lambda: load_corpus(folder))
 
 
-def row_scores(**changes: Any) -> str:
+def test_scores_of_a_probe(tmp_path: Path) -> None:
     scored = ProbeScores((ScoredSeed(0, 0.6, 1.0),), None, 0.25, ((0, 1),), 12, 2.0, "cpu")
-    return json.dumps(asdict(scored) | changes)
-
-
-WORTH = {
-    "always_one_answer": {"score": 0.5, "answer": None},
-    "word_embeddings": [{"seed": 0, "score": 0.6, "seconds": 1.0}],
-}
-ONE, LAMBDAS = {"examples": torch.rand(1, 3, 2).double()}, torch.rand(4, 2, 3)
-BOTH = {"always_one_answer": ONE["examples"][0].clone(), "word_embeddings": ONE["examples"]}
-
-
-def read_lambdas(made: ArtifactReference) -> np.ndarray:
-    return read_head_scores("lambda", {0: made}, ENCODER).mean
-
-
-READERS: list[tuple[Callable[[ArtifactReference], Any], dict[str, Any], str, Any]] = [
-    (read_scores, {SCORES: row_scores(), EXAMPLES: ONE}, SCORES, row_scores(constant_heads=[1])),
-    (read_examples, {EXAMPLES: ONE}, EXAMPLES, {"examples": torch.rand(2, 3).double()}),
-    (
-        read_baseline,
-        {BASELINE: json.dumps(WORTH), EXAMPLES: BOTH},
-        EXAMPLES,
-        BOTH | {"word_embeddings": torch.rand(2, 3, 2).double()},
-    ),
-    (
-        read_lambdas,
-        {LAMBDA: {"lambda_by_epoch": LAMBDAS}},
-        LAMBDA,
-        {"lambda_by_epoch": torch.rand(4, 3, 2)},
-    ),
-]
-
-
-def written(folder: Path, files: dict[str, Any]) -> Path:
-    """An artifact of texts and tensors."""
-    with published(folder, {}) as scratch:
-        for name, content in files.items():
-            if isinstance(content, str):
-                (scratch / name).write_text(content)
-            else:
-                save_file(content, scratch / name)
-    return folder
-
-
-@pytest.mark.parametrize(("read", "sound", "name", "other"), READERS)
-def test_what_a_stage_found(
-    tmp_path: Path,
-    read: Callable[[ArtifactReference], Any],
-    sound: dict[str, Any],
-    name: str,
-    other: Any,
-) -> None:
-    read(reference(written(tmp_path / "sound", sound)))
-    folder = written(tmp_path / "other", sound | {name: other})
-    refused(folder, partial(read, reference(folder)))
+    for name, changes in (("sound", {}), ("other", {"constant_heads": [1]})):
+        with published(tmp_path / name, {}) as scratch:
+            (scratch / SCORES).write_text(json.dumps(asdict(scored) | changes))
+    assert read_scores(reference(tmp_path / "sound")) == scored
+    refused(tmp_path / "other", lambda: read_scores(reference(tmp_path / "other")))
