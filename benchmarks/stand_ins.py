@@ -23,10 +23,10 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from papa.progress import ignore_progress
-from papa.storage.artifacts import ArtifactReference, published
+from papa.storage.artifacts import ArtifactReference
 from papa.study.stages.probe import BASELINE, EXAMPLES, ProbeScores, ScoredSeed
 from papa.study.stages.rank import LAMBDA
-from papa.study.step import Step
+from papa.study.step import Context, Step
 from papa.workers import WorkerPool
 
 Found = Mapping[Step, ArtifactReference]
@@ -52,16 +52,15 @@ class StandIn:
         step, store = arguments["step"], arguments["store"]
         if "shards" not in arguments:
             time.sleep(self._seconds[step.stage])
-            found = step.found(store)
-            with published(
-                step.folder(store), {**step.metadata(found), "seconds": self._seconds[step.stage]}
-            ) as folder:
-                _WRITERS[step.stage](step, folder, found)
+            run = Context(step, store, arguments["execution"], ignore_progress)
+            with run.published(seconds=self._seconds[step.stage]) as folder:
+                _WRITERS[step.stage](step, folder, run.found)
         else:
             time.sleep(self._seconds["shard"] * len(arguments["shards"]))
             encoder, slots = step["encoder"], step["slots"]
             shape = (encoder.layers, encoder.heads, slots, slots)
-            return (np.ones(shape), np.ones(shape[2:]), self._seconds["shard"], "cpu"), []
+            spent = {"worker_seconds": self._seconds["shard"], "device": "cpu"}
+            return (np.ones(shape), np.ones(shape[2:]), spent), []
         return None, []
 
 

@@ -8,26 +8,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import psutil
 
+from papa import errors
 from papa.corpora.preview import Preview, preview
 from papa.corpora.tokens import check_vocabulary, special_tokens_for
 from papa.credentials import holds_credentials
 from papa.encoders.files import has_weights, weight_files
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.errors import (
-    CheckError,
-    HubUnreachableError,
-    PapaError,
-    Problem,
-    SpecError,
-    missing_from,
-    problems_of,
-)
+from papa.errors import problems_of
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import StudySpec, TaskSpec
@@ -72,12 +64,11 @@ def check_study(
     fetch_weights: bool = True,
     code: Sequence[Path] = (),
 ) -> Checked:
-    """Check every encoder, tokenizer, dataset, split, column and label of a study, device and
-    memory.
+    """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory.
 
     A study that is checked ``for_plan`` need not run here: published shapes suffice where the hub
-    does not answer. Else encoders that are not here are downloaded, as a run needs, unless
-    ``fetch_weights`` is False. ``code`` are files of the user's own, which the study may name.
+    does not answer. Else ``fetch_weights`` downloads encoders that are not here, as a run needs.
+    ``code`` are files of the user's own, which the study may name.
     """
     cluster, workers = cluster_address(ray_address), workers or study.execution.workers
     if cluster and study.precision == "auto":
@@ -95,8 +86,8 @@ def check_study(
             return Checked(inputs, steps, False, workers, cluster, {})
     unchecked, notes = list[str](), dict[str, None]()
     if resolved.unreachable:
-        what = missing_from(resolved.unreachable)
-        unchecked.append(f"{what}; published shapes and sizes are used instead")
+        missed = errors.missing_from(resolved.unreachable)
+        unchecked.append(f"{missed}; published shapes and sizes are used instead")
     _check_encoders(resolved, bool(problems or missing), unchecked)
     previews = _check_texts(resolved, for_plan, unchecked, notes)
     if here and study.execution.device == "cuda":
@@ -105,7 +96,7 @@ def check_study(
         asked = partial(check_precision, "bfloat16", device_of(resolved.study))
         problems += problems_of("precision", asked)
     if problems:
-        raise CheckError(problems)
+        raise errors.CheckError(problems)
     for step in missing if inputs.code and not for_plan else ():
         if own := step.arguments.get("code"):
             for named in (own.metric, own.probe):
@@ -122,7 +113,7 @@ def cluster_address(ray_address: str | None) -> str | None:
     """The Ray cluster that a study runs on; None for this machine."""
     address = ray_address or os.environ.get("RAY_ADDRESS")
     if address and holds_credentials(address):
-        raise SpecError(
+        raise errors.SpecError(
             "Ray's address holds a user or password: leave it out, and set RAY_AUTH_TOKEN"
         )
     return address
@@ -152,9 +143,7 @@ def _check_encoders(resolved: ResolvedInputs, tokenizers: bool, unchecked: list[
 def _check_texts(
     resolved: ResolvedInputs, for_plan: bool, unchecked: list[str], notes: dict[str, None]
 ) -> dict[TaskSpec, Preview]:
-    """What is seen of each text, where its source is known; F1 of a class that is none, and tasks
-    that a model's own head cannot serve, are problems.
-    """
+    """What is seen of each text whose source is known; what a head cannot serve is a problem."""
 
     def check_head(task: TaskSpec, seen: Preview, encoder: EncoderReference) -> None:
         from papa.probes.own_model import check_own
@@ -170,11 +159,11 @@ def _check_texts(
     previews: dict[TaskSpec, Preview] = {}
     for text, result in run_concurrently(looks).items():
         where = texts[text]
-        if isinstance(result, HubUnreachableError) and for_plan:
+        if isinstance(result, errors.HubUnreachableError) and for_plan:
             unchecked.append(f"{where}: {result}")
             continue
-        if isinstance(result, PapaError):
-            resolved.problems.append(Problem(where, result))
+        if isinstance(result, errors.PapaError):
+            resolved.problems.append(errors.Problem(where, result))
             continue
         previews[text] = seen = result
         unchecked += [f"{where}: {seen.unchecked}"] if seen.unchecked else []
@@ -190,11 +179,9 @@ def _check_texts(
 
 
 def _check_memory(inputs: StudyInputs, workers: int) -> None:
-    """Compare the least that the workers take with what is free now: each holds its encoder, and
-    two sums in float64 while an average is merged.
-    """
-    free, both = psutil.virtual_memory().available, product(inputs.encoders, inputs.study.tasks)
-    entries = max(encoder.layers * encoder.heads * task.slots**2 for encoder, task in both)
+    """Compare what is free with the least that workers take: an encoder, and sums of averages."""
+    free, slots = psutil.virtual_memory().available, max(one.slots for one in inputs.study.tasks)
+    entries = slots**2 * max(encoder.layers * encoder.heads for encoder in inputs.encoders)
     folders = [Path(encoder.folder) for encoder in inputs.encoders]
     files = (weight_files(folder, "").paths for folder in folders if has_weights(folder))
     weights = max((sum(path.stat().st_size for path in paths) for paths in files), default=0)
@@ -202,7 +189,7 @@ def _check_memory(inputs: StudyInputs, workers: int) -> None:
     if workers * need + _BESIDE > free:
         fewer = int((free - _BESIDE) // need)
         advice = f"use --workers {fewer}" if fewer > 0 else "use a larger machine or --ray-address"
-        raise PapaError(
+        raise errors.PapaError(
             f"memory: {workers} workers take {(workers * need + _BESIDE) / 1e9:.1f} GB or more "
             f"with the processes beside them, and {free / 1e9:.1f} GB are free: {advice}"
         )

@@ -86,15 +86,15 @@ class Interruption:
             # Bars go on, and engines complain of processes that are gone.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
-        calls = threading.Thread(target=self._call, daemon=True)
+        def call() -> None:
+            for one in self.calls:
+                with suppress(Exception):
+                    one()
+
+        calls = threading.Thread(target=call, daemon=True)
         calls.start()
         calls.join(_CALLS_SECONDS)
         _kill(code)
-
-    def _call(self) -> None:
-        for call in self.calls:
-            with suppress(Exception):
-                call()
 
 
 def _kill(code: int) -> None:
@@ -110,11 +110,9 @@ def _kill(code: int) -> None:
             # Threads of Ray's in this process abort it when they miss these.
             rays = process.name() in ("raylet", "gcs_server")
             (last if rays else others).append(process)
-    for process in others:
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(others, timeout=_DEATH_SECONDS)
-    for process in last:
-        with suppress(psutil.Error):
-            process.kill()
+    for processes in (others, last):
+        for process in processes:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(processes, timeout=_DEATH_SECONDS)
     os._exit(code)

@@ -21,14 +21,13 @@ class StudyProgress:
         self.steps, self.shown = steps, shown
         self.log: Callable[[str], object] = lambda _: None
         hidden = not (shown and sys.stderr.isatty())
-        self._bar = tqdm(desc="study", total=steps, unit="step", leave=False, disable=hidden)
-        self._kept, self._ended = set[str](), set[str]()
-        self._seconds: dict[str, float] = {}
+        self.bar = tqdm(desc="study", total=steps, unit="step", leave=False, disable=hidden)
+        self._finished, self._seconds = set[str](), dict[str, float]()
 
     @property
     def kept(self) -> str:
         """How many steps are finished, in words."""
-        return f"{len(self._kept)} of {self.steps} steps are kept"
+        return f"{len(self._finished)} of {self.steps} steps are kept"
 
     @contextmanager
     def running(self, name: str) -> Iterator[Progress]:
@@ -41,47 +40,29 @@ class StudyProgress:
             nonlocal started
             if not started:
                 started = time.monotonic()
-                self._say(f"{name}: started")
+                self.told(name, "started")
 
         yield report
         if started:
             self._seconds[name] = time.monotonic() - started
 
-    def finished(self, name: str, *, cached: bool) -> None:
+    def finished(self, name: str, made: bool) -> None:
         """A step is done, or was there already."""
-        self._kept.add(name)
-        seconds = None if cached else self._seconds.get(name)
-        how = "already there" if seconds is None else f"done in {duration(seconds)}"
-        self._end(name, how)
-
-    def failed(self, name: str, reason: str) -> None:
-        """A step failed."""
-        self._end(name, f"failed: {reason}")
+        self._finished.add(name)
+        self.bar.update()
+        seconds = self._seconds.get(name) if made else None
+        self.told(name, "already there" if seconds is None else f"done in {duration(seconds)}")
 
     def told(self, name: str, sentence: str) -> None:
         """There is something to know of a step, or of the study."""
-        self._say(f"{name}: {sentence}")
-
-    def close(self) -> None:
-        """Take the bar away."""
-        self._bar.close()
-
-    def _end(self, name: str, how: str) -> None:
-        self._ended.add(name)
-        self._bar.update()
-        self._say(f"{name}: {how}")
-
-    def _say(self, text: str) -> None:
-        line = f"{text} | study {len(self._ended) / max(1, self.steps):.0%}"
+        line = f"{name}: {sentence} | study {len(self._finished) / self.steps:.0%}"
         self.log(line)
         if self.shown:
-            self._bar.write(line, file=sys.stderr)
+            self.bar.write(line, file=sys.stderr)
 
 
 def duration(seconds: float) -> str:
     """A duration in words: "42 s", "3 min", "2.5 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

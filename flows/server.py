@@ -30,8 +30,7 @@ _ENVIRONMENT = {
 _LOOPBACK = "127.0.0.1,localhost,::1"
 _START_SECONDS = 300.0
 _ENDS_WITH_ITS_INPUT = 'exec 3<&0; (read _ <&3; kill $$) & exec "$0" "$@" 3<&- </dev/null'
-"""A command that is told to end as soon as its input does: when the process that writes it is gone.
-"""
+"""A command that is told to end as soon as its input does: when who writes it is gone."""
 
 
 def settle_environment() -> None:
@@ -48,10 +47,8 @@ def settle_environment() -> None:
 def missing_engines() -> str:
     """What running a study needs and is not installed, in a sentence; else ""."""
     missing = joined(name for name in ("prefect", "ray", "mlflow") if find_spec(name) is None)
-    return missing and (
-        f"studies run on Prefect, Ray and MLflow, and {missing} cannot be found here: "
-        "pip install 'papa-attention[studies]'"
-    )
+    how = "cannot be found here: pip install 'papa-attention[studies]'"
+    return missing and f"studies run on Prefect, Ray and MLflow, and {missing} {how}"
 
 
 def prepare_engines(folder: Path, *, verbose: bool) -> None:
@@ -81,8 +78,8 @@ def free_port() -> int:
 
 
 def server_settings(home: Path, port: int) -> dict[str, str]:
-    """The environment of a Prefect server on loopback with a password of its own, on the user's own
-    database, whatever settings of other servers name; and of its clients.
+    """The environment of a Prefect server on loopback, and of its clients: a password of its own,
+    and the user's own database, whatever settings of other servers name.
     """
     password = f"papa:{secrets.token_urlsafe(24)}"
     os.environ.pop("PREFECT_API_DATABASE_CONNECTION_URL", None)
@@ -101,9 +98,7 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     """Start Prefect's ephemeral server, unless settings name one; returns what waits until it
     answers. It listens on loopback, answers this process alone, and ends with it, also where that
     is killed. ``lost`` is called with a sentence, from another thread, where it ends before: its
-    clients would wait for it for minutes.
-
-    Prefect itself would import all of its server into this process to start one.
+    clients would wait for minutes. Prefect itself would import all of it into this process.
     """
     from prefect.client.orchestration import get_client
     from prefect.context import refresh_global_settings_context
@@ -124,6 +119,10 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
         start_new_session=True,  # A terminal's Ctrl-C is this process's.
     )
 
+    def watch() -> None:
+        server.wait()
+        lost("Prefect's server on this machine was killed, or ended: run again to go on")
+
     def wait() -> None:
         end = time.monotonic() + _START_SECONDS
         with get_client(sync_client=True) as client:
@@ -136,9 +135,5 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
                     )
                 time.sleep(0.05)
         threading.Thread(target=watch, name="server", daemon=True).start()
-
-    def watch() -> None:
-        server.wait()
-        lost("Prefect's server on this machine was killed, or ended: run again to go on")
 
     return wait

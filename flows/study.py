@@ -28,10 +28,10 @@ from prefect.utilities.annotations import quote
 from pydantic import PositiveInt
 
 from flows.check import Checked, check_study
-from flows.kept import failure_kept
 from flows.progress import StudyProgress
 from flows.server import settle_environment
 from papa.errors import PapaError
+from papa.files import write_atomically
 from papa.spec.file import load_study
 from papa.storage.store import Store, in_use
 from papa.study.run import Session
@@ -119,10 +119,13 @@ def run_study(
         # Tags given around the flow would go to its task runs, and cost each a request.
         client.update_flow_run(run, name=spec.name, tags=[*flow_run.tags, spec.name, *named])
     given.on_interrupt.append(partial(_mark_crashed, run))
+    failed = given.store.study(f"{spec.name}.failed")
     try:
-        with failure_kept(given.store, spec.name):
-            given.link.set_result(_run(given))
+        given.link.set_result(_run(given))
+        failed.unlink(missing_ok=True)
     except BaseException as error:
+        if isinstance(error, PapaError):
+            write_atomically(failed, f"{error}\n")  # For ``papa list``.
         given.link.set_exception(error)
         raise
     return str(given.store.study(spec.name))
@@ -140,7 +143,7 @@ def _run(given: Ready) -> str:
     progress.log = get_run_logger().info
     device, cluster = spec.execution.device, checked.cluster
     with (
-        closing(progress),
+        closing(progress.bar),
         in_use(store) as shared,
         WorkerPool(checked.workers, device, shared, address=cluster) as pool,
     ):
@@ -150,7 +153,7 @@ def _run(given: Ready) -> str:
         with Tracking(store, spec, checked.steps, partial(progress.told, spec.name)) as tracking:
             given.on_interrupt.extend([partial(tracking.end, "KILLED"), pool.abandon])
             session = Session(store, pool, spec.execution, progress, tracking.epoch)
-            run = StudyRun(session, tracking, progress)
+            run = StudyRun(session, tracking, progress.finished)
             futures: dict[Step, PrefectFuture[Any]] = {}
             for task, stages in STAGES.items():
                 for step in (step for step in steps if step.stage in stages):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
@@ -16,7 +16,7 @@ from prefect.runtime import task_run
 from prefect.states import Completed, State
 
 from papa.errors import PapaError, TransientError
-from papa.study.run import Reporter, Session, make
+from papa.study.run import Session, make
 from papa.study.step import Step
 from tasks.mlflow import Tracking
 
@@ -24,23 +24,15 @@ _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""
 
 
-class Progress(Reporter, Protocol):
-    """Shows of each step how it ended."""
-
-    def finished(self, name: str, *, cached: bool) -> None: ...
-
-    def failed(self, name: str, reason: str) -> None: ...
-
-
 @dataclass(eq=False)
 class StudyRun:
-    """What the tasks of a run share: what steps may use, MLflow's runs, who shows them, and the
-    failures by step.
+    """What the tasks of a run share: what steps may use, MLflow's runs, who is called with the name
+    of each step that is finished and whether it was computed, and the failures by step.
     """
 
     session: Session
     tracking: Tracking
-    progress: Progress
+    finished: Callable[[str, bool], None]
     failures: dict[str, str] = field(default_factory=dict)
 
     def compute(self, step: Step) -> bool:
@@ -63,13 +55,12 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
             if not isinstance(error, PapaError):
                 last = why.strip().splitlines()[-1:] or ["no message"]
                 why = f"{type(error).__name__}: {last[0]} (papa run --verbose tells more)"
-            if worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS):
-                run.progress.told(step.name, f"will be tried again: {why}")
-            else:
-                run.failures[step.name] = why
-                run.progress.failed(step.name, why)
+            again = worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS)
+            how = "will be tried again" if again else "failed"
+            run.session.reporter.told(step.name, f"{how}: {why}")
+            run.failures |= {} if again else {step.name: why}
             raise
-        run.progress.finished(step.name, cached=not made)
+        run.finished(step.name, made)
         return Completed() if made else Completed(name="Cached")
 
     return task(

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import pandas
 
-from flows.kept import save_study
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
-from papa.study.manifest import FinishedStudy, open_study, place_results
+from papa.study.manifest import FinishedStudy, open_study, place_results, save_study
 from papa.study.results import results_table
 from papa.study.run import run_here
 from papa.study.step import Step

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows.cli.options import (
-    DEFAULT_STORE,
-    Code,
-    Overrides,
-    RayAddress,
-    StoreAddress,
-    Study,
-    Workers,
-    one_sentence,
-    open_store,
-)
+from flows.cli import options
 from flows.cli.terminal import print_table, say
 from papa.errors import shortened
 
@@ -25,24 +15,24 @@ if TYPE_CHECKING:
 
 
 def check(
-    study: Study,
-    overrides: Overrides = None,
-    code: Code = None,
-    store: StoreAddress = DEFAULT_STORE,
-    workers: Workers = None,
-    ray_address: RayAddress = None,
+    study: options.Study,
+    overrides: options.Overrides = None,
+    code: options.Code = None,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    workers: options.Workers = None,
+    ray_address: options.RayAddress = None,
 ) -> None:
     """Look at everything that a study names, and tell all that is wrong with it;
     compute nothing.
     """
-    with one_sentence():
+    with options.one_sentence():
         from flows.check import check_study
         from flows.server import missing_engines
         from papa.spec.file import load_study
 
         checked = check_study(
             load_study(study, overrides or ()),
-            open_store(store),
+            options.open_store(store),
             workers=workers,
             ray_address=ray_address,
             fetch_weights=False,
@@ -73,8 +63,8 @@ def _show_inputs(checked: Checked, console: Console) -> None:
     for text in named_texts(checked.inputs.study):
         seen = checked.previews.get(text)
         rows = [f"{count:,}" for count in seen.rows] if seen and seen.rows else ["?", "?"]
-        labels = ", ".join((seen and seen.label_names) or ())
+        labels = shortened(", ".join((seen and seen.label_names) or ()), 40)
         commit = (getattr(text.source, "revision", None) or "local")[:12]
-        tasks.append((text.name, text.metric, *rows, shortened(labels, 40), commit))
+        tasks.append((text.name, text.metric, *rows, labels, commit))
     of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
     print_table(console, of_tasks, tasks)

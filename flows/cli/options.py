@@ -33,9 +33,10 @@ Overrides = Annotated[
     list[str] | None,
     option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated."),
 ]
+_CODE = "Your own code that the study names; is run."
 Code = Annotated[
     list[Path] | None,
-    option("--code", metavar="FILE.py", help="Your own code that the study names; is run."),
+    option("--code", metavar="FILE.py", help=_CODE, exists=True, dir_okay=False),
 ]
 StoreAddress = Annotated[
     str,

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Column, Table
 
-from flows.cli.options import (
-    DEFAULT_STORE,
-    Code,
-    Overrides,
-    StoreAddress,
-    Study,
-    Workers,
-    one_sentence,
-    open_store,
-)
+from flows.cli import options
 from flows.cli.terminal import say
 from flows.progress import duration
 
@@ -28,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def plan(
-    study: Study,
-    overrides: Overrides = None,
-    code: Code = None,
-    store: StoreAddress = DEFAULT_STORE,
-    workers: Workers = None,
+    study: options.Study,
+    overrides: options.Overrides = None,
+    code: options.Code = None,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    workers: options.Workers = None,
 ) -> None:
     """Show what would run, what is cached and how long such steps took here; compute nothing."""
-    with one_sentence():
+    with options.one_sentence():
         from flows.check import check_study
         from papa.spec.file import load_study
 
-        spec, opened = load_study(study, overrides or ()), open_store(store)
+        spec, opened = load_study(study, overrides or ()), options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
         _show(checked, opened, Console())
 

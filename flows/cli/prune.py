@@ -10,26 +10,26 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Column
 
-from flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence, open_store
+from flows.cli import options
 from flows.cli.terminal import print_table, say
 from flows.progress import duration
 from papa.errors import ArtifactError
 
 
 def prune(
-    store: StoreAddress = DEFAULT_STORE,
+    store: options.StoreAddress = options.DEFAULT_STORE,
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete it; without this it is shown only.")
     ] = False,
-    verbose: Verbose = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""
-    with one_sentence(verbose):
+    with options.one_sentence(verbose):
         from papa.storage.artifacts import remove
         from papa.storage.store import users
         from papa.storage.unused import survey
 
-        opened, console = open_store(store), Console()
+        opened, console = options.open_store(store), Console()
         opened.check_marked()
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)
@@ -39,11 +39,9 @@ def prune(
             return
         rows = []
         for entry in unused:
-            where, age = (
-                entry.address.removeprefix(f"{opened.address}/"),
-                time.time() - entry.modified,
-            )
-            rows.append((entry.name, entry.reason, where, decimal(entry.size), duration(age)))
+            where = entry.address.removeprefix(f"{opened.address}/")
+            how_old = duration(time.time() - entry.modified)
+            rows.append((entry.name, entry.reason, where, decimal(entry.size), how_old))
         headings = ("What", "Why", Column("Where", overflow="fold"), "Size", "Age")
         print_table(console, headings, rows)
         everything = f"{len(unused)} in all, {decimal(sum(entry.size for entry in unused))}"
@@ -51,10 +49,8 @@ def prune(
             wait = f" A study uses the store ({busy}); wait for its end." if busy else ""
             say(console, f"{everything}: nothing was deleted; --delete does it.{wait}")
         elif busy:
-            raise ArtifactError(
-                f"a study uses {opened.address} ({busy}): nothing was deleted, run again when it "
-                "ended"
-            )
+            what = f"a study uses {opened.address} ({busy}): nothing was deleted"
+            raise ArtifactError(f"{what}, run again when it ended")
         else:
             for entry in unused:
                 remove(entry.address)

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 
-from flows.cli.options import (
-    DEFAULT_STORE,
-    Code,
-    Overrides,
-    RayAddress,
-    StoreAddress,
-    Verbose,
-    Workers,
-    argument,
-    one_sentence,
-    option,
-)
+from flows.cli import options
+from flows.cli.options import argument, option
 from flows.cli.terminal import say
 from papa.errors import PapaError
 
@@ -36,20 +26,23 @@ def run(
         ),
     ] = None,
     tasks: Annotated[
-        list[str] | None, option("--task", metavar="NAME", help="Its tasks; may be repeated.")
+        list[str] | None,
+        option("--task", metavar="NAME", help="Its tasks; may be repeated."),
     ] = None,
     limit: Annotated[
-        int | None, option(min=1, metavar="ROWS", help="No file: rows of each split at most.")
+        int | None,
+        option(min=1, metavar="ROWS", help="No file: rows of each split at most."),
     ] = None,
     own: Annotated[
-        Path | None, option(metavar="TEXTS", help="No file: what the model's own head keeps here.")
+        Path | None,
+        option(metavar="TEXTS", help="No file: what the model's own head keeps here."),
     ] = None,
-    overrides: Overrides = None,
-    code: Code = None,
-    store: StoreAddress = DEFAULT_STORE,
-    workers: Workers = None,
-    ray_address: RayAddress = None,
-    verbose: Verbose = False,
+    overrides: options.Overrides = None,
+    code: options.Code = None,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    workers: options.Workers = None,
+    ray_address: options.RayAddress = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Run a study; what is cached is not computed again.
 
@@ -59,7 +52,7 @@ def run(
     Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --own
     texts.txt
     """
-    with one_sentence(verbose) as interruption:
+    with options.one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
         from flows.server import prepare_engines, start_server
         from papa.imports import uncollected
@@ -84,8 +77,8 @@ def run(
         opened.make()
         with uncollected(), errors.status("checking …") as status:
             from flows.check import check_study
-            from flows.kept import save_study
             from flows.progress import StudyProgress
+            from papa.study.manifest import save_study
 
             checked = check_study(
                 spec, opened, workers=workers, ray_address=ray_address, code=code or ()

@@ -26,12 +26,7 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
                 f"--code {file}: expected files NAME.py of different names, of letters, digits and "
                 "_, other than scores and reversed: rename it"
             )
-        try:
-            texts[file.stem] = file.read_bytes().decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(
-                f"--code {file} cannot be read ({in_one_line(error)}): give a Python file"
-            ) from None
+        texts[file.stem] = file.read_bytes().decode("utf-8-sig")
     return texts
 
 
@@ -39,22 +34,20 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     """The study with the digests of the files that it names; what it names of them is looked at."""
     orders = [name for name in map(scores_in, study.orders) if module_of(name)]
     others = [name for task in study.tasks for name in (task.metric, task.own_probe) if name]
-    modules = [module_of(name) for name in (*orders, *others)]
-    for module in texts.keys() - {*modules}:
+    modules = {module_of(name) for name in (*orders, *others)}
+    for module in texts.keys() - modules:
         raise SpecError(
             f"--code {module}.py: the study names nothing of it: leave it out, or name "
             f"{module}:… as an order, a metric or an own_probe"
         )
     kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
     digests = {one.name: one.sha256 for one in study.code}
-    for module, text in texts.items():
-        digests[module] = hashlib.sha256(text.encode()).hexdigest()
-    for name in orders:
-        if module_of(name) not in texts and name not in {scores.name for scores in kept}:
-            raise SpecError(not_given(str(name)))
-    for name in others:
-        if module_of(name) not in (None, *digests):
-            raise SpecError(not_given(name))
+    digests |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    computed = {scores.name for scores in kept}
+    missing = [name for name in orders if module_of(name) not in texts and name not in computed]
+    missing += [name for name in others if module_of(name) not in (None, *digests)]
+    if missing:
+        raise SpecError(not_given(str(missing[0])))
     code = [CodeSpec(name=name, sha256=digests[name]) for name in digests if name in modules]
     study = study.model_copy(update={"code": tuple(code), "scores": kept})
     for task in study.tasks:
@@ -116,5 +109,3 @@ def _check(named: Named, *, is_probe: bool) -> None:
             f"{named.name} cannot be called with {given} ({in_one_line(error)}): make it a "
             "function of two arguments"
         ) from None
-    except ValueError:  # Some functions of other languages do not say what they take.
-        return

@@ -28,8 +28,7 @@ def describe_study(
     fraction: float,
 ) -> DataFrame:
     """Descriptions of the first validation rows of every task, with the study's own average as the
-    constant matrices, and of sentences with gold trees: a frame as ``papa.describe`` gives it, with
-    the encoder and the task.
+    constant matrices, and of sentences with gold trees: as of ``papa.describe``.
     """
     wanted, of_trees = chosen(names, trees is not None), trees.name if trees else ""
     held = finished.manifest
@@ -61,15 +60,10 @@ def describe_study(
             laid = None
             if source == of_trees:
                 laid = lay_out(sentences, tokenizer, special_tokens, entry.slots)
-            frame = described(
-                load_encoder(encoder),
-                ConstantMatrices.load(matrices, encoder=encoder, slots=entry.slots),
-                laid.batches(1) if laid else micro_batches(split, split.rows[:limit], 1),
-                special_tokens.sep,
-                asked,
-                laid=laid,
-                heads=heads,
-            )
+            batches = laid.batches(1) if laid else micro_batches(split, split.rows[:limit], 1)
+            average = ConstantMatrices.load(matrices, encoder=encoder, slots=entry.slots)
+            looked_at = load_encoder(encoder), average, batches, special_tokens.sep, asked
+            frame = described(*looked_at, laid=laid, heads=heads)
             records.append({**of, "source": source, **frame.attrs["texts"][0]})
             frames[entry.encoder, entry.task, source] = frame
     return joined(frames, ["encoder", "task", "source"], records).drop(columns="source")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -22,9 +21,7 @@ from papa.scores.own import OwnCode
 from papa.spec import EncoderSpec, HubSource, Source, StudySpec, TaskSpec
 from papa.spec.constants import OF_DECODERS
 from papa.study.code import code_of, read_code, with_code, with_orders
-
-_AT_ONCE = 16
-"""Requests over the network at the same time."""
+from papa.study.step import in_threads
 
 Of = TypeVar("Of")
 
@@ -80,20 +77,20 @@ class ResolvedInputs:
         if self.problems:
             raise CheckError(self.problems)
         study, encoders = self.study, tuple(self.encoders[spec] for spec in self.study.encoders)
-        constants = [
+        constants = (
             one.model_copy(update={"corpus": one.corpus and self.at_commit(one.corpus)})
             for one in study.constants
-        ]
-        specs = [
-            spec.model_copy(update={"revision": encoder.revision})
-            for spec, encoder in zip(study.encoders, encoders, strict=True)
-        ]
+        )
+        specs = (
+            spec.model_copy(update={"revision": self.encoders[spec].revision})
+            for spec in study.encoders
+        )
         tasks = tuple(map(self.at_commit, study.tasks))
         pinned = {"tasks": tasks, "constants": tuple(constants), "encoders": tuple(specs)}
         study = study.model_copy(update=pinned)
         code = {task: own for task in tasks if (own := code_of(study, task, self.texts))}
-        prints = dict(self.sources.values())
-        return StudyInputs(study, encoders, prints, labels_of(encoders), code)
+        sources = dict(self.sources.values())
+        return StudyInputs(study, encoders, sources, labels_of(encoders), code)
 
     def at_commit(self, task: TaskSpec) -> TaskSpec:
         """The task with its source pinned."""
@@ -108,12 +105,9 @@ def resolve_inputs(
     code: Sequence[Path] = (),
 ) -> ResolvedInputs:
     """Resolve encoders and sources concurrently, and check that they fit each other; no row is
-    read.
-
-    Args:
-        shapes_suffice: for plans, published shapes replace what an unreachable hub does not give.
-        fetch_weights: without it the digests of encoders that are not here stay unknown.
-        code: files of the user's own, which the study may name.
+    read. Where ``shapes_suffice``, published ones replace what an unreachable hub does not give;
+    without ``fetch_weights`` the digests of encoders that are not here stay unknown; ``code`` are
+    files of the user's own, which the study may name.
     """
     texts = read_code(code)
     study = with_code(study, texts)
@@ -148,8 +142,8 @@ def resolve_inputs(
         else:
             resolved.sources[what] = found
     known = tuple(resolved.encoders.values())
-    for encoder in known[:1]:
-        resolved.study = with_orders(resolved.study, texts, encoder.layers, encoder.heads)
+    if known:
+        resolved.study = with_orders(resolved.study, texts, known[0].layers, known[0].heads)
     resolved.problems += [Problem(where, SpecError(what)) for where, what in _misfits(resolved)]
     resolved.problems += problems_of("encoders", partial(labels_of, known))
     return resolved
@@ -157,11 +151,11 @@ def resolve_inputs(
 
 def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> Any:
     """The encoder with its weights checked; as it is where they shall not be fetched."""
-    folder = Path(described.folder)
-    if not fetch and described.revision is not None and not has_weights(folder):
-        weight_patterns(spec.name, described.revision, folder, f"encoder '{spec.name}'")
-        return described
-    return resolve_encoder(spec, described.precision)
+    folder, revision = Path(described.folder), described.revision
+    if fetch or revision is None or has_weights(folder):
+        return resolve_encoder(spec, described.precision)
+    weight_patterns(spec.name, revision, folder, f"encoder '{spec.name}'")
+    return described
 
 
 def attempted(job: Callable[[], Any]) -> Any:
@@ -174,11 +168,9 @@ def attempted(job: Callable[[], Any]) -> Any:
 
 def run_concurrently(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
     """Each job ``attempted``."""
-    # Progress bars share this lock. Made by one of the threads, it would be taken away while others
-    # hold it.
+    # Progress bars share this lock; one of several threads would take it from the others.
     tqdm.get_lock()
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return dict(zip(jobs, threads.map(attempted, jobs.values()), strict=True))
+    return in_threads(lambda what: attempted(jobs[what]), jobs)
 
 
 def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
@@ -213,7 +205,7 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 "head: own: take lambda or first_to_last, or give scores:FILE",
             )
     for encoder in resolved.encoders.values():
-        name, shape = encoder.name, (encoder.layers, encoder.heads)
+        name, layers, heads = encoder.name, encoder.layers, encoder.heads
         for index, task in enumerate(study.tasks):
             where = f"tasks.{index} ({task.name})"
             if (slots := max(task.slots, task.validation_slots or 0)) > encoder.positions:
@@ -223,9 +215,11 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                     f"{encoder.positions} at most: set slots to {encoder.positions} or less",
                 )
             if encoder.causal != (task.kind == "causal"):
-                advice = "an encoder: take another kind, or a decoder"
-                if encoder.causal:
-                    advice = "a decoder: take kind: causal with head: own, or an encoder"
+                advice = (
+                    "a decoder: take kind: causal with head: own, or an encoder"
+                    if encoder.causal
+                    else "an encoder: take another kind, or a decoder"
+                )
                 yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
         for index, constants in enumerate(study.constants):
             where, kind = f"constants.{index}", constants.kind
@@ -241,19 +235,19 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                     yield where, no_rotation(family.name)
         for scores in study.scores:
             found = len(scores.values), len(scores.values[0])
-            if found != shape:
+            if found != (layers, heads):
                 yield (
                     f"scores ({scores.name})",
                     f"they are of {found[0]} layers of {found[1]} heads, and encoder '{name}' has "
-                    f"{shape[0]} layers of {shape[1]} heads: give scores of this encoder's heads",
+                    f"{layers} layers of {heads} heads: give scores of this encoder's heads",
                 )
-        for asked in map(HEAD_SCORES.__getitem__, methods):
-            heads = shape[0] * shape[1]
-            if study.ranking.evaluations < (least := asked.least(heads)):
+        for method in sorted(methods):
+            asked, given = HEAD_SCORES[method], study.ranking.evaluations
+            if given < (least := asked.least(layers * heads)):
                 yield (
                     "ranking",
-                    f"evaluations is {study.ranking.evaluations:,}, and {asked.label} of {heads} "
-                    f"heads take {least:,} at least: give as many",
+                    f"evaluations is {given:,}, and {asked.label} of {layers * heads} heads take "
+                    f"{least:,} at least: give as many",
                 )
 
 

@@ -19,22 +19,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, nearest_first
-from papa.files import scratch_beside
+from papa.files import scratch_beside, write_atomically
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.cells import Cell
 from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import Head
-from papa.storage.artifacts import (
-    METADATA,
-    ArtifactReference,
-    check_files,
-    is_complete,
-    read_metadata,
-    remove,
-    verified,
-)
+from papa.storage import artifacts
+from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store, claimed
-from papa.study.stages.constants import read_constants
+from papa.study.stages.constants import Constants
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,7 +38,7 @@ VERSION = 13
 """Of the stage that writes results."""
 MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
 SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
-ORDERS, ORDER_SCORES, PAPER = "orders.csv", "order_scores.csv", "paper.csv"
+OF_ORDERS, PAPER = ("orders.csv", "order_scores.csv"), "paper.csv"
 """Where a study has several head orders, or numbers of the paper to be compared with."""
 _PAGE = re.compile(r"\.(html|svg|png|pdf)$")
 """What is made from the others, and made again by ``papa report``."""
@@ -56,11 +49,8 @@ class _Frozen(BaseModel):
 
 
 class ProbeEntry(_Frozen):
-    """What scored a cell with some of its seeds; artifacts are ``stage/key``.
-
-    Attributes:
-        constant_heads: as (layer, head), from 0, sorted.
-        constants: what theirs are made of; None where they are made of nothing that is stored.
+    """What scored a cell with some of its seeds: its artifact, as ``stage/key``, and that of what
+    its constants are made of, if any; constant heads as (layer, head), from 0, sorted.
     """
 
     artifact: str
@@ -108,15 +98,9 @@ class AverageEntry(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The file.
-
-    Attributes:
-        digest: of the study's specification, without what changes speed alone.
-        encoders: as they were when they were measured, by their labels.
-        agreement: how alike the head orders of the seeds are, by encoder and task
-            (``papa.ranking.seeds.Agreement``), where λ was trained.
-        texts: rows, tokens, what was cut off and warnings, by task.
-        provenance: when, by which command, where and of which code the results were made.
+    """The file: the study's name, and the digest of what of its specification changes results;
+    its encoders as they were measured, by label; where λ was trained, how alike the head orders of
+    the seeds are; of each text rows, tokens, what was cut off and warnings; and the provenance.
     """
 
     study: str
@@ -190,11 +174,9 @@ class FinishedStudy:
 
     def read_constants(self, cell: CellEntry) -> Any:
         """What a cell's constant heads put out; not of what was trained with a probe."""
-        spec, made = self.constants(cell), cell.probes[0].constants
-        encoder, artifact = self.encoder_here(cell.encoder), made and self.artifact(made)
-        return read_constants(
-            spec.kind, spec.parameters, artifact or None, encoder, self.task(cell.task)
-        )
+        spec, name = self.constants(cell), cell.probes[0].constants
+        encoder, made = self.encoder_here(cell.encoder), self.artifact(name) if name else None
+        return Constants(spec.kind, spec.parameters).read(made, encoder, self.task(cell.task))
 
     def findings(self) -> Findings:
         """What its page shows; without matrices that the store no longer holds."""
@@ -212,17 +194,16 @@ class FinishedStudy:
                     slots=entry.slots,
                 )
                 seen = found.seen if found.counts is None else found.counts
-                averages.append(
-                    Average(entry.encoder, entry.task, found.matrices, seen, entry.special)
-                )
+                shown = found.matrices, seen, entry.special
+                averages.append(Average(entry.encoder, entry.task, *shown))
+        pairs, scores = OF_ORDERS
+        several = (self.folder / pairs).exists()
         return Findings(
             study=self.study,
             results=self.results,
             summary=self.summary,
             heads=self.heads,
-            orders=(self._table(ORDERS), self._table(ORDER_SCORES))
-            if (self.folder / ORDERS).exists()
-            else None,
+            orders=(self._table(pairs), self._table(scores)) if several else None,
             averages=averages,
             agreement=self.manifest.agreement,
             texts=self.manifest.texts,
@@ -238,36 +219,30 @@ class FinishedStudy:
 
 def open_study(store: Store, study: str) -> FinishedStudy:
     """Open a finished study by its name in a store, its file, or the folder of its results; the
-    digests of its files are checked, and neither encoders nor texts are looked for.
-
-    Raises:
-        SpecError: there is no such study, or it is not finished.
-        ArtifactError: its results are damaged, or of another version.
+    digests of its files are checked, and neither encoders nor texts are looked for. A SpecError
+    where there is none, or it is not finished; an ArtifactError where its results are damaged, or
+    of another version.
     """
     study = load_study(Path(study)).name if Path(study).is_file() else study
     by_name = Path(study).name == study
     named = store.study(study) if by_name else Path(study)
-    folder = next((path for path in (named, Path(study)) if is_complete(path)), None)
+    folder = next((path for path in (named, Path(study)) if artifacts.is_complete(path)), None)
     if folder is None:
         if (saved := named.with_name(f"{study}.yaml")).is_file():
             raise SpecError(
                 f"study '{study}' is not finished in {store.address}: run 'papa run {saved}' to go "
                 "on"
             )
-        finished = {path.parent.name for path in store.study("*").parent.glob(f"[!.]*/{METADATA}")}
+        complete = store.study("").glob(f"[!.]*/{artifacts.METADATA}")
+        finished = {path.parent.name for path in complete}
         raise SpecError(
             f"there is no finished study '{study}' in {store.address}: it has "
             f"{nearest_first(study, finished)}"
         )
-    metadata = read_metadata(folder)
-    if MANIFEST not in metadata["files"]:
-        raise ArtifactError(
-            f"the results in {folder} are of an older version of PAPA, without {MANIFEST}: run the "
-            "study again with 'papa run'"
-        )
+    metadata = artifacts.read_metadata(folder)
     tables = {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
-    check_files(folder, {**metadata, "files": tables}, str(folder), *needed)
+    artifacts.check_files(folder, {**metadata, "files": tables}, str(folder), *needed)
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except ValidationError as error:
@@ -285,20 +260,30 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
     folder = store.study(study)
     with claimed(store, f"study-{study}"):
         with suppress(DamagedError):
-            if read_metadata(folder)["digest"] == found.digest and verified(folder):
+            if artifacts.read_metadata(folder)["digest"] == found.digest:
+                artifacts.verified(folder)
                 return
         try:
-            data = verified(found)
+            data = artifacts.verified(found)
         except DamagedError as error:
-            remove(found.path)
+            artifacts.remove(found.path)
             raise TransientError(f"{error.what}: it is removed, run again") from None
         with scratch_beside(folder) as fresh:
             shutil.copytree(data, fresh, dirs_exist_ok=True)
-            (fresh / METADATA).write_text(json.dumps(read_metadata(found.path), indent=2) + "\n")
-            remove(folder)
+            document = json.dumps(artifacts.read_metadata(found), indent=2)
+            (fresh / artifacts.METADATA).write_text(f"{document}\n")
+            artifacts.remove(folder)
             fresh.rename(folder)
 
 
 def specification(study: StudySpec) -> str:
     """The resolved specification as YAML."""
     return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def save_study(store: Store, study: StudySpec) -> Path:
+    """Write a study's specification beside its results, so that it can be run again."""
+    path = store.study(f"{study.name}.yaml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, specification(study))
+    return path

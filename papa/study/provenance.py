@@ -6,7 +6,6 @@ import platform
 import re
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,26 +20,21 @@ from papa.credentials import without_credentials
 _COMPUTING = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn")
 
 
-def invocation() -> tuple[str, float]:
-    """The command line of this process, and when it started."""
-    return command_line(sys.argv), psutil.Process().create_time()
-
-
 def provenance(
     run: tuple[str, float], computing: float, digests: Mapping[str, str]
 ) -> dict[str, str]:
     """When, by which command, on what machine, from which code, and what else by its ``digests``;
-    ``computing`` is how many seconds its steps took.
+    ``run`` is the command line and when it began, ``computing`` how many seconds its steps took.
     """
     command, started = run
     return {
         "Date": datetime.now().astimezone().isoformat(timespec="seconds"),
         "Command": command,
-        "Machine": machine(),
+        "Machine": _machine(),
         "Duration of this run": str(timedelta(seconds=round(time.time() - started))),
         "Computing time of all steps": str(timedelta(seconds=round(computing))),
         "Versions": ", ".join(f"{name} {version(name)}" for name in _COMPUTING),
-        "Commit": commit() or "an installed package",
+        "Commit": _commit() or "an installed package",
         **digests,
     }
 
@@ -51,7 +45,7 @@ def command_line(arguments: list[str]) -> str:
     return without_credentials(shlex.join([Path(program).name, *others]))
 
 
-def machine() -> str:
+def _machine() -> str:
     """``Linux x86_64, Intel(R) Xeon(R), 16 cores, 64 GiB, NVIDIA H100``."""
     import torch
 
@@ -64,7 +58,7 @@ def machine() -> str:
     return ", ".join(filter(None, [system, processor, cores, memory, *gpus]))
 
 
-def commit() -> str:
+def _commit() -> str:
     """The commit of this software's checkout, ``-dirty`` where files differ; "" for a package."""
     checkout = Path(__file__).resolve().parents[2]
     options = ["--always", "--abbrev=40", "--dirty", "--exclude=*"]

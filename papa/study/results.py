@@ -17,7 +17,7 @@ from papa.spec.cells import Cell
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.stages.constants import Constants
-from papa.study.stages.probe import ScoredSeed, read_baseline, read_examples, read_scores
+from papa.study.stages.probe import read_baseline, read_examples, read_scores
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Step, in_threads
 
@@ -92,14 +92,13 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
     held = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
     score, said, of_answer, words = math.nan, "", np.zeros(0, np.float32), None
     if part.cells and part.baseline:
-        worth = read_baseline(found[part.baseline])
-        answer, of_words = worth.always_one_answer, (worth.word_embeddings, worth.word_examples)
+        answer, *of_words = read_baseline(found[part.baseline])
         score, said = answer.score, answer.answer or ""
         of_answer = influence(metric, answer.examples).astype(np.float32)
-        words = measured_of(metric, [of_words])
+        words = _measured(metric, [of_words])
     for cell, probes in part.cells.items():
         scored = [(held[step][0].scores, held[step][1]) for step in probes]
-        measured = measured_of(metric, scored)
+        measured = _measured(metric, scored)
         beside = words or Measured.same(measured.scores, math.nan, np.zeros(0, np.float32))
         for one in (held[step][0] for step in probes):
             for seed in one.scores:
@@ -123,7 +122,7 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
                 }
 
 
-def measured_of(metric: Metric, parts: Iterable[tuple[Sequence[ScoredSeed], Any]]) -> Measured:
+def _measured(metric: Metric, parts: Iterable[Sequence[Any]]) -> Measured:
     """The scores of all seeds, from those of some seeds and what examples add to them."""
     from papa.scores.intervals import Measured
 
@@ -135,9 +134,8 @@ def measured_of(metric: Metric, parts: Iterable[tuple[Sequence[ScoredSeed], Any]
 def found_orders(
     parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]
 ) -> dict[tuple[str, str], dict[str, FoundOrder]]:
-    """The orders of the cells in which some heads are constant and others not, by (encoder label,
-    task), then by name. What one ranking took, or a probe that several read, counts for the first
-    order that follows it.
+    """The orders of cells in which some heads are constant and others not, by (encoder, task) and
+    name. What several orders share counts for the first of them.
     """
     from papa.scores.orders import FoundOrder
 
@@ -155,15 +153,10 @@ def found_orders(
             frozen = {probe for step in rankings if (probe := step.arguments.get("probe"))}
             took = {step: read_metadata(found[step].path) for step in (rankings | frozen) - before}
             before |= rankings | frozen
-            method = scored_by(cell.order)
-            scored = [
-                of["epochs"] if method == "lambda" else of["evaluations"][method]
-                for step, of in took.items()
-                if step in rankings
+            method, scored = scored_by(cell.order), [took[one] for one in took if one in rankings]
+            counts = [
+                of["epochs"] if method == "lambda" else of["evaluations"][method] for of in scored
             ]
-            known[cell.order] = FoundOrder(
-                by_seed,
-                sum(step["worker_seconds"] for step in took.values()) if took else None,
-                sum(scored) if scored else None,
-            )
+            seconds = sum(of["worker_seconds"] for of in took.values()) if took else None
+            known[cell.order] = FoundOrder(by_seed, seconds, sum(counts) if counts else None)
     return orders

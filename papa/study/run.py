@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
-from papa.progress import OnEpoch, Progress, ignore_epoch
+from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove
 from papa.storage.store import Store, claimed, in_use
@@ -48,8 +48,7 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
     """Run a step unless its artifact is complete, and again after each step that it reads and whose
     artifact turns out to be damaged was made anew; returns whether there was something to do.
 
-    Whether it is complete is asked before any lock: a step that is finished needs none. A look at
-    metadata and sizes tells; damage beyond that is found by what reads it.
+    A look at metadata and sizes tells, before any lock; damage beyond is found by what reads it.
     """
     store, told = session.store, partial(session.reporter.told, step.name)
     if damage is None and step.is_complete(store):
@@ -80,32 +79,24 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
 
 def run_step(step: Step, session: Session, progress: Progress) -> None:
     """Have a step's artifact made where its stage says."""
-    store, execution, encoder = session.store, session.execution, step.arguments.get("encoder")
+    encoder = step.arguments.get("encoder")
+    asked: dict[str, Any] = {"step": step, "store": session.store, "execution": session.execution}
     if step.of.where == "pool":
-        context = Context(step, store, execution, progress, pool=session.pool)
-        step.of.function(context, **step.arguments)
+        step.of.function(Context(**asked, progress=progress, pool=session.pool), **step.arguments)
         return
     session.pool.run(
         compute,
         encoder=encoder if encoder and not encoder.causal else None,
-        arguments={"step": step, "store": store, "execution": execution},
+        arguments=asked,
         progress=progress,
         at_driver=step.of.where == "driver",
         on_epoch=partial(session.on_epoch, step.name),
     )
 
 
-def compute(
-    *,
-    step: Step,
-    store: Store,
-    execution: ExecutionSpec,
-    progress: Progress,
-    encoder: Any = None,
-    on_epoch: OnEpoch = ignore_epoch,
-) -> None:
-    """Call a step's function; what workers are given."""
-    step.of.function(Context(step, store, execution, progress, encoder, on_epoch), **step.arguments)
+def compute(*, step: Step, **asked: Any) -> None:
+    """Call a step's function; what workers are given. ``asked`` are a ``Context``'s attributes."""
+    step.of.function(Context(step, **asked), **step.arguments)
 
 
 def run_here(

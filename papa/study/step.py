@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -25,9 +25,7 @@ from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.store import Store
 
-KEY_FORMAT = 3
-"""Of what a key is made."""
-_ASKED_AT_ONCE = 16
+KEY_FORMAT, _ASKED_AT_ONCE = 3, 16
 _OF_ENCODER = ("digest", "tokenizer_digest", "model_type", "layers", "heads", "width", "precision")
 """What of an encoder enters a key: content, not where it lies or what it is called."""
 
@@ -61,14 +59,10 @@ class Stage:
 def stage(
     name: str, *unkeyed: str, version: int, where: Where = "worker"
 ) -> Callable[[Callable[..., None]], Stage]:
-    """Make a function a ``Stage``.
-
-    Args:
-        unkeyed: arguments that change no number.
-        version: raised by hand where the code gives other results for the same arguments.
-        where: on the next free "worker", which has the argument ``encoder`` loaded; on a worker of
-            the "driver", where what it reads lies on the driver's machine alone; or in a thread of
-            the driver that has the "pool" of workers.
+    """Make a function a ``Stage``; ``unkeyed`` arguments change no number. Its version is raised by
+    hand where the code gives other results for the same arguments. It runs on the next free
+    "worker", which has the argument ``encoder`` loaded; on a worker of the "driver", where what it
+    reads lies on that machine alone; or in a thread of the driver that has the "pool" of workers.
     """
     return lambda function: Stage(function, name, version, where, *unkeyed)
 
@@ -76,10 +70,7 @@ def stage(
 @dataclass(frozen=True, eq=False)
 class Step:
     """One stage with its arguments, some of which are other steps; ``step[name]`` is an argument.
-    Steps with one key are equal.
-
-    Attributes:
-        name: shown to users, such as ``average · all-MiniLM-L6-v2 · reviews``.
+    Steps with one key are equal. ``name`` is for people: ``average · all-MiniLM-L6-v2 · reviews``.
     """
 
     of: Stage
@@ -127,7 +118,7 @@ class Step:
 
     def changed(self, name: str | None = None, **arguments: Any) -> Step:
         """The step with some arguments, and a name, changed."""
-        return replace(self, name=name or self.name, arguments={**self.arguments, **arguments})
+        return Step(self.of, name or self.name, {**self.arguments, **arguments})
 
     def folder(self, store: Store) -> str:
         """The address of its artifact."""
@@ -137,26 +128,9 @@ class Step:
         """Its finished artifact; an ArtifactError where it is not complete."""
         return store.reference(self.stage, self.key)
 
-    def found(self, store: Store) -> dict[Step, ArtifactReference]:
-        """The artifacts that it reads; an ArtifactError where one is not complete."""
-        return in_threads(lambda step: step.reference(store), self.needs)
-
     def is_complete(self, store: Store) -> bool:
         """Whether its artifact is there; metadata and sizes tell."""
         return store.damage(self.stage, self.key) is None
-
-    def metadata(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
-        """The provenance that every artifact records."""
-        built = {need.address: found[need].digest for need in self.needs}
-        return {
-            "stage": self.stage,
-            "stage_version": self.of.version,
-            "name": self.name,
-            "key": self.key,
-            "spec": self.spec,
-            "upstream": built,
-            "inputs": list(built),
-        }
 
 
 def in_key(value: Any) -> Any:
@@ -172,17 +146,16 @@ def in_key(value: Any) -> Any:
             return {name: getattr(value, name) for name in _OF_ENCODER}
         case StudySpec():
             return value.model_dump(mode="json", exclude={"execution"})
-        case BaseModel():
+        case TaskSpec():
             held = vars(value).items()
-            left = ("name", "source") if isinstance(value, TaskSpec) else ()
-            return {name: in_key(own) for name, own in held if name not in left}
+            return {name: in_key(own) for name, own in held if name not in ("name", "source")}
         case Mapping():
             return sorted([[in_key(name), in_key(own)] for name, own in value.items()], key=repr)
         case tuple() | list():
             return [in_key(own) for own in value]
         case _ if hasattr(value, "digest"):
             return value.digest or "not known"
-        case _ if is_dataclass(value):
+        case _ if is_dataclass(value) or isinstance(value, BaseModel):
             return {name: in_key(own) for name, own in vars(value).items()}
     raise TypeError(f"no key holds a {type(value).__name__}")
 
@@ -190,13 +163,10 @@ def in_key(value: Any) -> Any:
 def _steps_in(value: Any) -> Iterator[Step]:
     if isinstance(value, Step):
         yield value
-    elif isinstance(value, Mapping):
-        yield from _steps_in(tuple(value.values()))
-    elif isinstance(value, tuple | list):
-        for own in value:
+    elif isinstance(value, Mapping | tuple) or is_dataclass(value):
+        held = vars(value) if is_dataclass(value) else value
+        for own in held.values() if isinstance(held, Mapping) else held:
             yield from _steps_in(own)
-    elif is_dataclass(value):
-        yield from _steps_in(tuple(vars(value).values()))
 
 
 def with_needs(steps: Iterable[Step]) -> list[Step]:
@@ -237,8 +207,8 @@ class Context:
 
     @cached_property
     def found(self) -> dict[Step, ArtifactReference]:
-        """The artifacts that the step reads."""
-        return self.step.found(self.store)
+        """The artifacts that the step reads; an ArtifactError where one is not complete."""
+        return in_threads(lambda step: step.reference(self.store), self.step.needs)
 
     @cached_property
     def seconds(self) -> float:
@@ -256,7 +226,18 @@ class Context:
 
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
-        return {**self.step.metadata(self.found), "seconds": self.seconds, **self.spent()}
+        step, built = self.step, {need.address: made.digest for need, made in self.found.items()}
+        return {
+            "stage": step.stage,
+            "stage_version": step.of.version,
+            "name": step.name,
+            "key": step.key,
+            "spec": step.spec,
+            "upstream": built,
+            "inputs": list(built),
+            "seconds": self.seconds,
+            **self.spent(),
+        }
 
     @contextmanager
     def published(self, **more: Any) -> Iterator[Path]:
@@ -273,12 +254,8 @@ class Context:
         # A killed call may have left its features there.
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            yield {
-                "scratch": folder,
-                "execution": self.execution,
-                "progress": self.progress,
-                **more,
-            }
+            settings = {"execution": self.execution, "progress": self.progress}
+            yield {"scratch": folder, **settings, **more}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

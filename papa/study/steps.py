@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
+import psutil
 from pydantic import BaseModel
 
 from papa.corpora.rows import order_of_rows
@@ -23,17 +24,11 @@ from papa.spec.orders import without_name
 from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.study.inputs import StudyInputs
-from papa.study.provenance import invocation
+from papa.study.provenance import command_line
 from papa.study.results import StudyPart
 from papa.study.stages.aggregate import aggregate
 from papa.study.stages.average import average
-from papa.study.stages.constants import (
-    Constants,
-    given,
-    mean_qk,
-    outputs,
-    relative,
-)
+from papa.study.stages.constants import Constants, given, mean_qk, outputs, relative
 from papa.study.stages.own import answers, own
 from papa.study.stages.probe import ConstantHeads, baseline, probe
 from papa.study.stages.rank import frozen_probe, rank, score_heads
@@ -68,7 +63,8 @@ def study_steps(inputs: StudyInputs) -> StudySteps:
         for task in study.tasks
     )
     paper = sha256_of_file(study.reference) if study.reference else None
-    report = aggregate(f"aggregate · {study.name}", study, parts, paper, invocation())
+    invocation = command_line(sys.argv), psutil.Process().create_time()
+    report = aggregate(f"aggregate · {study.name}", study, parts, paper, invocation)
     return StudySteps((*steps, report), parts)
 
 
@@ -88,11 +84,8 @@ def cut_task(task: TaskSpec, *names: str, **values: Any) -> TaskSpec:
 
 def trained_on(task: TaskSpec, **values: Any) -> TaskSpec:
     """What of a task decides a loss. The metric is one for all that are trained alike."""
-    metric = "spearman" if task.regression else "accuracy"
-    if task.with_itself:
-        metric = "agreement"
-    if task.of_embeddings:
-        metric = "cosine"
+    metric = "agreement" if task.with_itself else "spearman" if task.regression else "accuracy"
+    metric = "cosine" if task.of_embeddings else metric
     return cut_task(task, "head", "labels", columns=_labelled(task), metric=metric, **values)
 
 
@@ -100,21 +93,20 @@ def _labelled(task: TaskSpec) -> Columns:
     return cut(task.columns, label=task.columns.label and "label")
 
 
+@dataclass
 class _Builder:
     """The steps of one encoder on one task, beside those that a study has so far."""
 
-    def __init__(
-        self,
-        inputs: StudyInputs,
-        encoder: EncoderReference,
-        task: TaskSpec,
-        steps: dict[Step, Step],
-    ) -> None:
-        self.inputs, self.study, self.steps = inputs, inputs.study, steps
-        self.encoder, self.task = encoder, task
-        self.label, self.heads = inputs.labels[encoder], encoder.layers * encoder.heads
-        self.where, self.code = f"{self.label} · {task.name}", inputs.code.get(task)
-        self.text = self.corpus(task)
+    inputs: StudyInputs
+    encoder: EncoderReference
+    task: TaskSpec
+    steps: dict[Step, Step]
+
+    def __post_init__(self) -> None:
+        self.study, self.label = self.inputs.study, self.inputs.labels[self.encoder]
+        self.heads = self.encoder.layers * self.encoder.heads
+        self.where, self.code = f"{self.label} · {self.task.name}", self.inputs.code.get(self.task)
+        self.text = self.corpus(self.task)
 
     def once(self, step: Step) -> Step:
         """The step, or its equal that was there before."""
@@ -122,7 +114,7 @@ class _Builder:
 
     def part(self) -> StudyPart:
         """Every combination of constants, orders and fractions."""
-        study, task = self.study, self.task
+        study, task, worth = self.study, self.task, None
         cells: dict[Cell, tuple[Step, ...]] = {}
         constants: dict[str, Constants] = {}
         rankings: dict[str, Mapping[int, Step]] = {}
@@ -134,17 +126,12 @@ class _Builder:
                 constants[spec.label] = heads.constants
             if (method := scored_by(order)) and heads.rankings:
                 rankings[method] = heads.rankings
-        return StudyPart(
-            self.label,
-            self.encoder,
-            task,
-            self.text,
-            cells,
-            constants,
-            rankings,
-            None if task.head == "own" else self.baseline(),
-            self.controls(rankings.get("lambda", {})),
-        )
+        if task.head != "own":
+            asked = self.encoder, self.text, self.scored("probe"), study.seeds, study.features
+            worth = self.once(baseline(f"baseline · {self.where}", *asked, self.code))
+        controls = self.controls(rankings.get("lambda", {}))
+        made = cells, constants, rankings, worth, controls
+        return StudyPart(self.label, self.encoder, task, self.text, *made)
 
     def corpus(self, text: TaskSpec) -> Step:
         """A text: of an encoder it takes the tokenizer alone. Of metrics without labels none
@@ -183,8 +170,7 @@ class _Builder:
         elif kind in (*CONTROLS, *OF_DECODERS, REUSED):
             return Constants(kind, spec.parameters)
         elif matrices := self.inputs.matrices.get(kind):
-            name = f"given · {self.label} · {kind}"
-            made = given(name, self.encoder, matrices)
+            made = given(f"given · {self.label} · {kind}", self.encoder, matrices)
         else:
             source = (spec.corpus or self.task).model_copy(update={"slots": slots})
             if spec.rows:
@@ -201,7 +187,7 @@ class _Builder:
         method = scored_by(order) if order else None
         if method is None:
             return {}
-        task, ranking, text = self.task, self.study.ranking, self.text
+        task, ranking, read = self.task, self.study.ranking, (self.encoder, self.text)
         matrices = self.average(task)
         streamed = tuple(sorted(name for name in HEAD_SCORES if HEAD_SCORES[name].streamed))
         shared = method in streamed and ranking.rows is None
@@ -218,11 +204,11 @@ class _Builder:
                 loss = trained_on(task, probe=task.probe)
                 if task.head == "probe" and asked.frozen_probe:
                     name = f"frozen probe · {self.where}{alone}"
-                    frozen = self.once(frozen_probe(name, self.encoder, text, loss, seed))
+                    frozen = self.once(frozen_probe(name, *read, loss, seed))
             what, methods = ("one pass", streamed) if asked.streamed else (method, (method,))
-            given_to = self.encoder, text, matrices, loss, cut(ranking, "rows", *asked.reads)
             name, drawn = f"scores · {self.where} · {what}{alone}", None if shared else seed
-            found[seed] = score_heads(name, *given_to, methods, drawn, frozen)
+            how = loss, cut(ranking, "rows", *asked.reads), methods, drawn, frozen
+            found[seed] = score_heads(name, *read, matrices, *how)
         return {seed: self.once(step) for seed, step in found.items()}
 
     def _lambda(self, name: str, matrices: Step, seed: int) -> Step:
@@ -231,13 +217,14 @@ class _Builder:
             "epochs": ranking.epochs or task.probe.epochs,
             "learning_rate": ranking.learning_rate or task.probe.learning_rate,
         }
-        counts = sorted(set(partial_counts(self.study.fractions, self.heads).values()))
-        by_lambda = [order for order in self.study.orders if scored_by(order) == "lambda"]
-        sets = sorted(product(by_lambda, counts))
+        sets: list[tuple[Order, int]] = []
+        if ranking.until_stable:
+            counts = {*partial_counts(self.study.fractions, self.heads).values()}
+            by_lambda = [order for order in self.study.orders if scored_by(order) == "lambda"]
+            sets = sorted(product(by_lambda, counts))
         loss = trained_on(task, probe=task.probe.model_copy(update=used))
         settings = cut(ranking, "rows", "until_stable", **used)
-        asked = self.encoder, self.text, matrices, loss, settings, seed
-        return rank(name, *asked, tuple(sets) if ranking.until_stable else ())
+        return rank(name, self.encoder, self.text, matrices, loss, settings, seed, tuple(sets))
 
     def controls(self, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
         """The same trainings of λ on shuffled labels, where there are labels, and seeds enough
@@ -254,22 +241,16 @@ class _Builder:
             for seed, step in rankings.items()
         }
 
-    def baseline(self) -> Step:
-        """What the task's scores are worth."""
-        name, study = f"baseline · {self.where}", self.study
-        asked = self.encoder, self.text, self.scored("probe"), study.seeds, study.features
-        return self.once(baseline(name, *asked, self.code))
-
     def scored(self, *names: str, **values: Any) -> TaskSpec:
         """What of the task scores answers."""
         return cut_task(self.task, "metric", "positive", *names, **values)
 
     def probes(self, spec: ConstantsSpec, cell: Cell) -> tuple[Step, ...]:
         """What scores a cell: one step for all seeds, or one per seed that has its own heads."""
-        study, result, task = self.study, cell.result(self.heads), self.task
-        order = without_name(result.order) if result.order else None
+        study, result = self.study, cell.result(self.heads)
+        order, features = without_name(result.order) if result.order else None, study.features
         count, rankings = constant_count(result.fraction, self.heads), self.rankings(result.order)
-        size = self.encoder.layers, self.encoder.heads
+        size, read = (self.encoder.layers, self.encoder.heads), (self.encoder, self.text)
         # Where the order changes nothing it is drawn from nothing.
         draws = list(draws_of(study, result.order or "first_to_last").items())
         if result.constants and spec.kind == RESAMPLED:
@@ -280,22 +261,19 @@ class _Builder:
             heads = ConstantHeads(size, constants, order, count, rankings, draw)
             alone = f" · seed {seeds[0]}" if seeds != study.seeds else ""
             what = f"{self.where} · {_condition(result, self.heads)}{alone}"
-            if task.head == "own":
-                both = (
-                    self.answers(what, heads),
-                    self.answers(f"{self.where} · no constant head", ConstantHeads(size)),
-                )
-                asked = self.scored("labels", columns=_labelled(task)), seeds, self.code
-                found.append(own(f"own · {what}", self.text, heads, *both, *asked))
-                continue
-            trained = constants is not None and spec.is_trained
-            asked_probe = self.scored("probe"), trained, seeds, study.features, self.code
-            found.append(probe(f"probe · {what}", self.encoder, self.text, heads, *asked_probe))
+            if self.task.head == "own":
+                after = self.answers(what, heads)
+                before = self.answers(f"{self.where} · no constant head", ConstantHeads(size))
+                asked = self.scored("labels", columns=_labelled(self.task)), seeds, self.code
+                found.append(own(f"own · {what}", self.text, heads, after, before, *asked))
+            else:
+                trained = constants is not None and spec.is_trained
+                how = self.scored("probe"), trained, seeds, features, self.code
+                found.append(probe(f"probe · {what}", *read, heads, *how))
         return tuple(map(self.once, found))
 
     def answers(self, what: str, heads: ConstantHeads) -> Step:
-        """What the model's own head answers; metrics on one text share it."""
-        # A metric comes later.
+        """What the model's own head answers; metrics on one text share it, as they come later."""
         code = self.code if self.code and self.code.score else None
         metric = "cosine" if self.task.of_embeddings else "agreement"
         task = cut_task(self.task, "labels", columns=_labelled(self.task), metric=metric)

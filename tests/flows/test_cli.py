@@ -7,12 +7,16 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flows.cli.options import one_sentence
-from tests.flows.conftest import COMMAND, SMALL, papa, refusal, said, write_study
+from papa.spec.file import load_study, resolve_study
+from tests.flows.conftest import COMMAND, SMALL, environment, papa, refusal, said, write_study
 
 HEAVY = {"torch", "transformers", "datasets", "sklearn"}
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
@@ -62,6 +66,13 @@ def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> 
     assert "task 'revews' is unknown (did you mean 'reviews'?)" in refusal(refused)
     assert said("init", mine).code == 0
     assert said("plan", mine, *store).code == 0
+    # What it says is what holds without it, but for a task of one's own, which is a comment.
+    first = {"name": "my-study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
+    assert load_study(Path(mine)) == resolve_study(first, folder=tmp_path, origin="test")
+    uncommented = re.sub(r"^  # ", "  ", text := Path(mine).read_text(), flags=re.M)
+    own = load_study(Path(write_study(tmp_path, yaml.safe_load(uncommented)))).tasks[1]
+    assert (own.name, own.columns.label, own.slots) == ("tickets", "queue", 128)
+    assert uncommented != text
     assert "cannot be written (File exists)" in refusal(said("init", mine))
     assert "is no store of PAPA" in refusal(said("list", *store))
     assert not (tmp_path / "store").exists()
@@ -72,6 +83,22 @@ def test_a_file_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureFix
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     said = "error: a file cannot be written (No space left on device): free the disk\n"
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("closed", ["0>&-", "1>&-", "2>&-", "0>&- 1>&- 2>&-", ""])
+def test_standard_streams_may_be_closed_or_lack_characters(
+    tiny: tuple[str, Path], closed: str
+) -> None:
+    plan = "plan", tiny[0], "--store", str(tiny[1])
+    narrow = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    told = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", COMMAND, *plan],
+        env=environment() | ({} if closed else narrow),
+        capture_output=True,
+    )
+    assert told.returncode == 0, told.stderr
+    assert closed or told.stdout.decode("ascii")
 
 
 @pytest.mark.server

@@ -15,16 +15,7 @@ from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.manifest import open_study
-from tests.flows.conftest import (
-    FEW,
-    SMALL,
-    artifacts,
-    known,
-    papa,
-    refusal,
-    said,
-    write_study,
-)
+from tests.flows.conftest import FEW, SMALL, artifacts, known, papa, refusal, said, write_study
 
 CODE = """
 import torch
@@ -147,30 +138,20 @@ def test_a_stored_study_needs_its_code_to_go_on(store: Path) -> None:
     assert check_study(named, Store(store)).to_run, "its orders are known"
 
 
-@pytest.mark.parametrize(
-    ("orders", "task", "sentence"),
-    [
-        (["my_code:lost"], {}, r"my_code.py defines no lost \(did you mean 'last'\?\)"),
-        (["my_code:one"], {}, "my_code:one: it failed .*takes 1 positional argument"),
-        (["lambda"], {"metric": "my_code:count"}, "3 is not a callable object"),
-        (
-            ["lambda"],
-            {"own_probe": "my_code:one"},
-            r"one cannot be called with \(inputs",
-        ),
-        (
-            ["lambda"],
-            {"own_probe": "my_code:probe", "head": "own"},
-            "leave it out of this task",
-        ),
-        (["lambda"], {}, "--code my_code.py: the study names nothing of it"),
-        (["my_code:last"], {"metric": "other:f"}, "names other:f, .* add --code other.py to papa"),
-    ],
-)
-def test_code_that_cannot_be_used_is_one_sentence(
-    orders: list[str], task: dict[str, Any], sentence: str, code: Path, tmp_path: Path
-) -> None:
-    tasks = [{**REVIEWS, "name": "linear", "base": "reviews", **task}]
-    path = write_study(tmp_path, {**SMALL, "tasks": tasks, "orders": orders})
-    with pytest.raises(PapaError, match=sentence):
-        check_study(load_study(Path(path)), Store(tmp_path / "store"), code=[code])
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("my_code:lost", {}, r"my_code.py defines no lost \(did you mean 'last'\?\)"),
+    ("my_code:one", {}, "my_code:one: it failed .*takes 1 positional argument"),
+    ("lambda", {"metric": "my_code:count"}, "3 is not a callable object"),
+    ("lambda", {"own_probe": "my_code:one"}, r"one cannot be called with \(inputs"),
+    ("lambda", {"own_probe": "my_code:probe", "head": "own"}, "leave it out of this task"),
+    ("lambda", {}, "--code my_code.py: the study names nothing of it"),
+    ("my_code:last", {"metric": "other:f"}, "names other:f, .* add --code other.py to papa"),
+]
+
+
+def test_code_that_cannot_be_used_is_one_sentence(code: Path, tmp_path: Path) -> None:
+    for order, task, sentence in REFUSED:
+        tasks = [{**REVIEWS, "name": "linear", "base": "reviews", **task}]
+        path = write_study(tmp_path, {**SMALL, "tasks": tasks, "orders": [order]})
+        with pytest.raises(PapaError, match=sentence):
+            check_study(load_study(Path(path)), Store(tmp_path / "store"), code=[code])

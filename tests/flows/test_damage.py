@@ -56,21 +56,10 @@ def scores(store: Path) -> pandas.DataFrame:
     return results.drop(columns="seconds")
 
 
-def test_what_is_damaged_is_made_again(tiny: tuple[str, Path]) -> None:
-    study, store = tiny
-    before, steps, plan = scores(store), len(steps_of(study, store)), ("plan", study, "--store")
-    damage_all(store, empty, lambda file: file.write_bytes(file.read_bytes()[:-1]), Path.unlink)
-    planned = said(*plan, str(store)).out
-    assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned, "the other cell"
-    assert len(finish_study(study, store).damages) == len(STAGES)
-    pandas.testing.assert_frame_equal(scores(store), before)
-    assert "nothing would run" in said(*plan, str(store)).out
-
-
-def test_what_is_damaged_within_is_made_again_by_what_reads_it_and_so_are_metadata(
-    tiny: tuple[str, Path],
-) -> None:
-    """A plan, and a run that reads nothing of it, do not look."""
+def test_what_is_damaged_is_made_again_by_what_reads_it(tiny: tuple[str, Path]) -> None:
+    """Within files, of which a plan and a run that reads nothing of them see nothing; in their
+    sizes; and in metadata.
+    """
     study, store = tiny
     before = scores(store)
     damage_all(store, flip)
@@ -80,6 +69,13 @@ def test_what_is_damaged_within_is_made_again_by_what_reads_it_and_so_are_metada
     damaged = {name.partition(" · ")[0] for name in finish_study(study, store).damages}
     # A process that has read a text knows it.
     assert damaged | {"tokenise"} == {"tokenise", "average", "rank", "baseline"}
+    pandas.testing.assert_frame_equal(scores(store), before)
+
+    damage_all(store, empty, lambda file: file.write_bytes(file.read_bytes()[:-1]), Path.unlink)
+    steps = len(steps_of(study, store))
+    planned = said("plan", study, "--store", str(store)).out
+    assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned, "the other cell"
+    assert len(finish_study(study, store).damages) == len(STAGES)
     pandas.testing.assert_frame_equal(scores(store), before)
 
     for stage, damage in zip(STAGES, cycle((flip, empty, foreign, Path.unlink)), strict=False):

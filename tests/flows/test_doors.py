@@ -78,9 +78,7 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
 
 
 def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
-    """It listens on loopback, asks for a password, keeps its database in the user's home and no
-    other, and ends with a study that is killed.
-    """
+    """On loopback, behind a password, on the user's database; it ends with a killed study."""
     store, home, other = tmp_path / "store", tmp_path / "home", tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as there:
         there.execute("CREATE TABLE theirs (x)")

@@ -12,20 +12,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from papa.storage.store import Store
-from tests.flows.conftest import (
-    COMMAND,
-    FEW,
-    TINY,
-    Finished,
-    known,
-    papa,
-    rows_in,
-    start,
-    task_on,
-    until,
-    words,
-    write_study,
-)
+from tests.flows import conftest
+from tests.flows.conftest import COMMAND, TINY, Finished, known, papa, start, words, write_study
 from tests.flows.history import flow_runs, mlflow_states
 
 pytestmark = pytest.mark.server
@@ -63,12 +51,13 @@ def test_failed_steps_are_named_and_others_are_kept(
     """
     rows = [{"text": f"a text number {number}", "label": number % 2} for number in range(40)]
     probe = {"learning_rate": 1e30, "batch_size": 16, "epochs": 1}
-    task = task_on("numbers", rows_in(tmp_path, "numbers", rows), probe=probe)
+    source = conftest.rows_in(tmp_path, "numbers", rows)
+    task = conftest.task_on("numbers", source, probe=probe)
     poisoned, store = Path(shutil.copytree(shallow, tmp_path / "poisoned")), tmp_path / "store"
     weights = load_file(poisoned / "model.safetensors")
     weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
     save_file(weights, poisoned / "model.safetensors", metadata={"format": "pt"})
-    both = {"encoders": [shallow, str(poisoned)], "tasks": [FEW, task]}
+    both = {"encoders": [shallow, str(poisoned)], "tasks": [conftest.FEW, task]}
     study = known(write_study(tmp_path, STUDY | both))
     finished = papa("run", study, "--store", str(store), more=prefect)
     (run,) = flow_runs(store, prefect)
@@ -80,6 +69,7 @@ def test_failed_steps_are_named_and_others_are_kept(
     assert words(finished)[-1] == f"error: {told} kept)"
     assert (finished.code, run.state) == (1, "Failed")
     assert str(run.message).endswith(f"{told} kept)")
+    assert f"failed: {name} failed: " in conftest.said("list", "--store", str(store)).out
 
     reached = "probe · poisoned · reviews · no constant head"
     where = r"the output of layer 1 of row \d+, batch 1 of the train split"
@@ -105,7 +95,7 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     study = known(write_study(tmp_path, STUDY | {"encoders": [shallow]}))
     command = ("run", study, "--store", str(store))
     with start(*command, more=prefect, program=IMPATIENT) as process:
-        told = until(process.stderr, f"{CELL}: will be tried again")
+        told = conftest.until(process.stderr, f"{CELL}: will be tried again")
         blocked.unlink()
         assert process.stderr is not None
         told += process.stderr.read()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,6 @@ def reading(store: Path, command: str, *options: str) -> Finished:
 def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) -> None:
     manifest = found.manifest
     (encoder,) = manifest.encoders.values()
-    assert (encoder.layers, encoder.heads, encoder.model_type) == (2, 12, "bert")
     assert not Path(encoder.folder).exists()
     assert len(manifest.cells) == 2 * 3 == len(found.summary)
     for cell in manifest.cells:
@@ -162,18 +160,16 @@ def test_studies_are_compared_and_listed(store: Path, found: FinishedStudy, tmp_
     assert f"alone\t{row[1]}\t" in said("list", "--store", str(copied)).out, "not the copy's date"
 
 
-@pytest.mark.parametrize(
-    "name", ["manifest.json", "summary.csv", "heads.parquet", "results.parquet"]
-)
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"0.99")])
 def test_results_are_believed_only_as_they_were_written(
-    found: FinishedStudy, tmp_path: Path, name: str, damage: Callable[[Path], Any]
+    found: FinishedStudy, tmp_path: Path
 ) -> None:
-    copied = tmp_path / "copied"
-    shutil.copytree(found.folder, copied)
-    damage(copied / name)
-    for command in ("heads", "compare"):
-        assert name in refusal(said(command, str(copied), "--store", str(found.store.root)))
+    for name in ("manifest.json", "summary.csv", "heads.parquet", "results.parquet"):
+        for damage in (Path.unlink, lambda path: path.write_bytes(b"0.99")):
+            shutil.copytree(found.folder, copied := tmp_path / "copied")
+            damage(copied / name)
+            for command in ("heads", "compare"):
+                assert name in refusal(said(command, str(copied), "--store", found.store.address))
+            shutil.rmtree(copied)
 
 
 def test_what_cannot_be_read_is_one_sentence(store: Path, tmp_path: Path) -> None:
@@ -188,7 +184,7 @@ def test_what_cannot_be_read_is_one_sentence(store: Path, tmp_path: Path) -> Non
         (["heads", "alone", "--max-drop", "100%"], "give a percentage such as 1%"),
         (["heads", "alone", "--max-drop", "nan"], "give a percentage such as 1%"),
         (["report", "begun"], f"'begun' is not finished in {store}: run 'papa run {begun}"),
-        (["compare", str(older)], "are of an older version of PAPA, without manifest.json"),
+        (["compare", str(older)], "metadata.json names no manifest.json"),
         (["compare", "alone", "--to", str(taken)], f"{taken} cannot be written (File exists)"),
     ):
         assert sentence in refusal(said(*given, "--store", str(store)))

@@ -18,6 +18,7 @@ from tests.finished import finish_study
 from tests.flows.conftest import SMALL, artifacts, environment, papa, start, until, write_study
 from tests.flows.history import mlflow_states, own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, start_of
+from tests.tasks.tracked import address_in, logged
 
 pytestmark = pytest.mark.server
 
@@ -78,6 +79,8 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
     scores, undisturbed = (pandas.read_parquet(place / results) for place in (store, other))
     assert scores["score"].tolist() == undisturbed["score"].tolist()
     assert mlflow_states(store) == {key: {"FINISHED"} for key in ("study", "cell", "curve")}
+    runs = logged(address_in(store), "small")
+    assert runs["role"].value_counts()["study"] == 1, "it went on in its run"
     *stopped, last = own_flow_runs(store)
     assert last.state == "Completed"
     assert {run.state for run in stopped} <= {"Crashed", "Running"}

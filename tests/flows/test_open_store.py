@@ -81,20 +81,14 @@ def test_links_of_a_store_lead_nowhere(
     assert not [path for path in copied if SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.parametrize(
-    ("name", "commands"),
-    [
-        *(
-            (name, ["run", "report", "list", "prune"])
-            for name in ("studies", "artifacts", "scratch", "locks", "runs")
-        ),
-        # A database of another program would be migrated, and files be written over.
-        ("mlflow.db", ["run"]),
-        ("mlartifacts/1/report.html", ["run"]),
-    ],
-)
+PLACES = ("studies", "artifacts", "scratch", "locks", "runs")
+# A database of another program would be migrated, and files be written over.
+FILES = ("mlflow.db", "mlartifacts/1/report.html")
+
+
+@pytest.mark.parametrize("name", [*PLACES, *FILES])
 def test_a_place_in_a_store_that_is_a_link_is_refused(
-    tiny: tuple[str, Path], store: Path, outside: Path, name: str, commands: list[str]
+    tiny: tuple[str, Path], store: Path, outside: Path, name: str
 ) -> None:
     place, before = store / name, everything(outside)
     if place.is_dir():
@@ -102,9 +96,9 @@ def test_a_place_in_a_store_that_is_a_link_is_refused(
     place.unlink(missing_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(outside / "secret.txt" if place.suffix else outside)
-    given = {"run": [tiny[0]], "report": [tiny[0]], "prune": ["--delete"]}
-    for command in commands:
-        line = refusal(said(command, *given.get(command, []), "--store", str(store)))
+    given = {"run": [tiny[0]], "report": [tiny[0]], "list": [], "prune": ["--delete"]}
+    for command in given if name in PLACES else ["run"]:
+        line = refusal(said(command, *given[command], "--store", str(store)))
         assert f"{place} is a link" in line
     assert everything(outside) == before
 

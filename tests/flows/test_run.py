@@ -16,18 +16,8 @@ from papa.storage.artifacts import verified
 from papa.storage.store import Store, claimed
 from tasks.mlflow import connect
 from tests.finished import finish_study
-from tests.flows.conftest import (
-    SMALL,
-    Finished,
-    artifacts,
-    finish,
-    papa,
-    said,
-    start,
-    steps_of,
-    until,
-    write_study,
-)
+from tests.flows import conftest
+from tests.flows.conftest import SMALL, Finished, artifacts, papa, said, steps_of, write_study
 from tests.flows.history import own_flow_runs
 from tests.tasks.tracked import address_in, logged
 
@@ -54,16 +44,22 @@ def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[st
     folder = tmp_path_factory.mktemp("run")
     study, store = write_study(folder, SMALL | {"encoders": [shallow]}), Store(folder / "store")
     store.make()
+    (store.root / "studies").mkdir()
+    store.study("small.failed").write_text("as it was before")
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
     more = prefect | dict.fromkeys(names, "http://127.0.0.1:9")
     step, *_ = steps_of(study, store.root)
     with claimed(store, f"{step.stage}-{step.key}"):
-        processes = [start("run", study, "--store", store.address, more=more) for _ in range(2)]
+        processes = [
+            conftest.start("run", study, "--store", store.address, more=more) for _ in range(2)
+        ]
         # Both meet at a step that another holds.
-        met = [until(one.stderr, f"{step.name}: waits for another run") for one in processes]
+        met = [
+            conftest.until(one.stderr, f"{step.name}: waits for another run") for one in processes
+        ]
     first = []
     for process, before in zip(processes, met, strict=True):
-        finished = finish(process)
+        finished = conftest.finish(process)
         assert finished.code == 0, finished.err
         first.append(Finished(0, finished.out, before + finished.err))
     return Ran(study, store.root, first)
@@ -73,6 +69,7 @@ def test_results_hold_every_cell_and_say_where_they_lie(ran: Ran) -> None:
     folder, results = ran.store / "studies" / "small", ran.results
     names = ("results.parquet", "summary.csv", "scores.png", "scores.svg", "report.html")
     assert all((folder / name).stat().st_size > 0 for name in names)
+    assert not folder.with_name("small.failed").exists()
     columns = ["encoder", "task", "constants", "order", "fraction", "constant_heads", "seed"]
     assert list(results.columns[:10]) == [*columns, "metric", "score", "seconds"]
     assert len(results) == 2 * 3 * 2

@@ -12,13 +12,13 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from flows.cli.studies import stored_studies
 from flows.cli.without_file import own_study, study_without_file
-from flows.kept import failure_kept, save_study
 from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError, SpecError
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.store import Store
+from papa.study.manifest import save_study
 from tests.encoders.lower import with_tokenizer
 from tests.flows.conftest import refusal, said
 from tests.study.test_own import SMALL
@@ -55,23 +55,18 @@ def test_a_study_that_never_finished_is_listed_with_why(tmp_path: Path) -> None:
     path = save_study(store, reviews)
     assert load_study(path) == reviews, "it can be run again"
     path.with_name("broken.yaml").write_text("[")
-    with pytest.raises(SpecError), failure_kept(store, reviews.name):
-        raise SpecError("the loss of seed 0 is nan")
-    with pytest.raises(KeyboardInterrupt), failure_kept(store, reviews.name):
-        raise KeyboardInterrupt
+    store.study(f"{reviews.name}.failed").write_text("the loss of seed 0 is nan\n")
     rows = {row["Study"]: row for row in stored_studies(store)}
     names = ("Encoders", "Tasks", "State", "Report")
     failed = ["all-MiniLM-L6-v2", "reviews", "failed: the loss of seed 0 is nan", ""]
     assert [rows[reviews.name][name] for name in names] == failed
     assert [rows["broken"][name] for name in names] == ["", "", "not finished", ""]
-    with failure_kept(store, reviews.name):
-        pass
-    assert {row["State"] for row in stored_studies(store)} == {"not finished"}
 
 
 TEXTS = [f"Text number {number}." for number in range(44)]
 VALUES = {"text": "a text", "text_pair": "another", "label": 1}
 PAIRS = ("text", "text_pair", "label")
+EMBEDDED_TEXT = dict.fromkeys(EMBEDDING_METRICS, "text")
 
 
 def of_own(path: Path, lines: list[str], *models: str, others: bool = False) -> StudySpec:
@@ -91,30 +86,24 @@ def test_every_other_text_is_measured(tmp_path: Path) -> None:
         assert [json.loads(line)["text"] for line in lines] == kept
 
 
-@pytest.mark.parametrize(
-    ("lines", "models", "others", "sentence"),
-    [
-        (TEXTS, (EMBEDDED, EMBEDDED), False, "takes one model and one file of texts"),
-        (TEXTS, (EMBEDDED,), True, "takes one model and one file of texts"),
-        (TEXTS[:20], (EMBEDDED,), False, "holds 20 texts, expected 42 or more"),
-        (TEXTS, ("/no/model",), False, "there is no encoder folder at /no/model"),
-        (['{"text": 5}'] * 44, (), False, r"rows\.jsonl: column 'text' holds"),
-        (['{"words": [1, 2]}'] * 44, (), False, "words is not known"),
-        (
-            ['{"text": "alone", "text_pair": null, "label": 0}'] * 44,
-            (),
-            False,
-            "row 1 has no 'text_pair'",
-        ),
-    ],
-)
-def test_what_cannot_be_asked_is_one_sentence(
-    tmp_path: Path, lines: list[str], models: tuple[str, ...], others: bool, sentence: str
-) -> None:
-    name = "rows.jsonl" if lines[0].startswith("{") else "texts.txt"
-    with pytest.raises(PapaError, match=sentence) as caught:
-        of_own(tmp_path / name, lines, *models, others=others)
-    assert len(str(caught.value).splitlines()) == 1
+ALONE = '{"text": "alone", "text_pair": null, "label": 0}'
+REFUSED: list[tuple[list[str], tuple[str, ...], bool, str]] = [
+    (TEXTS, (EMBEDDED, EMBEDDED), False, "takes one model and one file of texts"),
+    (TEXTS, (EMBEDDED,), True, "takes one model and one file of texts"),
+    (TEXTS[:20], (EMBEDDED,), False, "holds 20 texts, expected 42 or more"),
+    (TEXTS, ("/no/model",), False, "there is no encoder folder at /no/model"),
+    (['{"text": 5}'] * 44, (), False, r"rows\.jsonl: column 'text' holds"),
+    (['{"words": [1, 2]}'] * 44, (), False, "words is not known"),
+    ([ALONE] * 44, (), False, "row 1 has no 'text_pair'"),
+]
+
+
+def test_what_cannot_be_asked_is_one_sentence(tmp_path: Path) -> None:
+    for lines, models, others, sentence in REFUSED:
+        name = "rows.jsonl" if lines[0].startswith("{") else "texts.txt"
+        with pytest.raises(PapaError, match=sentence) as caught:
+            of_own(tmp_path / name, lines, *models, others=others)
+        assert len(str(caught.value).splitlines()) == 1
     store = tmp_path / "store"
     finished = said("run", "--model", EMBEDDED, "--own", "/no/texts.txt", "--store", str(store))
     assert "there is no file at /no/texts.txt" in refusal(finished)
@@ -128,11 +117,7 @@ def test_what_cannot_be_asked_is_one_sentence(
         (2, PAIRS[:2], {"agreement": "pair"}),
         (1, ("text", "label"), {"spearman": "text"}),
         (1, ("text",), None),
-        (
-            None,
-            PAIRS,
-            {"cosine_spearman": "similarity", **dict.fromkeys(EMBEDDING_METRICS, "text")},
-        ),
+        (None, PAIRS, {"cosine_spearman": "similarity", **EMBEDDED_TEXT}),
         (None, PAIRS[:2], None),
     ],
 )

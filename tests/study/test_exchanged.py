@@ -70,26 +70,22 @@ def in_place(path: Path) -> None:
         file.write(content)
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
-def test_rows_of_other_content_than_the_key_says(
-    step: Step, store: Store, tmp_path: Path, split: str
+def test_rows_and_tokenizers_that_are_not_what_the_key_says(
+    step: Step, folder: Path, store: Store, tmp_path: Path
 ) -> None:
-    path = tmp_path / f"{split}.jsonl"
-    write_rows(path, "after")
-    with pytest.raises(DataError, match=r"source of task 'task' changed meanwhile .*run again"):
-        compute(step, store)
-    assert not step.is_complete(store)
-    write_rows(path, "before")
-    compute(step, store)
-    assert step.is_complete(store)
-
-
-def test_a_tokenizer_that_is_not_what_the_key_says(step: Step, folder: Path, store: Store) -> None:
-    path = folder / "tokenizer.json"
-    path.write_text(path.read_text().replace("##a", "##z"))
+    for split in ("train", "validation"):
+        write_rows(path := tmp_path / f"{split}.jsonl", "after")
+        with pytest.raises(DataError, match=r"source of task 'task' changed meanwhile .*run again"):
+            compute(step, store)
+        write_rows(path, "before")
+    path, before = folder / "tokenizer.json", (folder / "tokenizer.json").read_text()
+    path.write_text(before.replace("##a", "##z"))
     with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile"):
         compute(step, store)
     assert not step.is_complete(store)
+    path.write_text(before)
+    compute(step, store)
+    assert step.is_complete(store)
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])

@@ -12,7 +12,6 @@ from rich.console import Console
 from flows.cli.export import export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
-from papa.scores.drops import heads_at
 from papa.scores.metrics import influence
 from papa.study.stages.probe import read_examples, read_scores
 from tests.finished import opened, score_study
@@ -48,25 +47,20 @@ def document(task: dict[str, Any], kinds: list[str], encoder: str = EMBEDDED) ->
 @pytest.mark.server
 @pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, [*KINDS[:3], "reused"])])
 def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
-    task: dict[str, Any],
-    kinds: list[str],
-    shallow: str,
-    tmp_path: Path,
+    task: dict[str, Any], kinds: list[str], shallow: str, tmp_path: Path
 ) -> None:
     described = document(task, kinds, shallow)
     steps, _, table, found = scored = score_study(described, Path(), tmp_path / "store")
+    drawn = {("resampled_output", 0), ("resampled_output", 1)}
     outputs = [step for step in steps.steps if step.stage == "outputs"]
-    assert sorted((step["kind"], None) for step in outputs if step["seed"] is None) == [
+    assert {(step["kind"], step["seed"]) for step in outputs} == drawn | {
         ("mean_output", None),
         ("mean_output_by_slot", None),
-    ]
-    assert [(step["kind"], step["seed"]) for step in outputs if step["seed"] is not None] == [
-        ("resampled_output", 0),
-        ("resampled_output", 1),
-    ]
+    }
+    assert len(outputs) == 4
     for cell, probes in steps.cells.items():
-        drawn = cell.constants == "resampled_output" and cell.fraction < 1
-        assert [one["seeds"] for one in probes] == ([(0,), (1,)] if drawn else [(0, 1)])
+        by_seed = cell.constants == "resampled_output" and cell.fraction < 1
+        assert [one["seeds"] for one in probes] == ([(0,), (1,)] if by_seed else [(0, 1)])
         at = (table["constants"] == cell.constants) & (table["fraction"] == cell.fraction)
         rows = table[at].set_index("seed")
         for one in probes:
@@ -86,10 +80,8 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         assert len(scores["resampled_output"]) == 2, "a draw for each seed"
         assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
     study = opened(scored)
-    constant = {entry.cell: entry.constant_heads for entry in study.manifest.cells}
-    told = heads_at(study.summary, constant, 0.01)
-    assert {*told["constants"]} == {*kinds}
-    assert {*told["heads"]} == {tuple((0, head) for head in range(12))}
+    constant = {entry.constant_heads for entry in study.manifest.cells if entry.fraction < 1}
+    assert constant == {tuple((0, head) for head in range(12))}
     asked = {"order": "first_to_last", "constants": kinds[-1]}
     with pytest.raises(SpecError, match="are not constant matrices that all seeds share"):
         export_cell(study, asked, tmp_path / "export", Console(), fraction=0.5)

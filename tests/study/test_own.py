@@ -40,6 +40,7 @@ from tests.plain import plain_model, plainly, with_constants
 pytestmark = pytest.mark.unchecked
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
 NAMES = ("blue before red", "red before blue")
+SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
 SMALL: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -113,8 +114,7 @@ def finished(
     folder: Path, encoder: str, data: Path, tasks: list[dict[str, Any]], **parts: Any
 ) -> Scored:
     """A study with heads of its own, run in this process."""
-    source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
-    shared = {"source": source, "slots": 16, "head": "own"}
+    shared = {"source": SOURCE, "slots": 16, "head": "own"}
     document = {
         "name": "own",
         "encoders": [encoder],
@@ -145,8 +145,6 @@ def scores(study: Scored, metric: str) -> dict[float, float]:
 
 
 TEXT = {"kind": "text", "columns": {"text": "text"}}
-
-
 LABELLED = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
 
 
@@ -160,7 +158,7 @@ def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFa
 
 
 @torch.no_grad()
-def test_a_classifier_scores_what_the_stock_model_scores(
+def test_a_classifier_scores_what_the_stock_model_scores_and_agrees_with_itself(
     classified: Scored, classifier: Path
 ) -> None:
     validation = rows(120, 2)
@@ -172,9 +170,6 @@ def test_a_classifier_scores_what_the_stock_model_scores(
         for answer, row in zip(logits.argmax(1), validation, strict=True)
     ]
     assert scores(classified, "accuracy")[1] == np.mean(right) > 0.9
-
-
-def test_no_constant_head_is_agreement_and_all_of_them_are_not(classified: Scored) -> None:
     found, accuracy = scores(classified, "agreement"), scores(classified, "accuracy")
     assert found[1] == 1
     assert found[0] < 0.9
@@ -270,17 +265,16 @@ MISFITS: list[tuple[bool, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("has_head", "task", "said"), MISFITS)
 def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
-    has_head: bool, task: dict[str, Any], said: str, classifier: Path, data: Path, tmp_path: Path
+    classifier: Path, data: Path, tmp_path: Path
 ) -> None:
     for split in ("train", "validation"):
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
-    source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
-    entry = {"name": "t", "source": source, "slots": 16, "head": "own", **task}
-    encoder = str(classifier) if has_head else EMBEDDED
-    document = {"name": "s", "encoders": [encoder], "tasks": [entry]}
-    study = resolve_study(document, folder=tmp_path, origin="test")
-    with pytest.raises(CheckError, match=re.escape(said)):
-        check_study(study, Store(tmp_path / "store"))
+    for has_head, task, said in MISFITS:
+        entry = {"name": "t", "source": SOURCE, "slots": 16, "head": "own", **task}
+        encoder = str(classifier) if has_head else EMBEDDED
+        document = {"name": "s", "encoders": [encoder], "tasks": [entry]}
+        study = resolve_study(document, folder=tmp_path, origin="test")
+        with pytest.raises(CheckError, match=re.escape(said)):
+            check_study(study, Store(tmp_path / "store"))

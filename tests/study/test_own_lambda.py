@@ -28,7 +28,7 @@ from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step, with_needs
 from papa.study.steps import study_steps
 from tests.encoders.lower import with_tokenizer
-from tests.study.test_own import NAMES, SMALL, written
+from tests.study.test_own import NAMES, SMALL, SOURCE, written
 from tests.study.told import Told
 
 pytestmark = pytest.mark.unchecked
@@ -42,11 +42,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Step, Store]:
     """The finished ranking of a study."""
-    source = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
     entry = {
         "name": "t",
         "kind": "text",
-        "source": source,
+        "source": SOURCE,
         "slots": 16,
         "columns": {"text": "text", "label": "label"},
         "probe": {"learning_rate": RATE, "batch_size": 16, "epochs": 3},

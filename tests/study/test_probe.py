@@ -14,13 +14,7 @@ from papa.spec import ExecutionSpec, FeaturesSpec
 from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
 from papa.study.stages.constants import Constants
-from papa.study.stages.probe import (
-    ConstantHeads,
-    ProbeScores,
-    probe,
-    read_examples,
-    read_scores,
-)
+from papa.study.stages.probe import ConstantHeads, probe, read_examples, read_scores
 from papa.study.step import Step
 from tests.storage.files import reference
 from tests.study import minilm as here
@@ -46,24 +40,23 @@ def computed(step: Step, encoder: Encoder, folder: Path) -> str:
     return step.folder(store)
 
 
-def test_scores_and_metadata_agree(step: Step, minilm: Encoder, tmp_path: Path) -> None:
-    folder = computed(step, minilm, tmp_path / "store")
+def test_constants_may_be_given_trained_or_absent(
+    step: Step, minilm: Encoder, tmp_path: Path
+) -> None:
+    def made(**changes: object) -> str:
+        return computed(step.changed(**changes), minilm, tmp_path / "store")
+
+    folder = made()
     found, metadata = read_scores(reference(folder)), read_metadata(folder)
     assert [scored.seed for scored in found.scores] == [0, 1]
     assert (found.constant_heads, found.heads, found.unseen_share) == (HEADS, 72, 0.0)
     assert (found.positive, found.device) == (None, "cpu")
     assert 0 < found.seconds == metadata["seconds"]
     assert (metadata["stage"], metadata["key"]) == ("probe", step.key)
-    assert read_examples(reference(folder)).mean(axis=1)[:, 0].tolist() == pytest.approx(
-        [scored.score for scored in found.scores]
-    )
+    shares = read_examples(reference(folder)).mean(axis=1)[:, 0].tolist()
+    assert shares == pytest.approx([scored.score for scored in found.scores])
 
-
-def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_path: Path) -> None:
-    def scores(**changes: object) -> ProbeScores:
-        return read_scores(reference(computed(step.changed(**changes), minilm, tmp_path / "store")))
-
-    trained = scores(trained=True)
+    trained = read_scores(reference(made(trained=True)))
     expected = evaluate_trained_cell(
         minilm,
         control("toeplitz", 6, 12, 32),
@@ -76,5 +69,5 @@ def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_pat
     assert [scored.score for scored in trained.scores] == [scored.score for scored in expected]
     assert trained.unseen_share is None
     assert len(trained.constant_heads) == 2
-    without = scores(heads=ConstantHeads((6, 12)))
+    without = read_scores(reference(made(heads=ConstantHeads((6, 12)))))
     assert (without.constant_heads, without.unseen_share) == ((), None)

@@ -45,7 +45,7 @@ def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
     assert len({one.name for one in sampled}) == 2
 
 
-def test_what_reads_labels_is_by_seed_and_follows_the_probe() -> None:
+def test_what_reads_labels_is_by_seed_and_follows_a_probe_that_methods_share() -> None:
     probe = {**SMALL["tasks"][0]["probe"], "epochs": 2}
     trained = [{**SMALL["tasks"][0], "probe": probe}]
     first, second = scorings(steps_of(orders=["gradient"], ranking={"seeds": [0, 1]}))
@@ -53,9 +53,6 @@ def test_what_reads_labels_is_by_seed_and_follows_the_probe() -> None:
     assert first != second
     assert first not in scorings(steps_of(orders=["gradient"], tasks=trained))
     assert scorings(steps_of()) == scorings(steps_of(tasks=trained)), "text alone is read"
-
-
-def test_methods_that_read_a_frozen_probe_share_it() -> None:
     orders = ["gradient", "shapley", "greedy", "effect", "gates", "distance"]
     steps = steps_of(orders=orders, ranking={"seeds": [0, 1], "evaluations": 400})
     frozen = [step for step in steps.steps if step.stage == "frozen_probe"]

@@ -96,6 +96,17 @@ def test_constants_that_no_head_takes_are_none() -> None:
     assert len({probes for cell, probes in steps.cells.items() if cell.fraction == 0}) == 3
 
 
+def test_what_takes_no_time_is_no_step() -> None:
+    """Matrices made of the average, and controls."""
+    made = ["average", "relative", {"kind": "low_rank", "rank": 3, "largest": 5}]
+    found = steps_of(constants=[*made, {"kind": "local", "window": 3}], orders=["first_to_last"])
+    constants = found.parts[0].constants
+    assert {own.source.stage for own in constants.values() if own.source} == {"average"}
+    assert constants["low_rank:3:5"].parameters == {"rank": 3, "largest": 5}
+    assert constants["local:3"].source is None
+    assert [step.stage for step in found.steps].count("average") == 1
+
+
 def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0)
     lambdas = numbers.random((3, 1, 6, 12), np.float32)

@@ -68,15 +68,13 @@ def make(steps: StudySteps, store: Store, frame: pandas.DataFrame = RESULTS) -> 
         summarise(frame).to_csv(scratch / "summary.csv", index=False)
 
 
-def log_study(
-    name: str, store: Store, frame: pandas.DataFrame = RESULTS, until: int | None = None
-) -> list[str]:
-    """Log made-up results as the tasks do, or the first steps; returns what was told."""
+def log_study(name: str, store: Store, frame: pandas.DataFrame = RESULTS) -> list[str]:
+    """Log made-up results as the tasks do; returns what was told."""
     inputs, steps = steps_of(name, frame)
     make(steps, store, frame)
     told: list[str] = []
     with Tracking(store, inputs.study, steps, told.append) as tracking:
-        for step in steps.steps[:-1][:until]:
+        for step in steps.steps[:-1]:
             if step.stage == "probe":
                 for seed in inputs.study.seeds:
                     tracking.epoch(step.name, 1, {seed: 0.5 + seed}, 1.0)
@@ -84,8 +82,7 @@ def log_study(
                 tracking.epoch(step.name, 1, {0: 0.25}, 1.0)
             if step.stage in ("average", "rank", "probe", "baseline"):
                 tracking.step(step)
-        if until is None:
-            tracking.results(steps.steps[-1].reference(store))
+        tracking.results(steps.steps[-1].reference(store))
     return told
 
 

@@ -13,23 +13,7 @@ from papa.files import sha256_of_json
 from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, read_metadata
-from papa.study.manifest import (
-    HEADS,
-    MANIFEST,
-    ORDER_SCORES,
-    ORDERS,
-    PAPER,
-    RESULTS,
-    SPECIFICATION,
-    SUMMARY,
-    VERSION,
-    AverageEntry,
-    CellEntry,
-    FinishedStudy,
-    Manifest,
-    ProbeEntry,
-    specification,
-)
+from papa.study import manifest
 from papa.study.provenance import provenance
 from papa.study.results import StudyPart, found_orders, results_table
 from papa.study.stages.constants import special_of
@@ -40,7 +24,7 @@ _OF_TEXT = ("rows", "tokens", "texts_cut", "words_cut", "notes")
 """What the report tells of a text."""
 
 
-@stage("aggregate", "invocation", version=VERSION, where="driver")
+@stage("aggregate", "invocation", version=manifest.VERSION, where="driver")
 def aggregate(
     run: Context,
     study: StudySpec,
@@ -59,13 +43,13 @@ def aggregate(
     found = run.found
     with run.published(finished=time.time()) as folder:
         results = results_table(parts, found)
-        results.to_parquet(folder / RESULTS, index=False)
-        summarise(results).to_csv(folder / SUMMARY, index=False)
+        results.to_parquet(folder / manifest.RESULTS, index=False)
+        summarise(results).to_csv(folder / manifest.SUMMARY, index=False)
         if compared := compare_orders(results, found_orders(parts, found)):
-            for name, table in zip((ORDERS, ORDER_SCORES), compared, strict=True):
+            for name, table in zip(manifest.OF_ORDERS, compared, strict=True):
                 table.to_csv(folder / name, index=False)
         scores = {part.pair: part.head_scores(found) for part in parts}
-        heads_table(scores, study).to_parquet(folder / HEADS, index=False)
+        _heads_table(scores, study).to_parquet(folder / manifest.HEADS, index=False)
         agreement = [
             {
                 **_pair(part),
@@ -82,59 +66,59 @@ def aggregate(
         digests |= {f"Text of {task}": step["fingerprint"] for task, step in texts.items()}
         tokenised = {f"Text of {task}, tokenised": step for task, step in texts.items()}
         digests |= {name: found[step].digest for name, step in tokenised.items()}
-        made = Manifest(
+        averages = (
+            manifest.AverageEntry(
+                **_pair(part),
+                artifact=part.average.address,
+                text=part.text.address,
+                slots=part.task.slots,
+                special=special_of(part.encoder, part.task),
+            )
+            for part in parts
+            if part.average
+        )
+        made = manifest.Manifest(
             study=study.name,
             digest=sha256_of_json(in_key(study)),
             encoders={part.encoder_label: part.encoder for part in parts},
             cells=tuple(entry for part in parts for entry in _cells(part, found)),
-            averages=tuple(
-                AverageEntry(
-                    **_pair(part),
-                    artifact=part.average.address,
-                    text=part.text.address,
-                    slots=part.task.slots,
-                    special=special_of(part.encoder, part.task),
-                )
-                for part in parts
-                if part.average
-            ),
+            averages=tuple(averages),
             agreement=tuple(agreement),
             texts={
-                name: {key: read[key] for key in _OF_TEXT if key in read}
-                for name, read in held.items()
+                name: {key: of[key] for key in _OF_TEXT if key in of} for name, of in held.items()
             },
             provenance=provenance(invocation, computing, digests),
         )
-        (folder / MANIFEST).write_text(made.model_dump_json(indent=1))
-        (folder / SPECIFICATION).write_text(specification(study))
+        (folder / manifest.MANIFEST).write_text(made.model_dump_json(indent=1))
+        (folder / manifest.SPECIFICATION).write_text(manifest.specification(study))
         if study.reference:
-            shutil.copyfile(study.reference, folder / PAPER)
-        write_report(folder, FinishedStudy(run.store, folder, made).findings())
+            shutil.copyfile(study.reference, folder / manifest.PAPER)
+        write_report(folder, manifest.FinishedStudy(run.store, folder, made).findings())
 
 
 def _pair(part: StudyPart) -> dict[str, str]:
     return {"encoder": part.encoder_label, "task": part.task.name}
 
 
-def _cells(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[CellEntry]:
+def _cells(
+    part: StudyPart, found: Mapping[Step, ArtifactReference]
+) -> Iterator[manifest.CellEntry]:
     for cell, steps in part.cells.items():
         probes = []
         for step in steps:
             constants = step["heads"].constants
             source = constants and constants.source
-            heads = read_scores(found[step]).constant_heads
-            probes.append(
-                ProbeEntry(
-                    artifact=step.address,
-                    seeds=step["seeds"],
-                    constant_heads=heads,
-                    constants=source and source.address,
-                )
+            probe = manifest.ProbeEntry(
+                artifact=step.address,
+                seeds=step["seeds"],
+                constant_heads=read_scores(found[step]).constant_heads,
+                constants=source and source.address,
             )
-        yield CellEntry(**vars(cell), probes=tuple(probes))
+            probes.append(probe)
+        yield manifest.CellEntry(**vars(cell), probes=tuple(probes))
 
 
-def heads_table(scores: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec) -> Any:
+def _heads_table(scores: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec) -> Any:
     """The frame of ``heads.parquet``: a row for every head, by encoder, task and method; those that
     the study names have no interval.
     """

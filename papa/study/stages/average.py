@@ -54,8 +54,7 @@ def average(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
 
     threads = ThreadPoolExecutor(run.pool.size)
     try:
-        for _ in threads.map(add, calls):
-            pass
+        list(threads.map(add, calls))
     finally:
         # After an error nobody waits for what other workers compute.
         threads.shutdown(wait=False, cancel_futures=True)
@@ -88,9 +87,8 @@ def sum_shards(
 
         if encoder is not None:
             tokens = encoder.tokens_per_batch(execution.batch_tokens)
-            own = average_split(
-                encoder, shard, slots=step["slots"], batch_tokens=tokens, progress=advance
-            )
+            asked = {"slots": step["slots"], "batch_tokens": tokens, "progress": advance}
+            own = average_split(encoder, shard, **asked)
         else:
             model, special_tokens = run.own_model(step["corpus"]["task"], step["encoder"])
             own = average_by_position(model, shard, special_tokens, step["encoder"].heads, advance)

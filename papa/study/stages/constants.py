@@ -35,42 +35,33 @@ class Constants:
         return None if derived else self.source
 
     def read(
-        self, found: Mapping[Step, ArtifactReference], encoder: EncoderReference, task: TaskSpec
+        self, made: ArtifactReference | None, encoder: EncoderReference, task: TaskSpec
     ) -> Any:
-        """``read_constants`` of the artifacts found."""
-        made = found[self.source] if self.source else None
-        return read_constants(self.kind, self.parameters, made, encoder, task)
+        """What they put out for a task: ``ConstantMatrices``, ``ConstantOutputs``, a substitute, or
+        ``papa.spec.constants.REUSED``; ``made`` is their source's artifact, verified here.
+        """
+        from safetensors.torch import load_file
 
+        from papa.ablation.substitutes import ByDistance, Streaming
+        from papa.attention.constants import ConstantMatrices, control, derived
+        from papa.attention.outputs import read_outputs
 
-def read_constants(
-    kind: ConstantsKind,
-    parameters: Mapping[str, int],
-    made: ArtifactReference | None,
-    encoder: EncoderReference,
-    task: TaskSpec,
-) -> Any:
-    """What constants put out for a task: ``ConstantMatrices``, ``ConstantOutputs``, a substitute,
-    or ``papa.spec.constants.REUSED``; ``made`` is their source's artifact, verified here.
-    """
-    from papa.ablation.substitutes import Streaming
-    from papa.attention.constants import ConstantMatrices, control, derived
-    from papa.attention.outputs import read_outputs
-
-    if kind == REUSED:
-        return REUSED
-    if kind in OF_DECODERS:
-        return Streaming(**parameters)
-    if kind in CONTROLS:
-        return control(kind, encoder.layers, encoder.heads, task.slots, **parameters)
-    assert made is not None
-    if kind in OUTPUTS:
-        return read_outputs(made, kind)
-    if kind == "relative" and encoder.causal:
-        return read_distances(made)
-    matrices = ConstantMatrices.load(made, encoder=encoder, slots=task.slots)
-    if kind in DERIVED:
-        return derived(kind, matrices, special_of(encoder, task), **parameters)
-    return matrices
+        kind, size = self.kind, (encoder.layers, encoder.heads)
+        if kind == REUSED:
+            return REUSED
+        if kind in OF_DECODERS:
+            return Streaming(**self.parameters)
+        if kind in CONTROLS:
+            return control(kind, *size, task.slots, **self.parameters)
+        assert made is not None
+        if kind in OUTPUTS:
+            return read_outputs(made, kind)
+        if kind == "relative" and encoder.causal:
+            return ByDistance(**load_file(verified(made, DISTANCES) / DISTANCES))
+        matrices = ConstantMatrices.load(made, encoder=encoder, slots=task.slots)
+        if kind in DERIVED:
+            return derived(kind, matrices, special_of(encoder, task), **self.parameters)
+        return matrices
 
 
 def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
@@ -117,13 +108,10 @@ def outputs(
     """
     from papa.attention.outputs import FILE
 
-    found = resolve_name(OUTPUTS[kind])(
-        run.encoder,
-        run.corpus(corpus).split("train"),
-        batch_tokens=run.encoder.tokens_per_batch(run.execution.batch_tokens),
-        progress=run.progress,
-        **({} if seed is None else {"seed": seed}),
-    )
+    split, tokens = run.corpus(corpus).split("train"), run.execution.batch_tokens
+    asked = {"batch_tokens": run.encoder.tokens_per_batch(tokens), "progress": run.progress}
+    asked |= {} if seed is None else {"seed": seed}
+    found = resolve_name(OUTPUTS[kind])(run.encoder, split, **asked)
     with run.published() as folder:
         found.save(folder / FILE)
 
@@ -141,16 +129,6 @@ def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
     tensors = {"weights": found.weights.contiguous(), "ends": found.ends.contiguous()}
     with run.published() as folder:
         save_file(tensors, folder / DISTANCES)
-
-
-def read_distances(made: ArtifactReference) -> Any:
-    """What a finished step of stage ``relative`` holds, a ``ByDistance``."""
-    from safetensors.torch import load_file
-
-    from papa.ablation.substitutes import ByDistance
-
-    held = load_file(verified(made, DISTANCES) / DISTANCES)
-    return ByDistance(held["weights"], held["ends"])
 
 
 @stage("given", version=1, where="pool")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from pydantic import TypeAdapter
 from safetensors.numpy import load_file, save_file
 
 from papa.encoders.reference import EncoderReference
 from papa.scores.metrics import positive_name
 from papa.scores.own import OwnCode
 from papa.spec import TaskSpec
-from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.stages.probe import ConstantHeads, ProbeScores, ScoredSeed
 from papa.study.step import Context, Step, stage
@@ -42,7 +39,7 @@ def answers(
     from papa.probes.own_model import class_ids, class_names, classes_told
 
     model, special_tokens = run.own_model(task, encoder)
-    read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
+    read = heads.read(run, encoder, task)
     substitute = Reused() if isinstance(read, str) else read
     if isinstance(read, ConstantOutputs):
         substitute = OutputsBySlot(read.to(model.device))
@@ -55,38 +52,25 @@ def answers(
         ids = class_ids(text.label_names, own, task) if text.label_names else None
         score = partial(score_of_batch, code.score, ids)
     split = text.split("validation")
-    found = own_answers(
-        model,
-        split,
-        special_tokens,
-        substitute,
-        chosen,
-        embeddings=task.of_embeddings,
-        score=score,
-        progress=run.progress,
-    )
+    asked: dict[str, Any] = {
+        "embeddings": task.of_embeddings,
+        "score": score,
+        "progress": run.progress,
+    }
+    found = own_answers(model, split, special_tokens, substitute, chosen, **asked)
     unseen = unseen_by(read, split) if isinstance(read, ConstantMatrices) else None
+    about = {"classes": own, "constant_heads": chosen, "unseen_share": unseen}
     with run.published() as folder:
-        (folder / ABOUT).write_text(json.dumps(asdict(About(own, chosen, unseen))) + "\n")
+        (folder / ABOUT).write_text(json.dumps(about) + "\n")
         save_file(found, folder / ANSWERS)
 
 
-@dataclass(frozen=True)
-class About:
-    """What else the stage ``answers`` found: the classes of the model's head, the constant heads as
-    (layer, head), sorted, and the unseen share, as of a probe.
+def read_answers(made: ArtifactReference) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answers of a finished step of stage ``answers``; and the classes of the model's head, the
+    constant heads, sorted, and the unseen share, as of a probe.
     """
-
-    classes: tuple[str, ...]
-    constant_heads: tuple[Head, ...]
-    unseen_share: float | None
-
-
-def read_answers(made: ArtifactReference) -> tuple[dict[str, Any], About]:
-    """What a finished step of stage ``answers`` holds."""
     folder = verified(made, ANSWERS, ABOUT)
-    about = TypeAdapter(About).validate_json((folder / ABOUT).read_text())
-    return load_file(folder / ANSWERS), about
+    return load_file(folder / ANSWERS), json.loads((folder / ABOUT).read_text())
 
 
 @stage("own", version=1)
@@ -109,16 +93,17 @@ def own(
     text = run.corpus(corpus)
     (before, _), (after, about) = (read_answers(run.found[step]) for step in (original, answers))
     split, names = text.split("validation"), text.label_names
-    scored = own_score(task, before, after, split, names, about.classes, code)
+    classes = tuple(about["classes"])
+    scored = own_score(task, before, after, split, names, classes, code)
     document = ProbeScores(
         scores=tuple(ScoredSeed(seed, scored.score, 0.0) for seed in seeds),
         positive=positive_name(task, names),
-        unseen_share=about.unseen_share,
-        constant_heads=about.constant_heads,
+        unseen_share=about["unseen_share"],
+        constant_heads=about["constant_heads"],
         heads=heads.size[0] * heads.size[1],
         seconds=run.seconds,
         device="cpu",
-        classes=classes_told(names, about.classes, task),
+        classes=classes_told(names, classes, task),
     )
     with run.published() as folder:
         document.save(folder, [scored.examples] * len(seeds))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -23,9 +23,6 @@ from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.stages.constants import Constants
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import Context, Step, stage
-
-if TYPE_CHECKING:
-    from papa.probes.training import SeedScore
 
 SCORES, BASELINE, EXAMPLES = "scores.json", "baseline.json", "examples.safetensors"
 
@@ -62,6 +59,13 @@ class ConstantHeads:
         """The constant ones: the first of them, sorted."""
         return tuple(sorted(self.ranked(found)[: self.count]))
 
+    def read(self, run: Context, encoder: EncoderReference, task: TaskSpec) -> Any:
+        """What they put out, as of ``Constants``; None where no head is constant."""
+        if self.constants is None:
+            return None
+        source = self.constants.source
+        return self.constants.read(run.found[source] if source else None, encoder, task)
+
 
 @stage("probe", version=5)
 def probe(
@@ -81,12 +85,11 @@ def probe(
     from papa.probes.cell import score_cell
 
     text, chosen = run.corpus(corpus), heads.chosen(run.found)
-    read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
     with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
-        cell = run.encoder, read, chosen, text, task, seeds
+        cell = run.encoder, heads.read(run, encoder, task), chosen, text, task, seeds
         scores, unseen_share = score_cell(*cell, trained=trained, **asked)
     found = ProbeScores(
-        scores=tuple(map(ScoredSeed.of, scores)),
+        scores=tuple(ScoredSeed(one.seed, one.score, one.seconds) for one in scores),
         positive=positive_name(task, text.label_names),
         unseen_share=unseen_share,
         constant_heads=chosen,
@@ -118,13 +121,14 @@ def baseline(
         scores = evaluate_cell(WordEmbeddings(run.encoder), text, task, seeds, **asked)
     document = {
         "always_one_answer": {"score": constant.score, "answer": constant.answer},
-        "word_embeddings": [asdict(ScoredSeed.of(scored)) for scored in scores],
+        "word_embeddings": [
+            {name: getattr(scored, name) for name in ("seed", "score", "seconds")}
+            for scored in scores
+        ],
         "seconds": run.seconds,
     }
-    examples = {
-        "always_one_answer": constant.examples,
-        "word_embeddings": np.stack([scored.examples for scored in scores]),
-    }
+    words = np.stack([scored.examples for scored in scores])
+    examples = {"always_one_answer": constant.examples, "word_embeddings": words}
     with run.published() as folder:
         (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
         save_file(examples, folder / EXAMPLES)
@@ -137,11 +141,6 @@ class ScoredSeed:
     seed: int
     score: float
     seconds: float
-
-    @classmethod
-    def of(cls, scored: SeedScore) -> ScoredSeed:
-        """What a file says of it."""
-        return cls(scored.seed, scored.score, scored.seconds)
 
 
 @dataclass(frozen=True)
@@ -181,27 +180,22 @@ def read_examples(made: ArtifactReference) -> np.ndarray:
     """What each validation row adds to each seed's score, float64 [seeds, rows, k]
     (``papa.scores.metrics``).
     """
-    return load_file(verified(made, EXAMPLES) / EXAMPLES)["examples"]
+    folder = verified(made, EXAMPLES)
+    return load_file(folder / EXAMPLES)["examples"]
 
 
-@dataclass(frozen=True)
-class BaselineScores:
-    """What the stage ``baseline`` found; ``word_examples`` are what each validation row adds to the
-    scores on word embeddings, float64 [seeds, rows, k].
+def read_baseline(
+    made: ArtifactReference,
+) -> tuple[ConstantAnswer, tuple[ScoredSeed, ...], np.ndarray]:
+    """What a finished baseline found: always one answer; on word embeddings the scores by seed, and
+    what each validation row adds to them, float64 [seeds, rows, k].
     """
-
-    always_one_answer: ConstantAnswer
-    word_embeddings: tuple[ScoredSeed, ...]
-    word_examples: np.ndarray
-
-
-def read_baseline(made: ArtifactReference) -> BaselineScores:
-    """The scores of a finished baseline."""
     folder = verified(made, BASELINE, EXAMPLES)
-    document = json.loads((folder / BASELINE).read_text())
-    examples = load_file(folder / EXAMPLES)
-    words, of_answer = examples["word_embeddings"], examples["always_one_answer"]
+    document, examples = (
+        json.loads((folder / BASELINE).read_text()),
+        load_file(folder / EXAMPLES),
+    )
     seeds = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
     answer = document["always_one_answer"]
-    constant = ConstantAnswer(float(answer["score"]), of_answer, answer["answer"])
-    return BaselineScores(constant, seeds, words)
+    constant = ConstantAnswer(answer["score"], examples["always_one_answer"], answer["answer"])
+    return constant, seeds, examples["word_embeddings"]

@@ -46,9 +46,7 @@ def rank(
     from papa.ranking.learned import train_lambda
     from papa.ranking.own import train_lambda_of_own
 
-    text = run.corpus(corpus)
-    if shuffled:
-        text = replace(text, shuffled=seed)
+    text = replace(run.corpus(corpus), shuffled=seed) if shuffled else run.corpus(corpus)
     matrices = run.matrices(constants, encoder, task.slots)
     asked: Any = {"seed": seed, "sets": sets, "progress": run.progress, "on_epoch": run.on_epoch}
     if task.head == "own":
