@@ -27,7 +27,7 @@ from papa.errors import PapaError, TransientError
 from papa.files import scratch_beside, sha256_of_json
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
-from papa.storage.artifacts import ArtifactReference, verified
+from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.storage.store import Store, claimed
 from papa.study.results import StudyPart
 from papa.study.stages.probe import read_scores
@@ -295,4 +295,7 @@ class Tracking:
         self.client.log_batch(run_id, metrics)
 
     def _copy(self, artifact: ArtifactReference, folder: str) -> None:
-        self.client.log_artifacts(self.run_id, str(verified(artifact)), folder)
+        data = verified(artifact)
+        for name in read_metadata(artifact)["files"]:
+            inner = str(Path(folder) / Path(name).parent)
+            self.client.log_artifact(self.run_id, str(data / name), inner)

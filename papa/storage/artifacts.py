@@ -124,7 +124,7 @@ def _parsed(data: bytes | None, address: object) -> dict[str, Any]:
 def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
     """The metadata of every complete artifact directly below ``address``, by name."""
     files = Files(address)
-    there = (file.path.split("/") for file in files.find())
+    there = (name.split("/") for name in files.find())
     names = [path[0] for path in there if path[1:] == [METADATA] and path[0][0] != "."]
     documents = {}
     with ThreadPoolExecutor(16) as threads:

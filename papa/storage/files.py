@@ -12,25 +12,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError, DamagedError, PapaError, TransientError
+from papa.files import scratch_beside
 
 Address = str | Path
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
 """With a server for S3, whose answers s3fs asks for five times."""
 _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
-
-
-class StoredFile(NamedTuple):
-    """A file by its path below the address that was asked, with slashes, and when it was written,
-    in seconds since 1970.
-    """
-
-    path: str
-    size: int
-    modified: float
 
 
 class Files:
@@ -78,7 +69,7 @@ class Files:
                 raise
             raise ArtifactError(
                 f"{path} cannot be read or written ({error.strerror or error}): check its rights, "
-                "or give another folder with --store"
+                "and that its disk has hard links, or give another folder with --store"
             ) from None
 
     def read(self, name: str) -> bytes | None:
@@ -96,9 +87,9 @@ class Files:
                 if self.folder is None:
                     files.pipe_file(path, data, mode="create")
                 else:
-                    Path(path).parent.mkdir(parents=True, exist_ok=True)
-                    with open(path, "xb") as file:
-                        file.write(data)
+                    with scratch_beside(Path(path)) as scratch:
+                        (scratch / "new").write_bytes(data)
+                        os.link(scratch / "new", path)
             except OSError:
                 if not files.exists(path):
                     raise
@@ -108,9 +99,7 @@ class Files:
     def put(self, source: Path, name: str) -> None:
         """Copy the files of a folder of this machine to below a name."""
         with self.used(name) as (files, path):
-            names = [found for found in source.rglob("*") if found.is_file()]
-            to = [f"{path}/{found.relative_to(source).as_posix()}" for found in names]
-            files.put([str(found) for found in names], to)
+            files.put(f"{source}/", f"{path}/", recursive=True)
 
     def get(self, folder: str, names: Iterable[str], to: Path) -> None:
         """Copy files from below a folder to one of this machine."""
@@ -122,17 +111,19 @@ class Files:
                 what = f"{self.address} is damaged (a file under {folder[:12]}… is missing)"
                 raise DamagedError(what, self.address) from None
 
-    def find(self, below: str = "") -> list[StoredFile]:
-        """Every file below the address, or below a folder in it, and no link."""
+    def find(self, below: str = "") -> dict[str, tuple[int, float]]:
+        """Every file below the address, or below a folder in it, and no link: its path from there,
+        its size, and when it was written, in seconds since 1970.
+        """
         with self.used(below) as (system, path):
             found = system.find(path, detail=True)
-        files = []
+        files = {}
         for name, entry in found.items():
             if name.startswith(f"{path}/") and entry["type"] == "file" and not entry.get("islink"):
                 # Not every filesystem tells when a file was written.
                 moment = entry.get("LastModified") or entry.get("mtime") or time.time()
                 seconds = moment.timestamp() if isinstance(moment, datetime) else float(moment)
-                files.append(StoredFile(name.removeprefix(f"{path}/"), entry["size"], seconds))
+                files[name.removeprefix(f"{path}/")] = entry["size"], seconds
         return files
 
     def remove(self, name: str = "") -> None:

@@ -85,9 +85,9 @@ class Store:
             metadata = self._read(stage, key)
         except DamagedError as error:
             return error
-        sizes = {file.path: file.size for file in Files(address).find(metadata["data"])}
+        files = Files(address).find(metadata["data"])
         for name, size in metadata["sizes"].items():
-            if (found := sizes.get(name, "no such file")) != size:
+            if (found := files.get(name, ("no such file", 0))[0]) != size:
                 return damaged(f"{name} is damaged (expected {size} bytes, found {found})", address)
         return None
 
@@ -133,7 +133,7 @@ class Store:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.is_marked():
             ignored = (".", MARKER, "mlflow.db", "mlartifacts")
-            others = [file for file in self.files.find() if not file.path.startswith(ignored)]
+            others = [name for name in self.files.find() if not name.startswith(ignored)]
             # Another run may have made it meanwhile.
             if others and not self.is_marked():
                 raise ArtifactError(

@@ -12,10 +12,11 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
-from papa.storage.files import Files, StoredFile
+from papa.storage.files import Files
 from papa.storage.store import Store
 
-_ASIDE, _DATA = r"\..+\.\d+\.[0-9a-f]{8}", r"[0-9a-f]{32}"
+_ASIDE = r"\..+\.\d+\.[0-9a-f]{8}"
+_PART = rf"[0-9a-f]{{32}}|{_ASIDE}"
 _ARTIFACT = re.compile(r"([a-z_-]+)/([0-9a-f]{64})/([^/]+).*")
 _LEFT = {"scratch": r"features-\w{16}", "studies": _ASIDE}
 _KILLED = "left by a run that was killed"
@@ -33,11 +34,12 @@ class Unused(NamedTuple):
 
 def survey(store: Store) -> list[Unused]:
     """Look through artifacts, scratch and unfinished copies of results."""
-    groups: dict[tuple[str, str, str], list[StoredFile]] = defaultdict(list)
-    files = [(file, _ARTIFACT.fullmatch(file.path)) for file in store.files.find("artifacts")]
+    groups: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
+    files = store.files.find("artifacts")
+    matches = {name: match for name in files if (match := _ARTIFACT.fullmatch(name))}
     known = {
         f"{stage}/{key}": metadata
-        for stage in {match[1] for _, match in files if match}
+        for stage in {match[1] for match in matches.values()}
         for key, metadata in store.metadata(stage).items()
     }
     used, reached = set[str](), [name for name in known if name.startswith("aggregate/")]
@@ -45,24 +47,22 @@ def survey(store: Store) -> list[Unused]:
         if (name := reached.pop()) not in used:
             used.add(name)
             reached += known.get(name, {}).get("inputs", ())
-    for file, match in files:
-        if not match:
-            continue
+    for name, match in matches.items():
         stage, key, part = match.groups()
         step, metadata = f"{stage}/{key}", known.get(f"{stage}/{key}")
         address = f"{store.artifacts}/{step}"
         if metadata is None:
-            groups[address, stage, f"damaged, or {_KILLED}"].append(file)
+            groups[address, stage, f"damaged, or {_KILLED}"].append(files[name])
         elif step not in used:
-            groups[address, str(metadata.get("name")), "nothing refers to it"].append(file)
-        elif part != metadata["data"] and re.fullmatch(_DATA, part):
-            groups[f"{address}/{part}", stage, _KILLED].append(file)
+            groups[address, str(metadata.get("name")), "nothing refers to it"].append(files[name])
+        elif part != metadata["data"] and re.fullmatch(_PART, part):
+            groups[f"{address}/{part}", stage, _KILLED].append(files[name])
     for folder, names in _LEFT.items():
         for path in (store.root / folder).glob("*"):
             if re.fullmatch(names, path.name) and not path.is_symlink():
-                inside = Files(path).find() or [StoredFile("", 0, path.stat().st_mtime)]
+                inside = Files(path).find().values() or [(0, path.stat().st_mtime)]
                 groups[str(path), "scratch", _KILLED] += inside
     return [
-        Unused(*group, sum(file.size for file in inside), max(file.modified for file in inside))
+        Unused(*group, sum(size for size, _ in inside), max(moment for _, moment in inside))
         for group, inside in sorted(groups.items())
     ]

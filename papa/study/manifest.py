@@ -264,14 +264,15 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
                 artifacts.verified(folder)
                 return
         try:
-            data = artifacts.verified(found)
+            data, metadata = artifacts.verified(found), artifacts.read_metadata(found)
         except DamagedError as error:
             artifacts.remove(found.path)
             raise TransientError(f"{error.what}: it is removed, run again") from None
         with scratch_beside(folder) as fresh:
-            shutil.copytree(data, fresh, dirs_exist_ok=True)
-            document = json.dumps(artifacts.read_metadata(found), indent=2)
-            (fresh / artifacts.METADATA).write_text(f"{document}\n")
+            for name in metadata["files"]:
+                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(data / name, fresh / name)
+            (fresh / artifacts.METADATA).write_text(f"{json.dumps(metadata, indent=2)}\n")
             artifacts.remove(folder)
             fresh.rename(folder)
 

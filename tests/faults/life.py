@@ -25,8 +25,7 @@ import psutil
 from filelock import FileLock
 
 from flows.cli.prune import prune
-from papa.storage.files import MARK
-from papa.storage.store import Store
+from papa.storage.store import Store, users
 from papa.storage.unused import survey
 from tests.flows.conftest import artifacts, start
 from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
@@ -255,9 +254,9 @@ class Life:
         prune(self.store.address, delete=True)
         assert survey(self.store) == []
         names = [path.name for path in self.store.root.rglob("*")]
-        assert not [name for name in names if re.search(rf"\.{MARK}(\.|$)", name)]
+        assert not [name for name in names if re.search(r"\.\d+\.[0-9a-f]{8}(\.|$)", name)]
         assert not list(self.store.scratch.iterdir())
-        assert not list(self.store.files.find("runs"))
+        assert not users(self.store)
 
     def processes(self) -> list[int]:
         """What still runs of it, or of what it started."""

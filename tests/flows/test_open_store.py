@@ -81,7 +81,7 @@ def test_links_of_a_store_lead_nowhere(
     assert not [path for path in copied if SECRET.encode() in path.read_bytes()]
 
 
-PLACES = ("studies", "artifacts", "scratch", "locks", "runs")
+PLACES = ("studies", "artifacts", "scratch", "locks")
 # A database of another program would be migrated, and files be written over.
 FILES = ("mlflow.db", "mlartifacts/1/report.html")
 

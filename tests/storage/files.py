@@ -51,7 +51,7 @@ def reference(address: Address) -> ArtifactReference:
 
 
 def names(address: str) -> list[str]:
-    return sorted(file.path for file in Files(address).find())
+    return sorted(Files(address).find())
 
 
 def content(address: str) -> str:

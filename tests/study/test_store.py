@@ -12,8 +12,8 @@ from papa.storage.files import filesystem
 from papa.storage.store import MARKER, Store
 
 MARKERS = {
-    b'{"format": 1}': "is a store of format 1, this PAPA knows format 2",
-    b"{": "damaged",
+    b'{"format": 1}': "is a store of format 1, this PAPA knows format 3",
+    b"{": "is a store of format '{', this PAPA knows format 3",
 }
 
 
@@ -24,7 +24,7 @@ def put(store: Store, name: str, data: bytes = b"mine") -> None:
 
 
 def names(store: Store) -> set[str]:
-    return {file.path for file in store.files.find()}
+    return set(store.files.find())
 
 
 def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
