@@ -20,8 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
 from papa.files import scratch_beside, sha256_of_json
@@ -67,10 +65,9 @@ def connect(address: str) -> Any:
     database = Path(address.removeprefix(SQLITE))
     with tracking_errors(address):
         if address.startswith(SQLITE) and not database.exists():
-            with FileLock(f"{database}.lock"), scratch_beside(database) as scratch:
-                if not database.exists():
-                    MlflowClient(f"{SQLITE}{scratch}/made.db")
-                    (scratch / "made.db").rename(database)
+            with scratch_beside(database) as scratch, suppress(FileExistsError):
+                MlflowClient(f"{SQLITE}{scratch}/made.db")
+                os.link(scratch / "made.db", database)
         return MlflowClient(address)
 
 
