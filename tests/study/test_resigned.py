@@ -46,14 +46,14 @@ def refused(folder: Path, read: Callable[[], object]) -> None:
     assert len(sentence.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda tensor: tensor.flatten(0, 1),
-        lambda tensor: tensor[..., :2, :2].contiguous(),
-        lambda tensor: tensor.to(torch.int32),
-    ],
-)
+CHANGES: list[Change] = [
+    lambda tensor: tensor.flatten(0, 1),
+    lambda tensor: tensor[..., :2, :2].contiguous(),
+    lambda tensor: tensor.to(torch.int32),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_constant_matrices(tmp_path: Path, change: Change) -> None:
     folder = tmp_path / "constants"
     matrices = ConstantMatrices(

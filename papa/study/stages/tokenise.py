@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papa.corpora import TOKENISE_VERSION
@@ -39,13 +38,9 @@ def tokenise(
     )
 
 
-def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
-    """A tokenised corpus; a process verifies each content once."""
-    return _open(corpus.folder, corpus.digest)
-
-
 @lru_cache(maxsize=8)
-def _open(folder: Path, digest: str) -> TokenisedCorpus:
+def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
+    """A tokenised corpus; a process fetches and verifies each content once."""
     from papa.corpora.corpus import load_corpus
 
-    return load_corpus(folder)
+    return load_corpus(corpus.folder)
