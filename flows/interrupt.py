@@ -1,6 +1,5 @@
-"""Ctrl-C and SIGTERM: a sentence at once, then everything that the command started ends within
-seconds. Nothing unwinds: threads that wait for workers would take minutes to, and a run can always
-go on from what a killed process leaves.
+"""Ctrl-C and SIGTERM: a sentence at once, then all that the command started ends within seconds.
+Nothing unwinds, which takes threads minutes: a run can go on from what a killed process leaves.
 """
 
 from __future__ import annotations
@@ -23,12 +22,10 @@ _CALLS_SECONDS, _DEATH_SECONDS = 2.0, 1.0
 
 class Interruption:
     """Inside its block SIGINT and SIGTERM end the process, with exit code 130 or 143; a second one
-    ends it at once.
+    ends it at once. ``kept`` says what is kept; ``calls`` are made first, for two seconds at most.
 
     A thread reads the signal's number from Python's wakeup pipe: handlers wait for the main thread,
     and Prefect replaces that of SIGTERM.
-
-    ``kept`` says what is kept; ``calls`` are made first, for two seconds at most.
     """
 
     def __init__(self) -> None:
@@ -91,8 +88,7 @@ class Interruption:
                 with suppress(Exception):
                     one()
 
-        calls = threading.Thread(target=call, daemon=True)
-        calls.start()
+        (calls := threading.Thread(target=call, daemon=True)).start()
         calls.join(_CALLS_SECONDS)
         _kill(code)
 

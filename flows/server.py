@@ -28,15 +28,12 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _LOOPBACK = "127.0.0.1,localhost,::1"
-_START_SECONDS = 300.0
 _ENDS_WITH_ITS_INPUT = 'exec 3<&0; (read _ <&3; kill $$) & exec "$0" "$@" 3<&- </dev/null'
 """A command that is told to end as soon as its input does: when who writes it is gone."""
 
 
 def settle_environment() -> None:
-    """No engine that this process starts sends telemetry, or reaches this machine through a
-    proxy.
-    """
+    """No engine of this process sends telemetry, or reaches this machine through a proxy."""
     os.environ.update(_ENVIRONMENT)
     for name in ("NO_PROXY", "no_proxy"):
         known = os.environ.get(name, "")
@@ -52,8 +49,8 @@ def missing_engines() -> str:
 
 
 def prepare_engines(folder: Path, *, verbose: bool) -> None:
-    """To be called before Prefect is imported. What is written is its owner's alone; the group's
-    too, where it may write to ``folder``. With ``verbose`` engines show what they log.
+    """To be called before Prefect is imported. What is written is its owner's alone, or the group's
+    that may write to ``folder``; with ``verbose`` engines show what they log.
     """
     if missing := missing_engines():
         raise PapaError(missing)
@@ -111,7 +108,7 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     refresh_global_settings_context()
     app = ["--factory", "prefect.server.api.server:create_app", "--log-level", "error"]
     where = ["--host", "127.0.0.1", "--port", str(port), "--timeout-graceful-shutdown", "5"]
-    ephemeral = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+    ephemeral = dict.fromkeys(("PREFECT__SERVER_EPHEMERAL", "PREFECT__SERVER_FINAL"), "1")
     server = subprocess.Popen(
         ["sh", "-c", _ENDS_WITH_ITS_INPUT, sys.executable, "-P", "-m", "uvicorn", *app, *where],
         env={**os.environ, **ephemeral, "PREFECT_UI_ENABLED": "0"},
@@ -124,7 +121,7 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
         lost("Prefect's server on this machine was killed, or ended: run again to go on")
 
     def wait() -> None:
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + 300
         with get_client(sync_client=True) as client:
             while client.api_healthcheck():
                 if server.poll() is not None or time.monotonic() > end:

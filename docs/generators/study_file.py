@@ -79,7 +79,7 @@ _HEAD = """# The study file
 
 Every key of a study.
 An unknown key or an impossible value is refused with a sentence that names it.
-`papa init` writes a file that explains itself; `papa check` looks at everything that a file names.
+`papa init` writes a short file to start from; `papa check` looks at everything that a file names.
 
 **`--set`** overrides any value from the command line, with paths and YAML values as in the column
 *Example*.

@@ -28,7 +28,6 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     finished = said(*given, "--limit", "20", "--trees", str(trees), *written)
     assert finished.code == 0, finished.err
     found = pandas.read_parquet(out)
-    assert set(found["task"]) == {"reviews"}
     own, constant = (values(found, "separator_mass", of) for of in ATTENTIONS[:2])
     assert len(own) == len(constant) == 24
     assert own.corr(constant) > 0.9, "the study's average looks at separators as heads do"

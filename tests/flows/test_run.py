@@ -14,7 +14,6 @@ import yaml
 
 from papa.storage.artifacts import verified
 from papa.storage.store import Store, claimed
-from tasks.mlflow import connect
 from tests.finished import finish_study
 from tests.flows import conftest
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, said, steps_of, write_study
@@ -116,20 +115,12 @@ def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(
     assert runs["role"].value_counts().to_dict() == {"study": 1, "cell": 2 * 3 * 2, "curve": 2}
     assert set(runs["status"]) == {"FINISHED"}
     scores = ran.results.set_index(["order", "fraction", "seed"])["score"]
-    client = connect(address_in(ran.store))
-    for one in runs[runs["role"] == "cell"].to_dict("records"):
-        params = one["params"]
+    cells = runs[runs["role"] == "cell"]
+    for params, metrics in zip(cells["params"], cells["metrics"], strict=True):
         score = scores[params["order"], float(params["fraction"]), int(params["seed"])]
-        assert one["metrics"]["score"] == pytest.approx(score)
-        losses = client.get_metric_history(one["id"], "train_loss")
-        assert [loss.step for loss in losses] in ([], [1])
-        assert all(0 < loss.value < 10 for loss in losses)
-    assert any("train_loss" in metrics for metrics in runs["metrics"])
-    (parent,) = runs[runs["role"] == "study"]["id"]
-    for folder in ("constants/average", "lambda/seed-0"):
-        assert client.list_artifacts(parent, f"all-MiniLM-L6-v2/reviews/{folder}")
-    files = {file.path for file in client.list_artifacts(parent, "results")}
-    assert {"results/summary.csv", "results/report.html"} <= files
+        assert metrics["score"] == pytest.approx(score)
+        assert 0 < metrics.get("train_loss", 1) < 10
+    assert any("train_loss" in metrics for metrics in cells["metrics"])
 
 
 def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran, tmp_path: Path) -> None:

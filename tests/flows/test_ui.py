@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -33,10 +34,11 @@ ASKED = {
 }
 
 
-def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    store.make()
-    log_study("shown", store)
+def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
+    tiny: tuple[str, Path], tmp_path: Path
+) -> None:
+    store = Store(shutil.copytree(tiny[1], tmp_path / "store"))
+    log_study(tiny[0], store)
     with start("ui", "--store", store.address) as process:
         printed = until(process.stdout, "Ctrl-C ends")
         line = r"^(Prefect|MLflow) +(http://127\.0\.0\.1:\d+) +(papa:\S+)"
@@ -61,7 +63,7 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(tmp_pa
         for path in ("config", "message", "sessions/x"):
             assistant = f"{address}/ajax-api/3.0/mlflow/assistant/{path}"
             assert status(assistant, password) == 404, "MLflow has no assistant"
-        (run,) = logged(address_in(store.root), "shown").query("role == 'study'")["id"]
+        (run,) = logged(address_in(store.root), "small").query("role == 'study'")["id"]
         file = f"{address}/get-artifact?run_uuid={run}&path=results/summary.csv"
         assert (status(file), status(file, password)) == (401, 200)
 

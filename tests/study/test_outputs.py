@@ -13,6 +13,7 @@ from flows.cli.export import export_cell
 from papa.encoders.reference import EMBEDDED
 from papa.errors import SpecError
 from papa.scores.metrics import influence
+from papa.storage.artifacts import read_metadata
 from papa.study.stages.probe import read_examples, read_scores
 from tests.finished import opened, score_study
 from tests.flows.conftest import SMALL
@@ -64,6 +65,8 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
         at = (table["constants"] == cell.constants) & (table["fraction"] == cell.fraction)
         rows = table[at].set_index("seed")
         for one in probes:
+            made = read_metadata(found[one].path)
+            assert (made["key"], made["seconds"]) == (one.key, read_scores(found[one]).seconds)
             for scored_seed, examples in zip(
                 read_scores(found[one]).scores, read_examples(found[one]), strict=True
             ):
@@ -71,6 +74,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
                 assert row["score"] == scored_seed.score
                 own = influence(steps.parts[0].task.metric, examples)
                 np.testing.assert_allclose(row["influence"], own, atol=1e-6)
+    assert not list(scored.store.scratch.iterdir()), "features are removed"
     half = table[table["fraction"] == 0.5]
     assert half["score"].notna().all()
     assert half["constant_heads"].unique().tolist() == [12]

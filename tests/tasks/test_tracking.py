@@ -15,46 +15,58 @@ import pytest
 import requests
 
 from papa.errors import PapaError, TransientError
-from papa.scores.summary import LINE, summarise
+from papa.scores.summary import LINE
+from papa.storage.artifacts import published, read_metadata, remove
 from papa.storage.store import Store
+from papa.study.manifest import open_study
 from tasks.mlflow import Tracking, connect
-from tests.tasks.tracked import RESULTS, address_in, log_study, logged, make, steps_of
+from tests.finished import finish_study
+from tests.flows.conftest import TINY, write_study
+from tests.tasks.tracked import address_in, log_study, logged, steps_of
+
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database as its first use leaves it."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    connect(address_in(folder))
-    return folder / "mlflow.db"
+def finished(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The file of a finished study, and its store with an MLflow database of nothing."""
+    folder = tmp_path_factory.mktemp("tracked")
+    parts = {"constants": ["average", "zeros"], "fractions": [1, 0.5, 0], "seeds": [0, 1]}
+    file = write_study(folder, TINY | parts | {"encoders": [shallow]})
+    finish_study(file, folder / "store")
+    connect(address_in(folder / "store"))
+    return file, folder / "store"
 
 
 @pytest.fixture
-def store(database: Path, tmp_path: Path) -> Store:
-    """With a database in which nothing is logged yet."""
-    shutil.copy(database, tmp_path)
-    return Store(tmp_path)
+def study(finished: tuple[str, Path]) -> str:
+    return finished[0]
 
 
-def assert_whole(store: Store, name: str) -> pandas.DataFrame:
+@pytest.fixture
+def store(finished: tuple[str, Path], tmp_path: Path) -> Store:
+    return Store(shutil.copytree(finished[1], tmp_path / "store"))
+
+
+def assert_whole(store: Store) -> pandas.DataFrame:
     """Every run of the study once, finished, with its parameters and metrics."""
-    runs = logged(address_in(store.root), name)
+    runs, results = logged(address_in(store.root), "small"), open_study(store, "small").results
     cells, curves = (runs[runs["role"] == role] for role in ("cell", "curve"))
     assert runs["key"].is_unique
     assert set(runs["status"]) == {"FINISHED"}
     parent = runs[runs["role"] == "study"].iloc[0]
-    assert (len(cells), len(curves)) == (len(RESULTS), len(RESULTS.groupby(LINE)))
+    assert (len(cells), len(curves)) == (len(results), len(results.groupby(LINE)))
     assert set(cells["parent"]) == set(curves["parent"]) == {parent["id"]}
     names = {"score", "accuracy", "share_of_heads", "seconds"}
     assert all(metrics.keys() >= names for metrics in cells["metrics"])
-    assert cells["metrics"].str["score"].sum() == pytest.approx(RESULTS["score"].sum())
+    assert cells["metrics"].str["score"].sum() == pytest.approx(results["score"].sum())
     return runs
 
 
-def test_a_study_its_cells_and_its_curves(store: Store) -> None:
-    assert log_study("whole", store) == []
-    runs = assert_whole(store, "whole")
-    client, summary = connect(address_in(store.root)), summarise(RESULTS)
+def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
+    assert log_study(study, store) == []
+    runs = assert_whole(store)
+    client, summary = connect(address_in(store.root)), open_study(store, "small").summary
     parent = runs[runs["role"] == "study"].iloc[0]
     for row in summary[summary["fraction"].isin([0, 1])].to_dict("records"):
         end = "original" if row["fraction"] else f"all_heads_constant/{row['constants']}"
@@ -64,6 +76,10 @@ def test_a_study_its_cells_and_its_curves(store: Store) -> None:
     assert '"kind":"embedded"' in parent["tags"]["papa.data.reviews"]
     losses = [name for name in parent["metrics"] if name.endswith("/train_loss")]
     assert any(name.startswith("rank/") for name in losses)
+    for folder in ("constants/average", "lambda/seed-0"):
+        assert client.list_artifacts(parent["id"], f"all-MiniLM-L6-v2/reviews/{folder}")
+    files = {file.path for file in client.list_artifacts(parent["id"], "results")}
+    assert {"results/summary.csv", "results/report.html"} <= files
     for run in runs[runs["role"] == "cell"].to_dict("records"):
         (loss,) = client.get_metric_history(run["id"], "train_loss")
         assert (loss.step, loss.value) == (1, 0.5 + int(run["params"]["seed"]))
@@ -78,22 +94,25 @@ def test_a_study_its_cells_and_its_curves(store: Store) -> None:
         assert points == pytest.approx(wanted)
 
 
-def test_logging_again_adds_nothing_and_another_result_is_logged(store: Store) -> None:
-    log_study("again", store)
+def test_logging_again_adds_nothing_and_another_result_is_logged(study: str, store: Store) -> None:
+    log_study(study, store)
     before = held(store)
-    log_study("again", store)
+    log_study(study, store)
     assert held(store) == before
-    shutil.rmtree(store.artifacts)
-    changed = RESULTS.assign(word_embeddings=RESULTS["word_embeddings"] + 0.01)
-    log_study("again", store, changed)
-    assert held(store) != before, "as after 'papa describe', say"
-    assert_whole(store, "again")
+    step = steps_of(study)[1].steps[-1]
+    made = read_metadata(step.folder(store))
+    summary = (step.reference(store).folder / "summary.csv").read_text()
+    remove(step.folder(store))
+    with published(step.folder(store), made) as scratch:
+        (scratch / "summary.csv").write_text(summary.replace("reviews", "others"))
+    log_study(study, store)
+    assert held(store) != before
 
 
 def held(store: Store) -> dict[Any, Any]:
     """Everything that MLflow tells of a study's runs."""
     history = connect(address_in(store.root)).get_metric_history
-    runs = logged(address_in(store.root), "again").set_index("id")
+    runs = logged(address_in(store.root), "small").set_index("id")
     points = [
         [vars(point) for name in metrics for point in history(run, name)]
         for run, metrics in runs["metrics"].items()
@@ -101,16 +120,17 @@ def held(store: Store) -> dict[Any, Any]:
     return runs.assign(points=points).to_dict("index")
 
 
-def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(store: Store) -> None:
-    inputs, steps = steps_of("later")
-    make(steps, store)
+def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(
+    study: str, store: Store
+) -> None:
+    spec, steps = steps_of(study)
     failing: list[str] = []
 
     class Unreachable:
         def __getattr__(self, name: str) -> Any:
             raise requests.ConnectionError("gone")
 
-    with Tracking(store, inputs.study, steps, failing.append) as tracking:
+    with Tracking(store, spec, steps, failing.append) as tracking:
         client, tracking.client = tracking.client, Unreachable()  # type: ignore[assignment]
         for step in steps.steps:
             if step.stage == "probe":
@@ -119,10 +139,9 @@ def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(store: Store
         tracking.results(steps.steps[-1].reference(store))
     (sentence,) = failing
     assert sentence.startswith("MLflow gets the rest when the study is over: ")
-    assert_whole(store, "later")
+    assert_whole(store)
 
 
-@pytest.mark.server
 def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     code = "from tasks.mlflow import connect; connect({!r}).create_experiment({!r})"
@@ -145,15 +164,15 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
 
 
 def test_an_mlflow_that_cannot_be_used_is_one_sentence(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    study: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (store.root / "text.db").write_text("this is not a database\n" * 40)
-    inputs, steps = steps_of("none")
+    spec, steps = steps_of(study)
     with closing(sqlite3.connect(store.mlflow_database)) as other:
         other.execute("BEGIN EXCLUSIVE")
         for address, error, sentence in REFUSED:
             monkeypatch.setenv("MLFLOW_TRACKING_URI", address.format(folder=store.root))
-            tracking = Tracking(store, inputs.study, steps, print)
+            tracking = Tracking(store, spec, steps, print)
             with pytest.raises(error, match=sentence) as told, tracking:
                 pass
             assert len(str(told.value).splitlines()) == 1

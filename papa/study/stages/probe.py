@@ -191,10 +191,8 @@ def read_baseline(
     what each validation row adds to them, float64 [seeds, rows, k].
     """
     folder = verified(made, BASELINE, EXAMPLES)
-    document, examples = (
-        json.loads((folder / BASELINE).read_text()),
-        load_file(folder / EXAMPLES),
-    )
+    document = json.loads((folder / BASELINE).read_text())
+    examples = load_file(folder / EXAMPLES)
     seeds = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
     answer = document["always_one_answer"]
     constant = ConstantAnswer(answer["score"], examples["always_one_answer"], answer["answer"])
