@@ -32,7 +32,6 @@ from papa.corpora.tokens import (
     tokens_of_texts,
     tokens_of_words,
 )
-from papa.errors import ArtifactError
 from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
 from papa.storage.artifacts import Address, published, reading, reference, verify
@@ -63,7 +62,7 @@ class TokenisedCorpus:
     def split(self, name: Split) -> TokenisedSplit:
         shards = self.metadata["shards"][name]
         return TokenisedSplit(
-            shards=tuple(self.folder / shard["file"] for shard in shards),
+            shards=tuple(self.folder / _file(name, number) for number in range(len(shards))),
             kind=self.kind,
             slots=self.metadata.get(f"{name}_slots", self.slots),
             starts=tuple(accumulate((shard["rows"] for shard in shards), initial=0)),
@@ -72,17 +71,15 @@ class TokenisedCorpus:
         )
 
 
+def _file(split: Split, number: int) -> str:
+    return f"{split}-{number:05d}.arrow"
+
+
 def load_corpus(address: Path) -> TokenisedCorpus:
     """Open the corpus at ``address`` after checking every file against its digest."""
     metadata, folder = verify(address, CORPUS), reference(address).folder
     with reading(address):
         held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
-        for shard in (shard for name in SPLITS for shard in held["shards"][name]):
-            if shard["file"] not in metadata["files"]:
-                raise ArtifactError(
-                    f"{address} names a shard {shard['file']!r} that is none of its files: delete "
-                    f"{address} and run again"
-                )
         names = held["label_names"]
         corpus = TokenisedCorpus(
             folder=folder,
@@ -91,8 +88,10 @@ def load_corpus(address: Path) -> TokenisedCorpus:
             label_names=None if names is None else tuple(names),
             metadata={**metadata, **held},
         )
-        for name in SPLITS:
-            corpus.split(name).check(None if names is None else len(names))
+        for split in map(corpus.split, SPLITS):
+            if not {path.name for path in split.shards} <= metadata["files"].keys():
+                raise ValueError("it names shards that are none of its files")
+            split.check(None if names is None else len(names))
         return corpus
 
 
@@ -138,7 +137,7 @@ def tokenise_corpus(
                 arranged, labels, *cut = _laid_out(
                     task, layout, tokenizer, special_tokens, part, name, start
                 )
-                file = f"{name}-{len(shards[name]):05d}.arrow"
+                file = _file(name, len(shards[name]))
                 write_shard(scratch / file, arranged, labels, label_per_token=per_token)
                 shards[name].append({"file": file, "rows": part.num_rows})
                 tokens[name] += len(arranged.input_ids)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -33,25 +33,13 @@ _LOCAL = "give local files (source.kind: files)"
 
 @dataclass(frozen=True)
 class HubSplit:
-    """The files of one split and their bytes, and the README's names of integer classes."""
+    """The files of one split, and the README's names of integer classes."""
 
     name: str
     commit: str
     origin: str
-    files: Mapping[str, int]
+    files: Sequence[str]
     class_names: Mapping[str, tuple[str, ...]]
-
-    @property
-    def bytes_to_fetch(self) -> int:
-        """What reading it would download."""
-        from huggingface_hub import try_to_load_from_cache
-
-        place: dict[str, Any] = {"repo_type": "dataset", "revision": self.commit}
-        return sum(
-            size
-            for file, size in self.files.items()
-            if not isinstance(try_to_load_from_cache(self.name, file, **place), str)
-        )
 
     def read(self) -> SourceTable:
         """All rows."""
@@ -75,9 +63,9 @@ def split_of(source: HubSource, split: str) -> HubSplit:
             f"dataset '{label}' has no split '{split}' (found: {nearest_first(split, splits)}): "
             "set source.train and source.validation to splits it has"
         )
-    listed = _listed(source.name, commit)
-    files = {file: listed[file] for file in splits[split]}
-    return HubSplit(source.name, commit, f"dataset '{label}', split '{split}'", files, names)
+    return HubSplit(
+        source.name, commit, f"dataset '{label}', split '{split}'", splits[split], names
+    )
 
 
 def commit_of(source: HubSource) -> str:
@@ -103,8 +91,8 @@ def _asked(name: str, revision: str | None) -> str:
 
 
 @cache
-def _listed(name: str, commit: str) -> Mapping[str, int]:
-    """The files of a commit and their bytes; the README is fetched with the list."""
+def _listed(name: str, commit: str) -> list[str]:
+    """The files of a commit; the README is fetched with the list."""
     from huggingface_hub import get_cached_repo_tree, snapshot_download
 
     with _hub_errors(name, commit):
@@ -116,7 +104,7 @@ def _listed(name: str, commit: str) -> Mapping[str, int]:
             tqdm_class=download_bar(),
         )
         files = get_cached_repo_tree(name, repo_type="dataset", revision=commit)
-        return {file.path: file.size for file in files if is_plain(file.path)}
+        return [file.path for file in files if is_plain(file.path)]
 
 
 def _fetched(name: str, commit: str, file: str) -> Path:
@@ -145,7 +133,7 @@ Splits = tuple[dict[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]]
 @cache
 def _splits(source: HubSource, commit: str) -> Splits:
     """The files of each split of the source's configuration, and its README's class names."""
-    from datasets import load_dataset_builder
+    from datasets import Features, load_dataset_builder
     from datasets.data_files import EmptyDatasetError
     from datasets.exceptions import DataFilesNotFoundError
 
@@ -178,7 +166,7 @@ def _splits(source: HubSource, commit: str) -> Splits:
                 f"dataset '{label}' cannot be read ({reason}): correct source.config and "
                 f"source.revision, or {_LOCAL}"
             ) from None
-    return splits, names_of_classes(builder.info.features or {})
+    return splits, names_of_classes((builder.info.features or Features()).to_dict())
 
 
 def _card(name: str, commit: str) -> str:

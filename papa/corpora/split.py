@@ -101,22 +101,21 @@ class TokenisedSplit:
         """
         for part in map(self.shard, range(len(self.shards))):
             (tokens, labels), rows = part._opened, len(part)
-            count, name = int(tokens.lengths.sum()), part.shards[0].name
+            count = int(tokens.lengths.sum())
             labelled = labels[labels != IGNORED] if self.label_per_token else labels
-            check_form(labels=(len(labels), count if self.label_per_token else rows))
             forms = {
                 "rows": (tokens.lengths, rows, self.slots + 1),
                 "first lengths": (tokens.first_lengths, rows, self.slots + 1),
                 "slots": (tokens.slot_ids, count, self.slots),
                 "segments": (tokens.token_type_ids, count, 2),
                 "tokens": (tokens.input_ids, count, np.iinfo(np.int32).max),
+                **({"classes": (labelled, len(labelled), classes)} if classes is not None else {}),
             }
-            if classes is not None:
-                forms["classes"] = (labelled, len(labelled), classes)
+            check_form(labels=(len(labels), count if self.label_per_token else rows))
             for what, (values, length, limit) in forms.items():
-                check_form(**{f"{name}: {what}": (len(values), length)})
+                check_form(**{what: (len(values), length)})
                 if values.dtype.kind != "i" or not ((values >= 0) & (values < limit)).all():
-                    raise ValueError(f"{name}: {what} are not integers from 0 to {limit - 1}")
+                    raise ValueError(f"{what} are not integers from 0 to {limit - 1}")
 
     @property
     def lengths(self) -> Int64[np.ndarray, " rows"]:

@@ -194,7 +194,7 @@ def _described(what: Any, precision: Any) -> Any:
     """An encoder by its small files; a source at its commit, with its fingerprint."""
     if isinstance(what, EncoderSpec):
         return describe_encoder(what, precision)
-    from papa.corpora import fingerprint, pinned
+    from papa.corpora.sources import fingerprint, pinned
 
     return pinned(what), fingerprint(what)
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from papa.corpora import TokenisedSplit
 from papa.corpora.batches import (
     LARGEST_BATCH,
     MicroBatch,
@@ -21,6 +20,7 @@ from papa.corpora.batches import (
     rows_of_like_length,
 )
 from papa.corpora.ragged import PackedTokens
+from papa.corpora.split import TokenisedSplit
 from tests.corpora.conftest import COLA, PAIR, Build, Make
 from tests.encoders.inputs import some_inputs
 

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
-from papa.corpora.corpus import CORPUS
+from papa.corpora.corpus import CORPUS, TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.errors import ArtifactError, DataError
 from papa.spec import LayoutSpec
 from papa.storage.artifacts import sha256_of_file, sha256_of_json, signed
@@ -134,9 +133,8 @@ def test_damaged_artifacts_are_refused(make_task: Make, bert: Any, corpus_of: Bu
         load_corpus(folder)
 
 
-@pytest.mark.parametrize("file", ["../secret.txt", "extra.arrow"])
 def test_a_corpus_reads_none_but_its_own_files(
-    make_task: Make, bert: Any, corpus_of: Build, file: str
+    make_task: Make, bert: Any, corpus_of: Build
 ) -> None:
     """Whatever its description names, were it signed."""
     data = corpus_of(make_task(ROWS), bert).folder
@@ -144,7 +142,7 @@ def test_a_corpus_reads_none_but_its_own_files(
     folder = data.with_name("flat") / "corpus"
     shutil.copytree(data, folder)
     shutil.copy(data.parent / "metadata.json", folder)
-    (folder / file).write_bytes((folder / "train-00000.arrow").read_bytes())
+    (folder / "train-00001.arrow").write_bytes((folder / "train-00000.arrow").read_bytes())
     metadata = json.loads((folder / "metadata.json").read_text())
     held = json.loads((folder / CORPUS).read_text())
 
@@ -159,8 +157,10 @@ def test_a_corpus_reads_none_but_its_own_files(
     sign(*shards)
     with pytest.raises(ArtifactError, match=f"names no {CORPUS}"):
         load_corpus(folder)
-    held["shards"]["train"].append({"file": file, "rows": 1})
+    held["shards"]["train"] *= 2
     (folder / CORPUS).write_text(json.dumps(held))
     sign(*shards, CORPUS)
-    with pytest.raises(ArtifactError, match=f"names a shard '{file}' that is none of its files"):
+    with pytest.raises(ArtifactError, match="names shards that are none of its files"):
         load_corpus(folder)
+    sign(*shards, "train-00001.arrow", CORPUS)
+    assert len(load_corpus(folder).split("train")) == 2 * len(ROWS), "the control"

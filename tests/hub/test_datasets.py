@@ -11,9 +11,9 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from huggingface_hub import constants
 
-from papa.corpora import fingerprint
 from papa.corpora.hub import HubSplit, commit_of, split_of
 from papa.corpora.rows import read_rows
+from papa.corpora.sources import fingerprint
 from papa.errors import DataError
 from papa.spec import HubSource, TaskSpec
 from papa.spec.file import registry, resolve_study

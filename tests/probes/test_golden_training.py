@@ -18,7 +18,7 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
-from papa.corpora import TokenisedCorpus
+from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.ragged import PackedTokens
 from papa.corpora.split import write_shard
 from papa.encoders.encoder import Encoder

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from papa.attention.constants import FILE, ConstantMatrices
-from papa.corpora import load_corpus, tokenise_corpus
+from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError
 from papa.spec import LayoutSpec
