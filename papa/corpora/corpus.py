@@ -22,11 +22,10 @@ from papa.corpora.layout import (
 )
 from papa.corpora.ragged import PackedTokens
 from papa.corpora.rows import read_rows
-from papa.corpora.sources import SPLITS, Split, fingerprint
+from papa.corpora.sources import SPLITS, Split
 from papa.corpora.split import Labels, TokenisedSplit, write_shard
 from papa.corpora.tokens import (
     IGNORED,
-    SpecialTokens,
     masked,
     special_tokens_for,
     tokens_of_texts,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 TOKENISE_VERSION = 4
 """Raised whenever the same rows would give other tokens, slots or labels."""
-STAGE = "tokenise"
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens: a file, so that the artifact's digest covers it."""
 
@@ -91,7 +89,7 @@ def load_corpus(address: Path) -> TokenisedCorpus:
         for split in map(corpus.split, SPLITS):
             if not {path.name for path in split.shards} <= metadata["files"].keys():
                 raise ValueError("it names shards that are none of its files")
-            split.check(None if names is None else len(names))
+            split.check()
         return corpus
 
 
@@ -107,10 +105,9 @@ def tokenise_corpus(
     provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Address:
     """Read a task's rows, lay them out and publish them as an artifact at ``folder``; ``content``
-    is the fingerprint that the source must have, None takes the one that it has.
+    is the fingerprint that the source must have, if it is known.
     """
-    special_tokens = special_tokens_for(task.kind, tokenizer)
-    rows = read_rows(task, content or fingerprint(task.source))
+    rows = read_rows(task, content)
     per_token = task.kind in ("words", "mlm", "causal")
     tokens, texts_cut, words_cut = (dict.fromkeys(SPLITS, 0) for _ in range(3))
     shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
@@ -121,22 +118,20 @@ def tokenise_corpus(
         **({"validation_slots": task.validation_slots} if task.validation_slots else {}),
         "label_names": rows.label_names,
         "notes": {"warnings": rows.warnings},
-        "rows": {name: rows.split(name).num_rows for name in SPLITS},
+        "rows": {name: getattr(rows, name).num_rows for name in SPLITS},
         "tokens": tokens,
         "texts_cut": texts_cut,
         "words_cut": words_cut,
         "shards": shards,
     }
-    metadata = {**provenance, "stage": STAGE, "version": TOKENISE_VERSION, **held}
+    metadata = {**provenance, "stage": "tokenise", "version": TOKENISE_VERSION, **held}
     with published(folder, metadata) as scratch:
         done, total = 0, sum(held["rows"].values())
         for name in SPLITS:
-            table = rows.split(name)
+            table: pa.Table = getattr(rows, name)
             for start in range(0, table.num_rows, shard_rows):
                 part = table.slice(start, shard_rows)
-                arranged, labels, *cut = _laid_out(
-                    task, layout, tokenizer, special_tokens, part, name, start
-                )
+                arranged, labels, *cut = _laid_out(task, layout, tokenizer, part, name, start)
                 file = _file(name, len(shards[name]))
                 write_shard(scratch / file, arranged, labels, label_per_token=per_token)
                 shards[name].append({"file": file, "rows": part.num_rows})
@@ -154,7 +149,6 @@ def _laid_out(
     task: TaskSpec,
     layout: LayoutSpec,
     tokenizer: PreTrainedTokenizerBase,
-    special_tokens: SpecialTokens,
     part: pa.Table,
     split: Split,
     start: int,
@@ -162,6 +156,7 @@ def _laid_out(
     """The tokens and labels of some rows, the first of which has the number ``start``; how many
     texts and how many labelled words are cut.
     """
+    special_tokens = special_tokens_for(task.kind, tokenizer)
     slots = (split == "validation" and task.validation_slots) or task.slots
     kept, words_cut = text_capacity(layout, task.kind, slots), 0
     if task.kind == "words":

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,41 +30,22 @@ README = "README.md"
 _LOCAL = "give local files (source.kind: files)"
 
 
-@dataclass(frozen=True)
-class HubSplit:
-    """The files of one split, and the README's names of integer classes."""
-
-    name: str
-    commit: str
-    origin: str
-    files: Sequence[str]
-    class_names: Mapping[str, tuple[str, ...]]
-
-    def read(self) -> SourceTable:
-        """All rows."""
-        tables = [
-            read_file(_fetched(self.name, self.commit, file), None, header=True)
-            for file in self.files
-        ]
-        names = tables[0].class_names
-        if any(table.class_names != names for table in tables):
-            raise DataError(f"{self.origin}: its files number their classes differently: {_LOCAL}")
-        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
-        return SourceTable(rows, self.origin, {**self.class_names, **names})
-
-
-def split_of(source: HubSource, split: str) -> HubSplit:
-    """The files of a split; none of them is fetched."""
+def read_split(source: HubSource, split: str) -> SourceTable:
+    """All rows of a split."""
     commit, label = commit_of(source), _label_of(source)
-    splits, names = _splits(source, commit)
+    splits, class_names = _splits(source, commit)
     if split not in splits:
         raise DataError(
             f"dataset '{label}' has no split '{split}' (found: {nearest_first(split, splits)}): "
             "set source.train and source.validation to splits it has"
         )
-    return HubSplit(
-        source.name, commit, f"dataset '{label}', split '{split}'", splits[split], names
-    )
+    files = [_fetched(source.name, commit, file) for file in splits[split]]
+    tables = [read_file(file, None, header=True) for file in files]
+    origin, names = f"dataset '{label}', split '{split}'", tables[0].class_names
+    if any(table.class_names != names for table in tables):
+        raise DataError(f"{origin}: its files number their classes differently: {_LOCAL}")
+    rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    return SourceTable(rows, origin, {**class_names, **names})
 
 
 def commit_of(source: HubSource) -> str:
@@ -127,11 +107,11 @@ def _label_of(source: HubSource) -> str:
     return f"{name}@{source.revision}" if source.revision else name
 
 
-Splits = tuple[dict[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]]
+Names = Mapping[str, tuple[str, ...]]
 
 
 @cache
-def _splits(source: HubSource, commit: str) -> Splits:
+def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
     """The files of each split of the source's configuration, and its README's class names."""
     from datasets import Features, load_dataset_builder
     from datasets.data_files import EmptyDatasetError

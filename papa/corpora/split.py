@@ -95,21 +95,17 @@ class TokenisedSplit:
         tokens, labels = zip(*map(_read_shard, self.shards), strict=True)
         return concatenated(tokens), labels[0] if len(labels) == 1 else np.concatenate(labels)
 
-    def check(self, classes: int | None) -> None:
-        """Check shards that somebody else may have written; ``classes`` is None where labels are no
-        classes or words of a vocabulary.
-        """
+    def check(self) -> None:
+        """Check shards that somebody else may have written."""
         for part in map(self.shard, range(len(self.shards))):
             (tokens, labels), rows = part._opened, len(part)
             count = int(tokens.lengths.sum())
-            labelled = labels[labels != IGNORED] if self.label_per_token else labels
             forms = {
                 "rows": (tokens.lengths, rows, self.slots + 1),
                 "first lengths": (tokens.first_lengths, rows, self.slots + 1),
                 "slots": (tokens.slot_ids, count, self.slots),
                 "segments": (tokens.token_type_ids, count, 2),
                 "tokens": (tokens.input_ids, count, np.iinfo(np.int32).max),
-                **({"classes": (labelled, len(labelled), classes)} if classes is not None else {}),
             }
             check_form(labels=(len(labels), count if self.label_per_token else rows))
             for what, (values, length, limit) in forms.items():

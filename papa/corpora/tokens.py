@@ -42,15 +42,8 @@ def tokens_of_texts(
     tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]
 ) -> list[list[int]]:
     """Token ids of each text, uncut and without special tokens."""
-    with _usable(tokenizer):
-        rows = tokenizer(
-            list(texts),
-            add_special_tokens=False,
-            split_special_tokens=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
+    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    rows = tokenizer(list(texts), **how)["input_ids"]
     # Some vocabularies (Unigram) hold "</s>" as a piece too: such text becomes unknown, never
     # special.
     reserved = special_tokens.reserved
@@ -144,8 +137,8 @@ class SpecialTokens:
     cls: int
     sep: int
     pad: int
-    between: int
-    segments: tuple[int, int, int]
+    between: int = 0
+    segments: tuple[int, int, int] = (0, 0, 0)
     reserved: frozenset[int] = frozenset()
     vocabulary: int = 0
     unknown: int | None = None
@@ -166,8 +159,6 @@ def special_tokens_for(kind: TaskKind, tokenizer: PreTrainedTokenizerBase) -> Sp
             cls=int(begins) if written else NOTHING,
             sep=NOTHING,
             pad=tokenizer.pad_token_id or 0,
-            between=0,
-            segments=(0, 0, 0),
             reserved=frozenset({*tokenizer.all_special_ids} - {unknown}),
             vocabulary=len(tokenizer),
             unknown=unknown,
@@ -223,9 +214,7 @@ def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:
     """Refuse a tokenizer with ids that an encoder has no embeddings for."""
-    with _usable(tokenizer):
-        highest = max(tokenizer.get_vocab().values(), default=-1)
-    if highest >= rows:
+    if (highest := max(tokenizer.get_vocab().values(), default=-1)) >= rows:
         raise EncoderError(
             f"the tokenizer of '{encoder}' gives ids up to {highest} and the model has embeddings "
             f"for {rows} tokens: give the model's own tokenizer"

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
 from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
+from papa.ranking.rows import order_of_rows
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, constant_count, partial_counts
 from papa.spec.constants import CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED

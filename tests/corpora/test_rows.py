@@ -57,11 +57,6 @@ def test_classes_are_numbered_however_they_are_spelled(
     assert rows.label_names == names
 
 
-def test_a_declared_class_may_be_absent_from_training(make_task: Make) -> None:
-    rows = read_rows(make_task(texts("a", "b"), texts("c"), labels=["a", "b", "c"]))
-    assert rows.validation["label"].to_pylist() == [2]
-
-
 def parquet(path: Path, names: Sequence[str], labels: Sequence[Any]) -> Path:
     """Rows with integer classes, or lists of them, and their names, as the datasets library writes
     them.
@@ -97,14 +92,6 @@ def test_classes_of_the_same_names_in_another_order_are_the_same(
         read_rows(make_task(train, strange, labels=declared))
 
 
-def test_classes_of_words_in_another_order(make_task: Make, tmp_path: Path) -> None:
-    train = parquet(tmp_path / "a.parquet", ["O", "B-X", "I-X"], [[0, 1, 2], [0]])
-    other = parquet(tmp_path / "b.parquet", ["I-X", "O", "B-X"], [[1, 2, 0], [1]])
-    rows = read_rows(make_task(train, other, **ENTITIES))
-    assert rows.validation["label"].to_pylist() == [[0, 1, 2], [0]]
-    assert rows.train["label"].to_pylist() == [[0, 1, 2], [0]]
-
-
 def test_numbers_to_predict(make_task: Make) -> None:
     for labels, expected in (
         ([0, 2.5, -1], [0.0, 2.5, -1.0]),
@@ -124,7 +111,7 @@ def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
     for size, seed in ((10, 0), (20, 0), (10, 1)):
         task = make_task(rows, train_rows=size, validation_rows=size, sample_seed=seed)
         sample = read_rows(task)
-        drawn[size, seed] = sample.split(split).to_pylist()
+        drawn[size, seed] = getattr(sample, split).to_pylist()
     assert drawn[10, 0] == drawn[20, 0][:10], "a smaller sample is the start of a larger one"
     assert drawn[10, 0] != drawn[10, 1]
     assert len({row["text"] for row in drawn[20, 0]}) == 20
