@@ -166,10 +166,8 @@ def _laid_out(
             words = row[:kept]
             words_cut += len(own) - len({*words})
             # A word's label is its first token's.
-            firsts = [word != before for word, before in zip(words, [-1, *words], strict=False)]
-            labels.append(
-                [own[word] if first else IGNORED for word, first in zip(words, firsts, strict=True)]
-            )
+            pairs = zip(words, [-1, *words], strict=False)
+            labels.append([own[word] if word != before else IGNORED for word, before in pairs])
     else:
         texts = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
     if task.kind == "pair":
@@ -185,8 +183,7 @@ def _laid_out(
         return *arrange_causal(texts, special_tokens, slots), cut, 0
     texts = [text[:kept] for text in texts]
     if task.kind == "mlm":
-        seed = (task.mask_seed, SPLITS.index(split))
-        texts, labels = masked(texts, special_tokens, *seed, start)
+        texts, labels = masked(texts, special_tokens, task.mask_seed, SPLITS.index(split), start)
     arranged = arrange_one(texts, special_tokens, slots)
     if task.kind not in ("words", "mlm"):
         return arranged, part["label"].to_numpy(), cut, 0

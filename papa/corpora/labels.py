@@ -70,9 +70,8 @@ def to_classes(
     """
     texts = [{value for value in side.values if isinstance(value, str)} for side in sides]
     as_text = any(
-        found <= set(names or ()) or not all(map(_INTEGER.fullmatch, found))
+        found and (found <= set(names or ()) or not all(map(_INTEGER.fullmatch, found)))
         for found in texts
-        if found
     )
     sides = [replace(side, values=_plain(side, as_text)).named(names) for side in sides]
     known = names or sorted({*sides[0].values})
@@ -156,13 +155,11 @@ SHIFTED = 0.25
 """The total variation distance from which on classes are spread differently in the two splits."""
 
 
-def label_warnings(
-    train: Classes, validation: Classes, names: Sequence[str], declared: bool
-) -> list[str]:
+def label_warnings(splits: Sequence[Classes], names: Sequence[str], declared: bool) -> list[str]:
     """What a reader of the scores must know of the classes of a task's splits, in sentences; mostly
     nothing. Classes that look like rows without agreement are none where they were ``declared``.
     """
-    counts = np.stack([np.bincount(own, minlength=len(names)) for own in (train, validation)])
+    counts = np.stack([np.bincount(own, minlength=len(names)) for own in splits])
     results = ("training", "there is nothing to learn"), ("validation", "a score shows nothing")
     warnings = [
         f"every {split} label is {shown(names[int(found.argmax())])} ({found.sum():,} of them), so "

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from papa.corpora.labels import (
-    Classes,
     LabelColumn,
     decided,
     label_warnings,
@@ -29,8 +28,7 @@ from papa.spec import TaskSpec
 class TaskRows:
     """Both splits of a task: columns ``text`` (and ``text_pair``; of a similarity both texts are
     rows) or ``words``, and ``label``: int64 classes, float32 numbers, or a list of int64 a row for
-    words; running text has ``text`` alone. The classes' names are None where there are none;
-    ``warnings`` are sentences for those who read scores.
+    words; running text has ``text`` alone. ``warnings`` are sentences for those who read scores.
     """
 
     train: pa.Table
@@ -86,8 +84,9 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
             tables[at] = _one_by_one(tables[at])
     if names:
         declared = task.kind == "words" or bool(task.labels)
-        classes = _classes(tables[0]), _classes(tables[1])
-        warnings += label_warnings(*classes, names, declared)
+        flat = pc.list_flatten if task.kind == "words" else lambda labels: labels
+        classes = [flat(table["label"]).to_numpy() for table in tables]
+        warnings += label_warnings(classes, names, declared)
     return TaskRows(tables[0], tables[1], names, warnings)
 
 
@@ -96,11 +95,6 @@ def _one_by_one(pairs: pa.Table) -> pa.Table:
     texts = zip(pairs["text"].to_pylist(), pairs["text_pair"].to_pylist(), strict=True)
     both = pa.array([text for pair in texts for text in pair], pa.large_string())
     return pa.table({"text": both, "label": np.repeat(pairs["label"].to_numpy(), 2)})
-
-
-def _classes(table: pa.Table) -> Classes:
-    labels = table["label"]
-    return (pc.list_flatten(labels) if pa.types.is_large_list(labels.type) else labels).to_numpy()
 
 
 def _running_text(
