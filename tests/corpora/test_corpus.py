@@ -47,18 +47,9 @@ def test_long_texts_are_cut_and_counted(
     assert split.lengths.tolist() == [kept + 2, 2]
     assert split.tokens().slot_ids.tolist() == [*range(kept + 1), 15, 0, 15]
     assert corpus.metadata["texts_cut"] == {"train": 1, "validation": 1}
-
-
-@pytest.mark.parametrize("settings", [WORDS, MLM])
-def test_half_leaves_tasks_with_a_label_a_token_alone(
-    make_task: Make, corpus_of: Build, bert: Any, settings: dict[str, Any]
-) -> None:
-    rows = [{"tokens": ["the"] * 20, "tags": ["DT"] * 20, "text": "the " * 20}]
-    corpus = corpus_of(make_task(rows, **settings), bert, one_text_truncation="half")
-    assert corpus.split("train").tokens([0]).slot_ids.tolist() == list(range(16))
-    words = settings is WORDS
-    assert corpus.metadata["words_cut"] == dict.fromkeys(("train", "validation"), 6 * words)
-    assert (corpus.split("train").labels == 0).sum() == (14 if words else 0)
+    task = make_task([{"tokens": ["the"] * 20, "tags": ["DT"] * 20}], **WORDS)
+    corpus = corpus_of(task, bert, one_text_truncation=truncation)
+    assert corpus.metadata["words_cut"] == {"train": 6, "validation": 6}, "whole for words"
 
 
 def test_labels_of_words_sit_on_their_first_sub_tokens(

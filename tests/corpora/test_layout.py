@@ -98,5 +98,7 @@ def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
         return found.tolist(), seen.tolist()
 
     assert dense(limit) == (ids.tolist(), mask.tolist())
+    kept = [text_capacity(half, kind, 64) for kind in ("text", "words", "mlm", "causal")]
+    assert kept == [31, 62, 62, 64], "tasks with a label a token are left alone"
     paper = dense(text_capacity(LayoutSpec(), "text", 64))
     assert paper[0] != ids.tolist(), "the control: the paper's layout keeps more"

@@ -61,19 +61,6 @@ def test_a_shard_is_a_view_with_the_splits_row_numbers(
     assert not ids.flags.owndata
 
 
-def test_other_names_of_the_same_classes_are_another_corpus(
-    make_task: Make, corpus_of: Build, bert: Any
-) -> None:
-    """What was trained on a source that renames its classes must not be taken for the new."""
-    found = [
-        corpus_of(make_task(ROWS, labels=names), bert)
-        for names in (["no", "yes"], ["yes", "no"], ["no", "yes"])
-    ]
-    first, other, again = (corpus.metadata["digest"] for corpus in found)
-    assert first == again != other
-    assert len({str(corpus.split("train").labels) for corpus in found}) == 1, "the control"
-
-
 def test_the_digest_covers_all_that_later_stages_read(
     make_task: Make, corpus_of: Build, bert: Any
 ) -> None:
