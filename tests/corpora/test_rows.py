@@ -147,18 +147,6 @@ def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: boo
     assert [names[label] for label in found.validation["label"].to_pylist()[0]] == IOB2
 
 
-def test_colas_own_files_are_read_by_column_number(make_task: Make) -> None:
-    task = make_task(
-        'gj04\t1\t\tOne "quoted.\ngj04\t0\t*\tTwo it.\n',
-        suffix=".tsv",
-        columns={"text": "3", "label": "1"},
-        source={"header": False},
-        labels=["unacceptable", "acceptable"],
-    )
-    rows = read_rows(task)
-    assert rows.train.to_pydict() == {"text": ['One "quoted.', "Two it."], "label": [1, 0]}
-
-
 def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
     rows = [{"text": ""}, {"text": " = Heading = \n"}, {"text": "  "}, {"text": "Text ."}]
     found = read_rows(make_task(rows, **MLM))

@@ -130,10 +130,9 @@ def golden(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Golden:
         lengths=lengths,
         first_lengths=lengths - 2,
     )
-    write_shard(
-        folder / "train.arrow", tokens, trained["labels"].long().numpy(), label_per_token=False
-    )
-    metadata = {"shards": {"train": [{"file": "train.arrow", "rows": ROWS}]}}
+    labels = trained["labels"].long().numpy()
+    write_shard(folder / "train-00000.arrow", tokens, labels, label_per_token=False)
+    metadata = {"shards": {"train": [{"rows": ROWS}]}}
     corpus = TokenisedCorpus(folder, "text", SLOTS, ("odd", "even"), metadata)
     return Golden(start, trained, [(layer, head) for layer, head in order], corpus)
 
