@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 from papa import errors
-from papa.corpora.preview import Preview, preview
+from papa.corpora.rows import read_rows
 from papa.corpora.tokens import check_vocabulary, special_tokens_for
 from papa.credentials import holds_credentials
 from papa.encoders.files import has_weights, weight_files
@@ -36,6 +37,14 @@ from papa.study.steps import StudySteps, study_steps
 
 _WORKER, _BESIDE = 0.56e9, 2e9
 """Bytes of a worker with its libraries; of the study itself, Prefect's server and Ray."""
+
+
+class Preview(NamedTuple):
+    """What of a task's rows is shown: how many are trained on and scored, classes, warnings."""
+
+    rows: tuple[int, int]
+    label_names: tuple[str, ...] | None
+    warnings: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -148,13 +157,13 @@ def _check_texts(
     def check_head(task: TaskSpec, seen: Preview, encoder: EncoderReference) -> None:
         from papa.probes.own_model import check_own
 
-        if said := check_own(task, encoder, seen.label_names, seen.rows and seen.rows[1]):
+        if said := check_own(task, encoder, seen.label_names, seen.rows[1]):
             notes[f"{task.name}: the classes of {encoder.display}'s own head: {said}"] = None
 
     texts, tasks, sources = named_texts(resolved.study), resolved.study.tasks, resolved.sources
     known = [source for source, (_, content) in sources.items() if content[:7] != "unknown"]
     looks = {
-        text: partial(preview, resolved.at_commit(text)) for text in texts if text.source in known
+        text: partial(_preview, resolved.at_commit(text)) for text in texts if text.source in known
     }
     previews: dict[TaskSpec, Preview] = {}
     for text, result in run_concurrently(looks).items():
@@ -166,7 +175,6 @@ def _check_texts(
             resolved.problems.append(errors.Problem(where, result))
             continue
         previews[text] = seen = result
-        unchecked += [f"{where}: {seen.unchecked}"] if seen.unchecked else []
         notes |= {f"{text.name}: {said}": None for said in seen.warnings}
         if text not in tasks:
             continue
@@ -176,6 +184,11 @@ def _check_texts(
             if not encoder.digest.startswith("unknown"):
                 resolved.problems += problems_of(where, partial(check_head, text, seen, encoder))
     return previews
+
+
+def _preview(task: TaskSpec) -> Preview:
+    rows = read_rows(task)
+    return Preview((rows.train.num_rows, rows.validation.num_rows), rows.label_names, rows.warnings)
 
 
 def _check_memory(inputs: StudyInputs, workers: int) -> None:

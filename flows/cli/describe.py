@@ -52,7 +52,7 @@ def describe(
     with one_sentence(verbose):
         import papa
         from papa.corpora.local_files import format_of, read_file
-        from papa.corpora.treebank import read_trees
+        from papa.descriptions.treebank import read_trees
         from papa.reporting.described import described_tables
         from papa.study.describe import describe_study
         from papa.study.manifest import open_study

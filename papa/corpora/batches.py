@@ -19,10 +19,9 @@ from papa.corpora.split import TokenisedSplit
 class MicroBatch:
     """Inputs as their real tokens, input by input, and the slots at which any of them has one.
 
-    Whatever a model computes for each token by itself (embeddings, projections, norms, feed-forward
-    maps) it computes for one row of all tokens: packed states. Attention needs the inputs separate,
-    with a column for each of m slots, in unpacked states; only places that hold a token count
-    there.
+    What a model computes for each token by itself it computes for one row of all tokens: packed
+    states. Attention needs the inputs separate, with a column for each of m slots, in unpacked
+    states; only places that hold a token count there.
 
     Attributes:
         rows: the inputs' row numbers where they come from.
@@ -75,11 +74,6 @@ class MicroBatch:
     def slot_ids(self) -> Int[Tensor, " tokens"]:
         """The slot of each token."""
         return self.columns[self.column_ids]
-
-    @property
-    def positions(self) -> Int[Tensor, " tokens"]:
-        """The absolute position of each token: its slot."""
-        return self.slot_ids
 
     @cached_property
     def attention_mask(self) -> Bool[Tensor, "batch m"]:
@@ -149,11 +143,8 @@ def micro_batches(
     rows: Sequence[int] | Int[np.ndarray, " n"] | None,
     batch_tokens: int,
 ) -> Iterator[MicroBatch]:
-    """The rows in batches, shortest first; the same rows always give the same batches.
-
-    Args:
-        rows: row numbers in the split; None takes all of ``split``.
-        batch_tokens: tokens in a batch, padding included.
+    """The rows with these numbers, or all, in batches of so many tokens, padding included, shortest
+    first; the same rows always give the same batches.
     """
     rows = split.rows if rows is None else np.sort(np.asarray(rows, dtype=np.int64))
     index = split.index_of(rows)
@@ -168,11 +159,8 @@ def rows_of_like_length(
     lengths: Int[np.ndarray, " rows"],
     batch_tokens: int,
 ) -> Iterator[Int[np.ndarray, " batch"]]:
-    """Row numbers 0..rows-1 in batches of like length.
-
-    Rows are sorted by length (two texts: by the text tokens of the first, then the second). A batch
-    takes rows while rows × columns stays within ``batch_tokens``, at least one and at most
-    ``LARGEST_BATCH``.
+    """Row numbers 0..rows-1 in batches of like length, of two texts by the first, then the second:
+    a batch takes rows while rows × columns stays within ``batch_tokens``, at least one.
     """
     # The columns of a batch hold its longest first text and its longest rest (second text and
     # special tokens).

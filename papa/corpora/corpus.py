@@ -22,11 +22,10 @@ from papa.corpora.layout import (
 )
 from papa.corpora.ragged import PackedTokens
 from papa.corpora.rows import read_rows
-from papa.corpora.sources import SPLITS, Split, fingerprint
+from papa.corpora.sources import SPLITS, Split
 from papa.corpora.split import Labels, TokenisedSplit, write_shard
 from papa.corpora.tokens import (
     IGNORED,
-    SpecialTokens,
     masked,
     special_tokens_for,
     tokens_of_texts,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 TOKENISE_VERSION = 4
 """Raised whenever the same rows would give other tokens, slots or labels."""
-STAGE = "tokenise"
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens: a file, so that the artifact's digest covers it."""
 
@@ -63,7 +61,7 @@ class TokenisedCorpus:
     def split(self, name: Split) -> TokenisedSplit:
         shards = self.metadata["shards"][name]
         return TokenisedSplit(
-            shards=tuple(self.folder / shard["file"] for shard in shards),
+            shards=tuple(self.folder / _file(name, number) for number in range(len(shards))),
             kind=self.kind,
             slots=self.metadata.get(f"{name}_slots", self.slots),
             starts=tuple(accumulate((shard["rows"] for shard in shards), initial=0)),
@@ -72,21 +70,26 @@ class TokenisedCorpus:
         )
 
 
+def _file(split: Split, number: int) -> str:
+    return f"{split}-{number:05d}.arrow"
+
+
 def load_corpus(artifact: ArtifactReference | Address) -> TokenisedCorpus:
     """Open a corpus after checking every file against its digest."""
     folder, metadata = verified(artifact, CORPUS), read_metadata(artifact)
     held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
-    for shard in (shard["file"] for name in SPLITS for shard in held["shards"][name]):
-        if shard not in metadata["files"]:
-            raise ArtifactError(f"{artifact} names a shard {shard!r} that is none of its files")
     names = held["label_names"]
-    return TokenisedCorpus(
+    corpus = TokenisedCorpus(
         folder=folder,
         kind=held["kind"],
         slots=held["slots"],
         label_names=None if names is None else tuple(names),
         metadata={**metadata, **held},
     )
+    shards = {path.name for name in SPLITS for path in corpus.split(name).shards}
+    if not shards <= metadata["files"].keys():
+        raise ArtifactError(f"{artifact} names shards that are none of its files")
+    return corpus
 
 
 def tokenise_corpus(
@@ -101,10 +104,9 @@ def tokenise_corpus(
     provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Address:
     """Read a task's rows, lay them out and publish them as an artifact at ``folder``; ``content``
-    is the fingerprint that the source must have, None takes the one that it has.
+    is the fingerprint that the source must have, if it is known.
     """
-    special_tokens = special_tokens_for(task.kind, tokenizer)
-    rows = read_rows(task, content or fingerprint(task.source))
+    rows = read_rows(task, content)
     per_token = task.kind in ("words", "mlm", "causal")
     tokens, texts_cut, words_cut = (dict.fromkeys(SPLITS, 0) for _ in range(3))
     shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
@@ -115,23 +117,21 @@ def tokenise_corpus(
         **({"validation_slots": task.validation_slots} if task.validation_slots else {}),
         "label_names": rows.label_names,
         "notes": {"warnings": rows.warnings},
-        "rows": {name: rows.split(name).num_rows for name in SPLITS},
+        "rows": {name: getattr(rows, name).num_rows for name in SPLITS},
         "tokens": tokens,
         "texts_cut": texts_cut,
         "words_cut": words_cut,
         "shards": shards,
     }
-    metadata = {**provenance, "stage": STAGE, "version": TOKENISE_VERSION, **held}
+    metadata = {**provenance, "stage": "tokenise", "version": TOKENISE_VERSION, **held}
     with published(folder, metadata) as scratch:
         done, total = 0, sum(held["rows"].values())
         for name in SPLITS:
-            table = rows.split(name)
+            table: pa.Table = getattr(rows, name)
             for start in range(0, table.num_rows, shard_rows):
                 part = table.slice(start, shard_rows)
-                arranged, labels, *cut = _laid_out(
-                    task, layout, tokenizer, special_tokens, part, name, start
-                )
-                file = f"{name}-{len(shards[name]):05d}.arrow"
+                arranged, labels, *cut = _laid_out(task, layout, tokenizer, part, name, start)
+                file = _file(name, len(shards[name]))
                 write_shard(scratch / file, arranged, labels, label_per_token=per_token)
                 shards[name].append({"file": file, "rows": part.num_rows})
                 tokens[name] += len(arranged.input_ids)
@@ -148,7 +148,6 @@ def _laid_out(
     task: TaskSpec,
     layout: LayoutSpec,
     tokenizer: PreTrainedTokenizerBase,
-    special_tokens: SpecialTokens,
     part: pa.Table,
     split: Split,
     start: int,
@@ -156,6 +155,7 @@ def _laid_out(
     """The tokens and labels of some rows, the first of which has the number ``start``; how many
     texts and how many labelled words are cut.
     """
+    special_tokens = special_tokens_for(task.kind, tokenizer)
     slots = (split == "validation" and task.validation_slots) or task.slots
     kept, words_cut = text_capacity(layout, task.kind, slots), 0
     if task.kind == "words":
@@ -165,10 +165,8 @@ def _laid_out(
             words = row[:kept]
             words_cut += len(own) - len({*words})
             # A word's label is its first token's.
-            firsts = [word != before for word, before in zip(words, [-1, *words], strict=False)]
-            labels.append(
-                [own[word] if first else IGNORED for word, first in zip(words, firsts, strict=True)]
-            )
+            pairs = zip(words, [-1, *words], strict=False)
+            labels.append([own[word] if word != before else IGNORED for word, before in pairs])
     else:
         texts = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
     if task.kind == "pair":
@@ -184,8 +182,7 @@ def _laid_out(
         return *arrange_causal(texts, special_tokens, slots), cut, 0
     texts = [text[:kept] for text in texts]
     if task.kind == "mlm":
-        seed = (task.mask_seed, SPLITS.index(split))
-        texts, labels = masked(texts, special_tokens, *seed, start)
+        texts, labels = masked(texts, special_tokens, task.mask_seed, SPLITS.index(split), start)
     arranged = arrange_one(texts, special_tokens, slots)
     if task.kind not in ("words", "mlm"):
         return arranged, part["label"].to_numpy(), cut, 0

@@ -12,7 +12,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,53 +30,22 @@ README = "README.md"
 _LOCAL = "give local files (source.kind: files)"
 
 
-@dataclass(frozen=True)
-class HubSplit:
-    """The files of one split and their bytes, and the README's names of integer classes."""
-
-    name: str
-    commit: str
-    origin: str
-    files: Mapping[str, int]
-    class_names: Mapping[str, tuple[str, ...]]
-
-    @property
-    def bytes_to_fetch(self) -> int:
-        """What reading it would download."""
-        from huggingface_hub import try_to_load_from_cache
-
-        place: dict[str, Any] = {"repo_type": "dataset", "revision": self.commit}
-        return sum(
-            size
-            for file, size in self.files.items()
-            if not isinstance(try_to_load_from_cache(self.name, file, **place), str)
-        )
-
-    def read(self) -> SourceTable:
-        """All rows."""
-        tables = [
-            read_file(_fetched(self.name, self.commit, file), None, header=True)
-            for file in self.files
-        ]
-        names = tables[0].class_names
-        if any(table.class_names != names for table in tables):
-            raise DataError(f"{self.origin}: its files number their classes differently: {_LOCAL}")
-        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
-        return SourceTable(rows, self.origin, {**self.class_names, **names})
-
-
-def split_of(source: HubSource, split: str) -> HubSplit:
-    """The files of a split; none of them is fetched."""
+def read_split(source: HubSource, split: str) -> SourceTable:
+    """All rows of a split."""
     commit, label = commit_of(source), _label_of(source)
-    splits, names = _splits(source, commit)
+    splits, class_names = _splits(source, commit)
     if split not in splits:
         raise DataError(
             f"dataset '{label}' has no split '{split}' (found: {nearest_first(split, splits)}): "
             "set source.train and source.validation to splits it has"
         )
-    listed = _listed(source.name, commit)
-    files = {file: listed[file] for file in splits[split]}
-    return HubSplit(source.name, commit, f"dataset '{label}', split '{split}'", files, names)
+    files = [_fetched(source.name, commit, file) for file in splits[split]]
+    tables = [read_file(file, None, header=True) for file in files]
+    origin, names = f"dataset '{label}', split '{split}'", tables[0].class_names
+    if any(table.class_names != names for table in tables):
+        raise DataError(f"{origin}: its files number their classes differently: {_LOCAL}")
+    rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    return SourceTable(rows, origin, {**class_names, **names})
 
 
 def commit_of(source: HubSource) -> str:
@@ -103,8 +71,8 @@ def _asked(name: str, revision: str | None) -> str:
 
 
 @cache
-def _listed(name: str, commit: str) -> Mapping[str, int]:
-    """The files of a commit and their bytes; the README is fetched with the list."""
+def _listed(name: str, commit: str) -> list[str]:
+    """The files of a commit; the README is fetched with the list."""
     from huggingface_hub import get_cached_repo_tree, snapshot_download
 
     with _hub_errors(name, commit):
@@ -116,7 +84,7 @@ def _listed(name: str, commit: str) -> Mapping[str, int]:
             tqdm_class=download_bar(),
         )
         files = get_cached_repo_tree(name, repo_type="dataset", revision=commit)
-        return {file.path: file.size for file in files if is_plain(file.path)}
+        return [file.path for file in files if is_plain(file.path)]
 
 
 def _fetched(name: str, commit: str, file: str) -> Path:
@@ -139,13 +107,13 @@ def _label_of(source: HubSource) -> str:
     return f"{name}@{source.revision}" if source.revision else name
 
 
-Splits = tuple[dict[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]]
+Names = Mapping[str, tuple[str, ...]]
 
 
 @cache
-def _splits(source: HubSource, commit: str) -> Splits:
+def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
     """The files of each split of the source's configuration, and its README's class names."""
-    from datasets import load_dataset_builder
+    from datasets import Features, load_dataset_builder
     from datasets.data_files import EmptyDatasetError
     from datasets.exceptions import DataFilesNotFoundError
 
@@ -178,7 +146,7 @@ def _splits(source: HubSource, commit: str) -> Splits:
                 f"dataset '{label}' cannot be read ({reason}): correct source.config and "
                 f"source.revision, or {_LOCAL}"
             ) from None
-    return splits, names_of_classes(builder.info.features or {})
+    return splits, names_of_classes((builder.info.features or Features()).to_dict())
 
 
 def _card(name: str, commit: str) -> str:

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from papa.errors import DataError, joined, shown
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """As one writes it, of 64 bits."""
+_TAG = re.compile(r"O|([BI])-(.+)")
 _HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
 _UNDECIDED = ("-", "-1")
 """What marks rows on which annotators do not agree, as in SNLI."""
-_LARGEST = float(np.finfo(np.float32).max)
 _NAME_THEM = "name the classes in the task's labels, and these rows are left out"
 Classes = np.ndarray
 """int64 [labels], the class of each row, or of each word."""
@@ -25,16 +24,17 @@ Classes = np.ndarray
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """The labels of one split, one per row; or one per word, flat, with the row of each."""
+    """The labels of one split, flat, and the number of the row of each."""
 
     values: Sequence[Any]
+    rows: Sequence[int]
     origin: str
     column: str
-    row_of: Sequence[int] | None = None
 
-    def take(self, rows: Sequence[int]) -> LabelColumn:
-        """The labels of some rows, which know their numbers."""
-        return replace(self, values=[self.values[row] for row in rows], row_of=rows)
+    def take(self, places: Sequence[int]) -> LabelColumn:
+        """The labels at some places."""
+        values, rows = ([own[place] for place in places] for own in (self.values, self.rows))
+        return replace(self, values=values, rows=rows)
 
     def named(self, names: Sequence[str] | None) -> LabelColumn:
         """Integer classes by their names, where they have some; other values as they are."""
@@ -42,27 +42,21 @@ class LabelColumn:
         values = [known.get(one, one) if isinstance(one, int) else one for one in self.values]
         return replace(self, values=values)
 
-    def row(self, index: int) -> int:
-        """The row of the label with that index."""
-        return index if self.row_of is None else self.row_of[index]
-
-    def refusal(self, index: int, told: str) -> DataError:
-        """What is wrong with the label with that index, as a sentence about its row."""
-        return DataError(f"{self.origin}: row {self.row(index) + 1} {told}")
+    def refusal(self, at: int, told: str) -> DataError:
+        """What is wrong with the label at that place."""
+        value, row = shown(self.values[at]), self.rows[at] + 1
+        return DataError(f"{self.origin}: row {row} has {value} as '{self.column}'{told}")
 
 
 def decided(side: LabelColumn, declared: Sequence[str]) -> list[int]:
-    """The numbers of the rows on which annotators agree."""
+    """The places of the labels on which annotators agree."""
     marks = {*_UNDECIDED} - {*declared}
-    kept = [row for row, value in enumerate(side.values) if _spelt(value) not in marks]
+    # pandas writes integers as floats where a column has gaps.
+    texts = [str(own).removesuffix(".0") for own in side.values]
+    kept = [at for at, text in enumerate(texts) if text not in marks]
     if side.values and not kept:
         raise DataError(f"{side.origin}: every '{side.column}' is {side.values[0]}: {_HIDDEN}")
     return kept
-
-
-def _spelt(value: object) -> str:
-    """A label as text; pandas writes integers as floats where a column has gaps."""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def to_classes(
@@ -76,45 +70,39 @@ def to_classes(
     """
     texts = [{value for value in side.values if isinstance(value, str)} for side in sides]
     as_text = any(
-        found <= set(names or ()) or not all(map(_INTEGER.fullmatch, found))
+        found and (found <= set(names or ()) or not all(map(_INTEGER.fullmatch, found)))
         for found in texts
-        if found
     )
-    labels = [replace(side, values=_plain(side, as_text)).named(names).values for side in sides]
-    known = names or sorted({*labels[0]})
+    sides = [replace(side, values=_plain(side, as_text)).named(names) for side in sides]
+    known = names or sorted({*sides[0].values})
     index = {label: number for number, label in enumerate(known)}
-    for side, values in zip(sides, labels, strict=True):
-        if unknown := {*values} - index.keys():
-            at = next(at for at, value in enumerate(values) if value in unknown)
-            told = f"has {shown(values[at])} as '{side.column}'"
-            if str(values[at]) in _UNDECIDED:
+    for side in sides:
+        unknown = {*side.values} - index.keys()
+        for at, value in enumerate(side.values if unknown else ()):
+            if str(value) in _UNDECIDED and value in unknown:
+                count = f"{side.values.count(value):,} of {len(side.values):,}"
+                why = f", as {count} rows have, which marks rows without agreement: {_NAME_THEM}"
+                raise side.refusal(at, why)
+            if value in unknown:
+                known_by = "the task knows" if names else "the training rows have"
                 raise side.refusal(
                     at,
-                    f"{told}, as {values.count(values[at]):,} of {len(values):,} rows have, which "
-                    f"marks rows without agreement: {_NAME_THEM}",
+                    f" where {known_by} {joined(map(str, known))} (unknown: "
+                    f"{joined(sorted(map(str, unknown)))}): correct the rows or the task's labels",
                 )
-            known_by = "the task knows" if names else "the training rows have"
-            raise side.refusal(
-                at,
-                f"{told} where {known_by} {joined(map(str, known))} (unknown: "
-                f"{joined(sorted(map(str, unknown)))}): correct the rows or the task's labels",
-            )
-    classes = [np.array([index[value] for value in side], np.int64) for side in labels]
+    classes = [np.array([index[value] for value in side.values], np.int64) for side in sides]
     return classes, tuple(map(str, known))
 
 
 def _plain(side: LabelColumn, as_text: bool) -> list[Any]:
     """The labels as integers or as strings."""
     for at, value in enumerate(side.values):
-        if value == "":
-            raise side.refusal(at, f"has no '{side.column}' (it is empty): complete or remove it")
-        if not isinstance(value, str | int) and not (
-            isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-        ):
+        whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        if value == "" or not (isinstance(value, str | int) or whole):
             raise side.refusal(
                 at,
-                f"has {shown(value)} as '{side.column}', which is no class: give integers or "
-                "strings, or predict numbers with metric spearman",
+                ", which is no class: give integers or strings, complete or remove the row, or "
+                "predict numbers with metric spearman",
             )
     plain = list(side.values if as_text else map(int, side.values))
     if {*plain} == {-1}:
@@ -130,21 +118,14 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
             numbers.append(float(value))
         except (TypeError, ValueError):
             numbers.append(np.nan)
-        if not abs(numbers[-1]) <= _LARGEST:
+        if not abs(numbers[-1]) <= float(np.finfo(np.float32).max):
             raise side.refusal(
                 at,
-                f"has {shown(value)} as '{side.column}' where a regression task (metric spearman "
-                "or cosine_spearman) needs a number, finite in float32: give numbers, or score "
-                "classes with metric accuracy (kind text or pair)",
+                " where a regression task (metric spearman or cosine_spearman) needs a number, "
+                "finite in float32: give numbers, or score classes with metric accuracy (kind text "
+                "or pair)",
             )
     return np.array(numbers, np.float32)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-_TAG = re.compile(r"O|([BI])-(.+)")
 
 
 def to_iob2(side: LabelColumn) -> LabelColumn:
@@ -155,32 +136,30 @@ def to_iob2(side: LabelColumn) -> LabelColumn:
     nothing as the beginning of an entity loses nothing, and is what the CoNLL scorer does too.
     """
     tags, inside = list(side.values), (-1, "")
-    for index, tag in enumerate(tags):
+    for at, tag in enumerate(tags):
         match = _TAG.fullmatch(str(tag))
         if match is None:
             raise side.refusal(
-                index,
-                f"has the tag {shown(tag)}, which is not IOB2 (O, B-TYPE or I-TYPE): convert the "
-                "tags, name integers in the task's labels, or score them with metric token_f1",
+                at,
+                ", which is not IOB2 (O, B-TYPE or I-TYPE): convert the tags, name integers in the "
+                "task's labels, or score them with metric token_f1",
             )
-        entity = (side.row(index), match[2])
+        entity = (side.rows[at], match[2])
         if match[1] == "I" and entity != inside:
-            tags[index] = f"B-{match[2]}"
+            tags[at] = f"B-{match[2]}"
         inside = entity
     return replace(side, values=tags)
 
 
 SHIFTED = 0.25
-"""Total variation distance of both splits' classes from which on they are spread differently: the
-share of one split's labels that would have to be others.
-"""
+"""The total variation distance from which on classes are spread differently in the two splits."""
 
 
-def split_warnings(train: Classes, validation: Classes, names: Sequence[str]) -> list[str]:
+def label_warnings(splits: Sequence[Classes], names: Sequence[str], declared: bool) -> list[str]:
     """What a reader of the scores must know of the classes of a task's splits, in sentences; mostly
-    nothing.
+    nothing. Classes that look like rows without agreement are none where they were ``declared``.
     """
-    counts = np.stack([np.bincount(own, minlength=len(names)) for own in (train, validation)])
+    counts = np.stack([np.bincount(own, minlength=len(names)) for own in splits])
     results = ("training", "there is nothing to learn"), ("validation", "a score shows nothing")
     warnings = [
         f"every {split} label is {shown(names[int(found.argmax())])} ({found.sum():,} of them), so "
@@ -198,15 +177,11 @@ def split_warnings(train: Classes, validation: Classes, names: Sequence[str]) ->
                 f"{distance:.2f}): {shown(names[most])} is {shares[0][most]:.0%} of the training "
                 f"labels and {shares[1][most]:.0%} of the validation labels"
             )
+    for mark, (first, second) in zip(names, counts.T.tolist(), strict=True):
+        if mark in _UNDECIDED and len(names) > 2 and not declared:
+            warnings.append(
+                f"{first:,} training and {second:,} validation rows have the label {mark}, which "
+                "marks rows without agreement in many data sets and counts as a class here: where "
+                f"it does, {_NAME_THEM}"
+            )
     return warnings
-
-
-def undecided_warnings(train: Classes, validation: Classes, names: Sequence[str]) -> list[str]:
-    """That a class looks like rows without agreement, in a sentence."""
-    return [
-        f"{(train == number).sum():,} training and {(validation == number).sum():,} validation "
-        f"rows have the label {mark}, which marks rows without agreement in many data sets and "
-        f"counts as a class here: where it does, {_NAME_THEM}"
-        for number, mark in enumerate(names)
-        if mark in _UNDECIDED and len(names) > 2
-    ]

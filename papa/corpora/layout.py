@@ -30,9 +30,8 @@ Texts = Sequence[Sequence[int]]
 
 
 def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
-    """How many tokens of a single text are kept: S-2 (paper), or S/2-1 where the authors' code
-    halves single texts of sequence tasks, as if each were the first of a pair; S in a decoder, its
-    first token among them.
+    """How many tokens of a single text are kept: S-2 (paper), S/2-1 where the authors' code halves
+    single texts of sequence tasks, S in a decoder, its first token among them.
     """
     if kind == "causal":
         return slots

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import chain, groupby
 from pathlib import Path, PurePath
@@ -34,11 +34,10 @@ Rows = Iterable[dict[str, Any]]
 def read_file(path: Path, format: str | None, *, header: bool) -> SourceTable:
     """The rows of a local file, UTF-8 unless Parquet, of a ``format`` or that of its suffix.
 
-    JSON is an object a line, or one array of objects, alone or under "data". Plain text gives one
-    row a line in column ``text``, headings such as ``= Robert Boulter =`` included; blank lines are
-    skipped. CoNLL files give one row a sentence, with columns "0", "1", … of words or tags, CoNLL-U
-    likewise, with those of ``CONLLU``. Columns of csv and tsv are strings, named by the first line,
-    or "0", "1", … without a ``header``; tsv knows no quotes, as in GLUE.
+    JSON is an object a line, or one array of objects, alone or under "data". Plain text is a row a
+    line, ``text``, headings included; blank lines are skipped. CoNLL is a row a sentence, with
+    columns "0", "1", … of words or tags, CoNLL-U with those of ``CONLLU``. Columns of csv and tsv
+    are strings, "0", "1", … without a ``header``; tsv knows no quotes, as in GLUE.
     """
     existing(path)
     chosen = format or format_of(path)
@@ -142,21 +141,17 @@ def _text(path: Path, lines: Sequence[str]) -> Rows:
     return ({"text": line.strip()} for line in lines if line.strip())
 
 
-def _sentences(lines: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
-    """The lines between blank ones and marks of documents, with their numbers."""
-
+def _conll(path: Path, lines: Sequence[str], width: int = 0) -> Rows:
     def between(line: tuple[int, str]) -> bool:
         return not line[1].strip() or line[1].split()[0] == "-DOCSTART-"
 
-    for ends, group in groupby(enumerate(lines, start=1), between):
-        if not ends:
-            yield list(group)
-
-
-def _conll(path: Path, lines: Sequence[str]) -> Rows:
-    sentences = [[(number, _fields(line)) for number, line in group] for group in _sentences(lines)]
+    sentences = [
+        [(number, _fields(line)) for number, line in group]
+        for ends, group in groupby(enumerate(lines, start=1), between)
+        if not ends
+    ]
     words = [fields for group in sentences for _, fields in group if not _is_comment(fields)]
-    width, tags = len(words[0]) if words else 0, {fields[-1] for fields in words}
+    width, tags = width or len(words[0] if words else ()), {fields[-1] for fields in words}
     for group in sentences:
         # Comments come before a sentence; a word "#" has a tag that other words have.
         while group and _is_comment(fields := group[0][1]):
@@ -166,8 +161,8 @@ def _conll(path: Path, lines: Sequence[str]) -> Rows:
         for number, fields in group:
             if len(fields) != width:
                 raise DataError(
-                    f"{path}: line {number} has {len(fields)} columns where the lines before have "
-                    f"{width}: write each word on a line of its own with the same columns"
+                    f"{path}: line {number} has {len(fields)} columns, expected {width}: write "
+                    "each word on a line of its own with the same columns"
                 )
         columns = zip(*(fields for _, fields in group), strict=True)
         if group:
@@ -185,18 +180,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _conllu(path: Path, lines: Sequence[str]) -> Rows:
-    for group in _sentences(lines):
-        words = []
-        for number, line in group:
-            if line.startswith("#"):
-                continue
-            fields = line.split("\t")
-            if len(fields) != 10:
-                raise DataError(
-                    f"{path}: line {number} has {len(fields)} columns, expected the 10 of CoNLL-U: "
-                    "mend the line"
-                )
-            # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
-            words += [fields] if fields[0].isdecimal() else []
-        if words:
-            yield {name: [word[at] for word in words] for name, at in CONLLU.items()}
+    for row in _conll(path, lines, width=10):
+        # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
+        words = [at for at, number in enumerate(row["0"]) if number.isdecimal()]
+        yield {name: [row[str(column)][at] for at in words] for name, column in CONLLU.items()}

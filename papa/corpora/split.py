@@ -120,9 +120,7 @@ class TokenisedSplit:
 
     @cached_property
     def probed_lengths(self) -> Int64[np.ndarray, " rows"]:
-        """Tokens of each row that a probe sees: the labelled ones, or all where rows have the
-        labels.
-        """
+        """Tokens of each row that a probe sees: the labelled ones, or all of a row with a label."""
         if not self.label_per_token:
             return self.lengths
         return np.diff(offsets_of(self.labels != IGNORED)[self.offsets])
@@ -131,10 +129,7 @@ class TokenisedSplit:
         """Where the rows with these numbers are in the arrays of this view."""
         rows = np.asarray(rows, dtype=np.int64)
         if len(rows) and (rows.min() < self.starts[0] or rows.max() >= self.starts[-1]):
-            raise IndexError(
-                f"rows {self.starts[0]} to {self.starts[-1] - 1} are here, not {rows.min()} to "
-                f"{rows.max()}"
-            )
+            raise IndexError(f"rows {self.starts[0]} to {self.starts[-1] - 1} are here")
         return rows - self.starts[0]
 
     def tokens(self, rows: Sequence[int] | Int[np.ndarray, " n"] | None = None) -> PackedTokens:

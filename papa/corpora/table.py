@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,24 +53,16 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def class_names_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """The class names that the ``datasets`` library leaves in the files it writes."""
-    if b"huggingface" not in (schema.metadata or {}):
-        return {}
-    from datasets import Features
-
-    try:
-        return names_of_classes(Features.from_arrow_schema(schema))
-    except Exception:  # Written by a version that knows other features, or damaged.
-        return {}
+    """Those that the ``datasets`` library leaves in the files it writes."""
+    written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    return names_of_classes(written.get("info", {}).get("features") or {})
 
 
-def names_of_classes(features: object) -> dict[str, tuple[str, ...]]:
-    """Column → class names, for columns of a ``datasets.Features`` of classes or lists of them."""
-    from datasets import ClassLabel
-
+def names_of_classes(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Column → class names, for columns of classes or lists of them of a ``Features.to_dict``."""
     named = {}
-    for column, feature in dict(features).items():  # type: ignore[call-overload]
-        inner = getattr(feature, "feature", feature)
-        if isinstance(inner, ClassLabel) and inner.names:
-            named[column] = tuple(inner.names)
+    for column, feature in features.items():
+        inner = feature.get("feature", feature) if isinstance(feature, Mapping) else None
+        if isinstance(inner, Mapping) and inner.get("_type") == "ClassLabel":
+            named[column] = tuple(inner["names"])
     return named

@@ -42,21 +42,14 @@ def tokens_of_texts(
     tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]
 ) -> list[list[int]]:
     """Token ids of each text, uncut and without special tokens."""
-    with _usable(tokenizer):
-        rows = tokenizer(
-            list(texts),
-            add_special_tokens=False,
-            split_special_tokens=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
+    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    rows = tokenizer(list(texts), **how)["input_ids"]
     # Some vocabularies (Unigram) hold "</s>" as a piece too: such text becomes unknown, never
     # special.
+    reserved = special_tokens.reserved
     for row in rows:
-        if not special_tokens.reserved.isdisjoint(row):
-            unknown = _unknown(special_tokens)
-            row[:] = [unknown if token in special_tokens.reserved else token for token in row]
+        if not reserved.isdisjoint(row):
+            row[:] = [_unknown(special_tokens) if id in reserved else id for id in row]
     return rows
 
 
@@ -130,36 +123,27 @@ def _unknown(special_tokens: SpecialTokens) -> int:
 @dataclass(frozen=True)
 class SpecialTokens:
     """How a tokenizer frames texts, ``[CLS] a [SEP]`` and ``[CLS] a [SEP] b [SEP]``, and what else
-    the layout and the mask need of it.
+    the layout and the mask need of it, in token ids.
 
     Attributes:
-        cls, sep, pad: token ids.
         between: separators between two texts: 1 for BERT-like tokenizers, 2 for RoBERTa-like ones.
         segments: segment ids of the first text (with [CLS]), of the separators between, and of the
             second text (with the last [SEP]); all 0 where the tokenizer gives none.
         reserved: ids that no text may yield.
         vocabulary: how many ids there are.
-        unknown, mask: token ids, where the tokenizer has them.
-        prefix: what a word needs before it to be tokenised as inside a sentence: a space for most
-            byte-level tokenizers.
+        prefix: what a word needs before it to be tokenised as inside a sentence, such as a space.
     """
 
     cls: int
     sep: int
     pad: int
-    between: int
-    segments: tuple[int, int, int]
+    between: int = 0
+    segments: tuple[int, int, int] = (0, 0, 0)
     reserved: frozenset[int] = frozenset()
     vocabulary: int = 0
     unknown: int | None = None
     mask: int | None = None
     prefix: str = ""
-
-
-def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
-    """Learn the special tokens from how a tokenizer frames two texts itself."""
-    with _usable(tokenizer):
-        return _special_tokens(tokenizer)
 
 
 def special_tokens_for(kind: TaskKind, tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
@@ -175,62 +159,49 @@ def special_tokens_for(kind: TaskKind, tokenizer: PreTrainedTokenizerBase) -> Sp
             cls=int(begins) if written else NOTHING,
             sep=NOTHING,
             pad=tokenizer.pad_token_id or 0,
-            between=0,
-            segments=(0, 0, 0),
-            reserved=frozenset(set(tokenizer.all_special_ids) - {unknown}),
+            reserved=frozenset({*tokenizer.all_special_ids} - {unknown}),
             vocabulary=len(tokenizer),
             unknown=unknown,
         )
 
 
-def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:
-    """Refuse a tokenizer with ids that an encoder has no embeddings for."""
+def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
+    """Learn the special tokens from how a tokenizer frames two texts itself."""
     with _usable(tokenizer):
-        highest = max(tokenizer.get_vocab().values(), default=-1)
-    if highest >= rows:
-        raise EncoderError(
-            f"the tokenizer of '{encoder}' gives ids up to {highest} and the model has embeddings "
-            f"for {rows} tokens: give the model's own tokenizer"
-        )
-
-
-def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
-    name = tokenizer.name_or_path
-    for role in ("cls", "sep", "pad"):
-        if getattr(tokenizer, f"{role}_token_id") is None:
+        for role in ("cls", "sep", "pad"):
+            if getattr(tokenizer, f"{role}_token_id") is None:
+                raise EncoderError(
+                    f"the tokenizer of '{tokenizer.name_or_path}' has no {role} token, which the "
+                    "layout ([CLS] text [PAD] [SEP]) needs: use an encoder such as BERT or RoBERTa"
+                )
+        cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+        unknown, mask, pad = tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.pad_token_id
+        pair = tokenizer("one", "two")
+        ids, sides = pair["input_ids"], pair.sequence_ids(0)
+        first, second = (np.flatnonzero([side == text for side in sides]) for text in (0, 1))
+        between = ids[first[-1] + 1 : second[0]]
+        framed = ids[: first[0]] == [cls] and ids[second[-1] + 1 :] == [sep] and {*between} == {sep}
+        if not framed or len(between) > 2:
+            shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
             raise EncoderError(
-                f"the tokenizer of '{name}' has no {role} token, which the layout ([CLS] text "
-                "[PAD] [SEP]) needs: use an encoder such as BERT or RoBERTa"
+                f"the tokenizer of '{tokenizer.name_or_path}' frames two texts as '{shown}', not "
+                "as [CLS] one [SEP] two [SEP], with one or two separators between: use an encoder "
+                "such as BERT or RoBERTa"
             )
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
-    pair = tokenizer("one", "two")
-    ids, sides = pair["input_ids"], pair.sequence_ids(0)
-    first, second = (np.flatnonzero([side == text for side in sides]) for text in (0, 1))
-    between = ids[first[-1] + 1 : second[0]]
-    framed = ids[: first[0]] == [cls] and ids[second[-1] + 1 :] == [sep] and {*between} == {sep}
-    if not framed or len(between) > 2:
-        shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
-        raise EncoderError(
-            f"the tokenizer of '{name}' frames two texts as '{shown}' where the layout expects "
-            "[CLS] one [SEP] two [SEP], with one or two separators between: use an encoder such "
-            "as BERT or RoBERTa"
+        types = pair.get("token_type_ids") or [0] * len(ids)
+        special = {*tokenizer.all_special_ids}
+        return SpecialTokens(
+            cls=cls,
+            sep=sep,
+            pad=pad,
+            between=len(between),
+            segments=(types[first[0]], types[first[-1] + 1], types[second[0]]),
+            reserved=frozenset(special - {unknown} | {cls, sep, pad, mask} - {None}),
+            vocabulary=len(tokenizer),
+            unknown=unknown,
+            mask=mask,
+            prefix=_prefix(tokenizer),
         )
-    types = pair.get("token_type_ids") or [0] * len(ids)
-    unknown, mask, pad = tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.pad_token_id
-    return SpecialTokens(
-        cls=cls,
-        sep=sep,
-        pad=pad,
-        between=len(between),
-        segments=(types[first[0]], types[first[-1] + 1], types[second[0]]),
-        reserved=frozenset(
-            ({*tokenizer.all_special_ids} - {unknown}) | ({cls, sep, pad, mask} - {None})
-        ),
-        vocabulary=len(tokenizer),
-        unknown=unknown,
-        mask=mask,
-        prefix=_prefix(tokenizer),
-    )
 
 
 def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -239,3 +210,12 @@ def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:
 
     twice, once = ids("the the"), ids("the")
     return " " if twice != once * 2 and twice == once + ids(" the") else ""
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:
+    """Refuse a tokenizer with ids that an encoder has no embeddings for."""
+    if (highest := max(tokenizer.get_vocab().values(), default=-1)) >= rows:
+        raise EncoderError(
+            f"the tokenizer of '{encoder}' gives ids up to {highest} and the model has embeddings "
+            f"for {rows} tokens: give the model's own tokenizer"
+        )

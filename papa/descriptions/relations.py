@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from papa.corpora.treebank import Tree
 from papa.descriptions.means import rows
 from papa.descriptions.seen import ATTENTIONS, Seen
+from papa.descriptions.treebank import Tree
 from papa.scores.intervals import wilson
 
 DIRECTIONS = ("from dependent", "from head")

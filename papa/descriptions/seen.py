@@ -19,7 +19,7 @@ from papa.spec.orders import Head
 if TYPE_CHECKING:  # A report needs no encoder.
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.batches import MicroBatch
-    from papa.corpora.treebank import LaidTrees, Tree
+    from papa.descriptions.treebank import LaidTrees, Tree
     from papa.encoders.dispatch import InputDependentAttention
     from papa.encoders.encoder import Encoder
 

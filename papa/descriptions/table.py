@@ -11,7 +11,6 @@ import pandas as pd
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch
-from papa.corpora.treebank import COLUMNS, LaidTrees
 from papa.descriptions.flow import Flow
 from papa.descriptions.mixing import Mixing
 from papa.descriptions.norms import Norms
@@ -21,6 +20,7 @@ from papa.descriptions.seen import Description, seen_in
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity
 from papa.descriptions.syntax import Syntax
+from papa.descriptions.treebank import COLUMNS, LaidTrees
 from papa.descriptions.trees import Trees
 from papa.errors import SpecError, meant
 from papa.spec.orders import Head

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from papa.corpora.treebank import Tree
 from papa.descriptions.relations import Relations
+from papa.descriptions.treebank import Tree
 
 
 class Trees(Relations):

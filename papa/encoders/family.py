@@ -74,7 +74,7 @@ class Family:
 
     def model_inputs(self, batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
         """What the model is called with, each [1, tokens]: packed tokens, all of them real."""
-        positions = batch.positions
+        positions = batch.slot_ids
         if self.padding is not None:
             positions = batch.positions_in_input + self.padding(config) + 1
         inputs = {

@@ -235,7 +235,7 @@ def table_of(data: Table, origin: str) -> SourceTable:
     classes: dict[str, tuple[str, ...]] = {}
     try:
         if hasattr(data, "features") and hasattr(data, "with_format"):
-            classes = names_of_classes(data.features or {})
+            classes = names_of_classes(data.features.to_dict() if data.features else {})
             rows = data.with_format("arrow")[:]
         else:
             rows = pa.table(dict(data) if isinstance(data, Mapping) else data)

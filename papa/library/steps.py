@@ -17,8 +17,8 @@ from papa.attention import replacement
 from papa.attention.average import AttentionAverager, check_sums
 from papa.attention.constants import ConstantMatrices, control, derived
 from papa.attention.replacement import EntryCounts
-from papa.corpora.treebank import Tree, has_trees, lay_out, trees_of
 from papa.descriptions.table import chosen, described
+from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
 from papa.errors import ArtifactError, SpecError, in_one_line
 from papa.library.ablating import Heads, checked_matrices, heads_by_layer
 from papa.library.encoder import (

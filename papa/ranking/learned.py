@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mixing import mixed
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import JointGradients, train_jointly
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.ranking.rows import rows_of_seed
 from papa.ranking.seeds import is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 

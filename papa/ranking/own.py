@@ -18,7 +18,6 @@ from papa.ablation.substitutes import ByPosition, Mixed, Substitute, rules_of
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.rows import rows_of_seed
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
 from papa.errors import SpecError
@@ -27,6 +26,7 @@ from papa.probes.own import AtSlots
 from papa.probes.own_model import Padded, answers_of, class_ids, class_names
 from papa.probes.training import adamw
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.ranking.rows import rows_of_seed
 from papa.ranking.seeds import is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 

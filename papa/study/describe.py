@@ -10,8 +10,8 @@ from pandas import DataFrame
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import micro_batches
 from papa.corpora.tokens import special_tokens_of
-from papa.corpora.treebank import lay_out, read_trees
 from papa.descriptions.table import OF_TREES, chosen, described, joined
+from papa.descriptions.treebank import lay_out, read_trees
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import load_tokenizer
 from papa.errors import SpecError

@@ -186,7 +186,7 @@ def _described(what: Any, precision: Any) -> Any:
     """An encoder by its small files; a source at its commit, with its fingerprint."""
     if isinstance(what, EncoderSpec):
         return describe_encoder(what, precision)
-    from papa.corpora import fingerprint, pinned
+    from papa.corpora.sources import fingerprint, pinned
 
     return pinned(what), fingerprint(what)
 
@@ -194,8 +194,8 @@ def _described(what: Any, precision: Any) -> Any:
 def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     """What of the study does not fit one of its encoders: where, and why."""
     study = resolved.study
-    methods = HEAD_SCORES.keys() & set(map(scored_by, study.orders))
-    for task, method in product(study.tasks, sorted(methods)):
+    methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
+    for task, method in product(study.tasks, methods):
         reads = HEAD_SCORES[method].own_head
         unread = reads == "none" or (reads == "with a loss" and task.with_itself)
         if task.kind == "causal" or (task.head == "own" and unread):

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import psutil
 from pydantic import BaseModel
 
-from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
 from papa.files import sha256_of_file
 from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
+from papa.ranking.rows import order_of_rows
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.cells import Cell, constant_count, partial_counts
 from papa.spec.constants import CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED

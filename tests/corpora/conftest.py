@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, RobertaTokenizer
 
-from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.spec import LayoutSpec, TaskSpec
 
 Make = Callable[..., TaskSpec]

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from papa.corpora import TokenisedSplit
 from papa.corpora.batches import (
     LARGEST_BATCH,
     MicroBatch,
     micro_batch,
     micro_batches,
-    rows_of_like_length,
 )
 from papa.corpora.ragged import PackedTokens
+from papa.corpora.split import TokenisedSplit
 from tests.corpora.conftest import COLA, PAIR, Build, Make
 from tests.encoders.inputs import some_inputs
 
@@ -100,25 +99,6 @@ def test_the_same_rows_give_the_same_batches(split: TokenisedSplit) -> None:
     assert sorted(row for batch in first for row in batch) == sorted(rows.tolist())
 
 
-def test_types_and_padding_of_a_batch(make_task: Make, corpus_of: Build, bert: Any) -> None:
-    rows = [
-        {"sentence1": "the", "sentence2": "doll moved", "label": 0},
-        {"sentence1": "the doll", "sentence2": "moved", "label": 0},
-    ]
-    split = corpus_of(make_task(rows, **PAIR), bert).split("train")
-    batch = micro_batch(split, [1, 0])
-    assert batch.rows.tolist() == [1, 0]
-    assert batch.columns.tolist() == [0, 1, 2, 8, 9, 10, 15]
-    assert batch.inputs_of_tokens.tolist() == [0] * 6 + [1] * 6
-    assert batch.positions_in_input.tolist() == [*range(6), *range(6)]
-    assert batch.input_ids[:6].tolist() == [101, 1996, 10658, 102, 2333, 102]
-    assert batch.input_ids[6:].tolist() == [101, 1996, 102, 10658, 2333, 102]
-    assert batch.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1]
-    mask = torch.tensor([[1, 1, 1, 1, 1, 0, 1], [1, 1, 0, 1, 1, 1, 1]], dtype=torch.bool)
-    assert torch.equal(batch.attention_mask, mask)
-    assert batch.input_ids.dtype == batch.columns.dtype == batch.rows.dtype == torch.int64
-
-
 def full() -> MicroBatch:
     """Two inputs without padding."""
     ids, slots = np.arange(6), np.tile(np.arange(3), 2)
@@ -144,32 +124,7 @@ def test_packing_is_the_inverse_of_unpacking_and_so_are_its_gradients(batch: Mic
     for head in range(3):
         assert torch.equal(unpacked[:, head][mask], heads[0, head])
     assert torch.equal(batch.pack_heads(unpacked), heads)
-    weights = torch.randn(1, tokens, 4, dtype=torch.float64)
-    (gradient,) = torch.autograd.grad((packed * weights).sum(), states)
-    assert torch.equal(gradient, batch.unpack(weights) * mask[..., None]), "0 without a token"
     kept = mask[:, None, :, None]
     assert torch.autograd.gradcheck(
         lambda given: batch.pack_heads(batch.unpack_heads(given) * kept), [heads]
     )
-
-
-@pytest.mark.parametrize("batch_tokens", [512, 16_384])
-@pytest.mark.parametrize("place", [0, 1], ids=["first text", "second text"])
-def test_one_very_long_row_pads_no_short_ones(batch_tokens: int, place: int) -> None:
-    """Places of all batches, padding included: the long row adds its own, and cuts at most one
-    batch in two.
-    """
-    drawn = np.random.default_rng(0).integers(3, 9, (2_000, 2))
-    long = drawn.copy()
-    long[1_000, place] = 500
-
-    def of(texts: np.ndarray, batches: Iterable[np.ndarray]) -> int:
-        return sum(len(rows) * int(texts[rows].max(axis=0).sum()) for rows in batches)
-
-    without = of(drawn, rows_of_like_length(drawn[:, 0], drawn.sum(1), batch_tokens))
-    batches = list(rows_of_like_length(long[:, 0], long.sum(1), batch_tokens))
-    assert of(long, batches) - without <= 2 * batch_tokens
-    assert max(map(len, batches)) <= LARGEST_BATCH
-    # The control: the same rows in batches as they come are padded to the long one.
-    in_order = np.split(np.arange(2_000), range(256, 2_000, 256))
-    assert of(long, in_order) - of(drawn, in_order) > 100_000

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from papa.spec import TaskSpec
-from tests.corpora.conftest import COLA, MLM, PAIR, UD, WORDS, Build, Make
+from tests.corpora.conftest import COLA, MLM, UD, WORDS, Build, Make
 
 
 def rows_of(split: Any, values: np.ndarray) -> list[list[int]]:
@@ -47,51 +47,9 @@ def test_long_texts_are_cut_and_counted(
     assert split.lengths.tolist() == [kept + 2, 2]
     assert split.tokens().slot_ids.tolist() == [*range(kept + 1), 15, 0, 15]
     assert corpus.metadata["texts_cut"] == {"train": 1, "validation": 1}
-
-
-@pytest.mark.parametrize("settings", [WORDS, MLM])
-def test_half_leaves_tasks_with_a_label_a_token_alone(
-    make_task: Make, corpus_of: Build, bert: Any, settings: dict[str, Any]
-) -> None:
-    rows = [{"tokens": ["the"] * 20, "tags": ["DT"] * 20, "text": "the " * 20}]
-    corpus = corpus_of(make_task(rows, **settings), bert, one_text_truncation="half")
-    assert corpus.split("train").tokens([0]).slot_ids.tolist() == list(range(16))
-    words = settings is WORDS
-    assert corpus.metadata["words_cut"] == dict.fromkeys(("train", "validation"), 6 * words)
-    assert (corpus.split("train").labels == 0).sum() == (14 if words else 0)
-
-
-def test_real_pairs_keep_to_their_halves(real: Make, corpus_of: Build, bert: Any) -> None:
-    corpus = corpus_of(real("rte", **PAIR, slots=64), bert)
-    split = corpus.split("validation")
-    tokens, cut = split.tokens(), 0
-    columns = (tokens.input_ids, tokens.slot_ids, tokens.token_type_ids)
-    for ids, slots, types in zip(*(rows_of(split, column) for column in columns), strict=True):
-        assert ids[0] == 101
-        assert ids[slots.index(32)] == ids[-1] == 102
-        assert slots[-1] == 63
-        assert ids.count(102) == 2
-        assert types == [int(slot > 32) for slot in slots]
-        cut += slots.count(31) + slots.count(62) > 0
-    assert 0 < corpus.metadata["texts_cut"]["validation"] <= cut < len(split)
-
-
-def test_segments_that_stay_are_the_tokenizers_own_where_a_first_text_is_cut(
-    make_task: Make, corpus_of: Build, bert: Any
-) -> None:
-    """The reference is the tokenizer's own output for the whole pair, cut and padded to S, read at
-    the slots.
-    """
-    first, second = "the doll came loose and ran " * 4, "it moved"
-    task = make_task([{"sentence1": first, "sentence2": second, "label": 0}], **PAIR)
-    own = bert(first, second, padding="max_length", truncation=True, max_length=16)
-    stay, follow = (
-        corpus_of(task, bert, segment_ids=switch).split("train").tokens([0])
-        for switch in ("stay", "follow")
-    )
-    assert stay.slot_ids.tolist() == [*range(8), 8, 9, 10, 15]
-    assert stay.token_type_ids.tolist() == [own["token_type_ids"][slot] for slot in stay.slot_ids]
-    assert stay.token_type_ids.tolist() != follow.token_type_ids.tolist(), "the control"
+    task = make_task([{"tokens": ["the"] * 20, "tags": ["DT"] * 20}], **WORDS)
+    corpus = corpus_of(task, bert, one_text_truncation=truncation)
+    assert corpus.metadata["words_cut"] == {"train": 6, "validation": 6}, "whole for words"
 
 
 def test_labels_of_words_sit_on_their_first_sub_tokens(
@@ -130,18 +88,3 @@ def test_masked_text_and_labels_restore_the_text(real: Make, corpus_of: Build, b
     assert (restored != shown).sum() > 0.7 * (labels != -100).sum(), "the control: most are hidden"
     assert (labels[~text] == -100).all()
     assert corpus.label_names is None
-
-
-def test_roberta_like_tokenizers_lay_out_every_kind(
-    make_task: Make, corpus_of: Build, roberta: Any
-) -> None:
-    rows = [{"sentence1": "the facts", "sentence2": "a doll", "label": 0}]
-    pair = corpus_of(make_task(rows, **PAIR, slots=32), roberta).split("train").tokens()
-    cls, sep = roberta.cls_token_id, roberta.sep_token_id
-    assert pair.input_ids.tolist() == roberta("the facts", "a doll")["input_ids"]
-    assert pair.input_ids[(pair.slot_ids == 16) | (pair.slot_ids == 17)].tolist() == [sep, sep]
-    rows = [{"tokens": ["facts", "loose"], "tags": ["N", "A"]}]
-    words = corpus_of(make_task(rows, **WORDS), roberta).split("train")
-    expected = roberta(" facts loose", add_special_tokens=False)["input_ids"]
-    assert words.tokens().input_ids.tolist() == [cls, *expected, sep]
-    assert [label for label in words.labels.tolist() if label != -100] == [1, 0]

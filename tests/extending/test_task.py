@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.corpora import load_corpus, tokenise_corpus
+from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.errors import SpecError
 from papa.scores.baselines import best_constant_answer

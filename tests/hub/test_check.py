@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from flows.check import check_study
-from papa.corpora import preview
 from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
@@ -39,22 +38,14 @@ def study(*tasks: Any, encoders: tuple[str, ...] = (BERT, DEBERTA)) -> StudySpec
     return resolve_study(document, folder=Path(), origin="test")
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_the_papers_tasks_are_ready(
-    all_public: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
-) -> None:
-    if not small:
-        monkeypatch.setattr(preview, "LARGE_BYTES", 0)
+def test_the_papers_tasks_are_ready(all_public: Hub, tmp_path: Path) -> None:
     checked = check_study(study(*TASKS), Store(tmp_path), fetch_weights=False)
     found = {task.name: look for task, look in checked.previews.items()}
     assert found["mnli"].label_names == ("entailment", "neutral", "contradiction")
-    assert found["pos"].label_names == (tuple(POS) if small else None)
-    assert found["ner"].rows == ((ROWS, ROWS) if small else None)
-    assert found["mlm"].rows == ((ROWS, ROWS // 2) if small else None)
-    unchecked = {one.unchecked and one.unchecked.partition(" (")[0] for one in found.values()}
-    assert unchecked == {None if small else "columns and labels"}
+    assert found["pos"].label_names == tuple(POS)
+    assert found["ner"].rows == (ROWS, ROWS)
+    assert found["mlm"].rows == (ROWS, ROWS // 2)
     assert not any(file.endswith((".safetensors", ".bin")) for file in all_public.read())
-    assert any(one.to_storage for one in all_public.requests) == small
     for name, note in zip((BERT, DEBERTA), checked.unchecked, strict=False):
         assert f"({name}): whether its weights fit" in note
     inputs = checked.inputs

@@ -11,9 +11,10 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from huggingface_hub import constants
 
-from papa.corpora import fingerprint
-from papa.corpora.hub import HubSplit, commit_of, split_of
+from papa.corpora.hub import commit_of, read_split
 from papa.corpora.rows import read_rows
+from papa.corpora.sources import fingerprint
+from papa.corpora.table import SourceTable
 from papa.errors import DataError
 from papa.spec import HubSource, TaskSpec
 from papa.spec.file import registry, resolve_study
@@ -29,9 +30,9 @@ def task(name: str) -> TaskSpec:
     return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
 
-def train_of(**source: Any) -> HubSplit:
+def train_of(**source: Any) -> SourceTable:
     wanted = glue(**source)
-    return split_of(wanted, wanted.train)
+    return read_split(wanted, wanted.train)
 
 
 def glue(**changes: str | None) -> HubSource:
@@ -66,8 +67,8 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     public.publish("datasets", "nyu-mll/glue", tmp_path / "newer")
     assert commit_of(glue()) != commit
     assert fingerprint(glue()) != fingerprint(glue(revision=commit))
-    assert train_of().read().rows.num_rows == 6
-    assert train_of(revision=commit).read().rows.num_rows == ROWS
+    assert train_of().rows.num_rows == 6
+    assert train_of(revision=commit).rows.num_rows == ROWS
 
 
 @pytest.mark.parametrize("how", ["gone", "offline"])
@@ -115,7 +116,7 @@ def test_what_is_not_there_is_named_with_what_is(
 
 def test_the_only_configuration_needs_no_name(public: Hub) -> None:
     split = train_of(name="leondz/wnut_17", config=None, revision=PARQUET)
-    assert split.read().rows.num_rows == ROWS
+    assert split.rows.num_rows == ROWS
 
 
 def test_a_token_opens_a_gated_dataset_and_stays_with_the_hub(
@@ -126,7 +127,7 @@ def test_a_token_opens_a_gated_dataset_and_stays_with_the_hub(
         train_of(name="some/gated")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     split = train_of(name="some/gated")
-    assert split.read().rows.num_rows == ROWS
+    assert split.rows.num_rows == ROWS
     assert {request.token for request in on_hub.requests if request.to_storage} == {None}
     assert TOKEN in {request.token for request in on_hub.requests}
 
@@ -156,7 +157,7 @@ def test_a_description_in_the_old_form_hides_no_data(on_hub: Hub, tmp_path: Path
         parquet(tmp_path / "data" / f"{split}-00000-of-00001.parquet", ["a", "b"])
     (tmp_path / "dataset_infos.json").write_text('{"default": {}}')
     on_hub.publish("datasets", "lab/old", tmp_path)
-    assert train_of(name="lab/old", config=None).read().rows.num_rows == 2
+    assert train_of(name="lab/old", config=None).rows.num_rows == 2
 
 
 def test_the_beginning_of_a_split_hides_no_other_split(on_hub: Hub, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_the_beginning_of_a_split_hides_no_other_split(on_hub: Hub, tmp_path: Pa
         parquet(tmp_path / "default" / split / "0000.parquet", ["a", "b"])
     on_hub.publish("datasets", "lab/large", tmp_path, branch=PARQUET)
     source = glue(name="lab/large", config=None, revision=PARQUET)
-    assert split_of(source, "validation").read().rows.num_rows == 2
+    assert read_split(source, "validation").rows.num_rows == 2
 
 
 def test_files_that_number_their_classes_differently_are_refused(
@@ -175,4 +176,4 @@ def test_files_that_number_their_classes_differently_are_refused(
     parquet(tmp_path / "data" / "validation-00000-of-00001.parquet", ["a", "b"])
     on_hub.publish("datasets", "lab/two", tmp_path)
     with pytest.raises(DataError, match="its files number their classes differently"):
-        train_of(name="lab/two", config=None).read()
+        train_of(name="lab/two", config=None)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import evaluate_cell

@@ -15,8 +15,8 @@ import torch
 
 from papa.attention.constants import control
 from papa.attention.replacement import replaced
-from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import MicroBatch, micro_batch
+from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings
 from papa.probes.minibatches import WINDOW_ROWS

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batch
+from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError
 from papa.probes.features import DiskSpaceError, extract_features

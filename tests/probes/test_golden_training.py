@@ -18,7 +18,7 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
-from papa.corpora import TokenisedCorpus
+from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.ragged import PackedTokens
 from papa.corpora.split import write_shard
 from papa.encoders.encoder import Encoder
@@ -130,10 +130,9 @@ def golden(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Golden:
         lengths=lengths,
         first_lengths=lengths - 2,
     )
-    write_shard(
-        folder / "train.arrow", tokens, trained["labels"].long().numpy(), label_per_token=False
-    )
-    metadata = {"shards": {"train": [{"file": "train.arrow", "rows": ROWS}]}}
+    labels = trained["labels"].long().numpy()
+    write_shard(folder / "train-00000.arrow", tokens, labels, label_per_token=False)
+    metadata = {"shards": {"train": [{"rows": ROWS}]}}
     corpus = TokenisedCorpus(folder, "text", SLOTS, ("odd", "even"), metadata)
     return Golden(start, trained, [(layer, head) for layer, head in order], corpus)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.corpora import TokenisedCorpus
+from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import has_bfloat16
 from papa.encoders.reference import EncoderReference

@@ -11,8 +11,8 @@ import torch
 
 from papa.attention.constants import ConstantMatrices, control
 from papa.attention.mixing import mixed
-from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batch
+from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.joint import JointGradients, joint_step

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from papa.corpora import TokenisedCorpus
+from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes import masked
 from papa.probes.features import compute_features

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from papa.corpora import TokenisedCorpus
+from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.tokens import IGNORED
 from papa.probes.minibatches import (
     WINDOW_ROWS,

@@ -13,8 +13,8 @@ import torch
 
 from papa.attention.average import average_split
 from papa.attention.constants import control
-from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batches
+from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import has_bfloat16

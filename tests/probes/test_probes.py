@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import MicroBatch
+from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.ragged import PackedTokens
 from papa.encoders.encoder import Encoder
 from papa.probes.features import compute_features

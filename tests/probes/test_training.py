@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from papa.corpora import TokenisedCorpus
+from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.training import adamw

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from papa.attention.average import average_split
-from papa.corpora import TokenisedCorpus
+from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.cell import score_cell

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
 from papa.probes.joint import JointGradients, PartGradient
 from papa.probes.minibatches import Part
 from papa.ranking.learned import train_lambda
+from papa.ranking.rows import rows_of_seed
 from papa.ranking.seeds import MOVED, is_stable
 from papa.spec import Order, RankingSpec, TaskSpec
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from papa.corpora import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.reference import load_tokenizer, resolve_encoder
 from papa.scores.baselines import best_constant_answer, labels_of
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from papa.corpora import fingerprint
+from papa.corpora.sources import fingerprint
 from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.progress import Bars, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec

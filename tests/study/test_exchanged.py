@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.corpora import fingerprint
+from papa.corpora.sources import fingerprint
 from papa.encoders.encoder import load_encoder
 from papa.encoders.files import weight_files
 from papa.encoders.reference import EncoderReference, resolve_encoder

@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel
 
 from papa.attention.constants import ConstantMatrices
-from papa.corpora import fingerprint
+from papa.corpora.sources import fingerprint
 from papa.encoders.reference import EncoderReference
 from papa.scores.own import OwnCode
 from papa.spec import FilesSource

@@ -17,7 +17,6 @@ from torch import nn
 from papa.ablation.substitutes import ByPosition, Substitute
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import check_disk, feature_bytes, features_of
@@ -27,6 +26,7 @@ from papa.probes.probes import Probe
 from papa.probes.training import fit_probes
 from papa.progress import Progress, ignore_progress
 from papa.ranking.own import OwnLoss
+from papa.ranking.rows import rows_of_seed
 from papa.ranking.value import FrozenLosses, LossValue, OwnLosses
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from papa.corpora.rows import order_of_rows
 from papa.encoders.reference import EncoderReference
+from papa.ranking.rows import order_of_rows
 from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from papa.corpora import TOKENISE_VERSION
+from papa.corpora.corpus import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference

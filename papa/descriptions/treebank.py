@@ -31,11 +31,8 @@ beside "do" and "n't".
 
 @dataclass(frozen=True)
 class Tree:
-    """A sentence's gold tree over its words.
-
-    Attributes:
-        heads: the number of each word's head, from 0; -1 for the root.
-        relations: of each word to its head, without subtypes.
+    """A sentence's gold tree: the number of each word's head, from 0, -1 for the root; and each
+    word's relation to its head, without subtypes.
     """
 
     words: tuple[str, ...]
@@ -78,12 +75,7 @@ def read_trees(path: Path) -> list[Tree]:
     """The trees of a file: CoNLL-U where its name ends in ``.conllu``, else a table with the
     columns ``tokens``, ``head`` and ``deprel``.
     """
-    if format_of(path) is None:
-        raise DataError(
-            f"{path} has no trees: give a .conllu file, or a table with the columns "
-            f"{', '.join(COLUMNS)}"
-        )
-    table = read_file(path, None, header=True)
+    table = read_file(path, format_of(path) or "text", header=True)
     if format_of(path) == "conllu":
         # Of the hub's tables, these are ranges such as "don't"; here each is a word.
         for number, heads in enumerate(table.column("head").to_pylist(), 1):
@@ -120,12 +112,6 @@ def _tree(row: Sequence[Any], where: str) -> Tree:
             f"{where}: {error}: give lists of one length in {', '.join(COLUMNS)}, and as heads the "
             "numbers of words, 0 for the root"
         ) from None
-    for number, (word, _, relation) in enumerate(words, 1):
-        if str(relation) in _NONE:
-            raise DataError(
-                f"{where}: word {number} ('{word}') has a head and no deprel: give its relation, "
-                "'dep' where it is not known"
-            )
     roots, above = int((heads == -1).sum()), heads
     if roots == 1 and heads.min() >= -1 and heads.max() < len(heads):
         for _ in heads:
@@ -158,11 +144,6 @@ def lay_out(
             f"no sentence of the {len(trees)} has at most {slots - 2} tokens: give more slots"
         )
     kept = tuple(trees[number] for number in fitting)
-    if all(len(tree.heads) == 1 for tree in kept):
-        raise DataError(
-            f"no word of the sentences that fit {slots} slots has a head: give sentences of two "
-            "words or more"
-        )
     return LaidTrees(
         kept,
         tuple(np.array([-1, *words[number], -1]) for number in fitting),
