@@ -1,43 +1,79 @@
-"""The score of a cell: one encoder on one task, with the replacement that is active on it, or with
-constant matrices that are trained together with the probe (paper, Section 5.2).
+"""The score of a cell of a study: a probe on the features of an encoder some of whose heads are
+constant, or the probe and the constants trained together (paper, Sections 3.3 and 5.2).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.outputs import ConstantOutputs
-from papa.attention.replacement import replaced
+from papa.attention.replacement import EntryCounts, replaced, reused
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
-from papa.encoders.finite import numbers_of
-from papa.probes.features import FeatureModel, check_disk, feature_bytes, features_of
-from papa.probes.joint import JointGradients, train_jointly
+from papa.probes.features import FeatureModel, FeatureSource, features_of, window_of
+from papa.probes.joint import JointLearner
 from papa.probes.masked import MaskedProbe
-from papa.probes.own_probe import MakeModule, ModuleProbe, fit_estimators, is_estimator
-from papa.probes.packed import live_features
+from papa.probes.own_probe import FittedProbe, MakeModule, ModuleProbe, is_estimator
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
-from papa.probes.training import SeedScore, train_probes
+from papa.probes.training import ProbeLearner, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
-from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+from papa.spec import ExecutionSpec, FeaturesSpec, Precision, TaskSpec
 from papa.spec.orders import Head
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""
 _OPTIMAL_RATE = 2e-3
 """The learning rate of an optimal output (Li and Janson, 2024)."""
+_SCORED_ROWS = 32
+"""Rows scored at a time."""
+_COUNTED_TOKENS = 4096
+"""Tokens of rows whose entries are counted at a time."""
+
+
+@dataclass(frozen=True)
+class SeedScore:
+    """The score of a cell for one seed.
+
+    Attributes:
+        seed: the probe's start and order of rows.
+        score: on the validation split, after the last epoch.
+        examples: what each validation row adds to the score (``papa.scores.metrics``), in the
+            order of the split.
+        seconds: the seed's share of the time that the cell took.
+    """
+
+    seed: int
+    score: float
+    examples: Float[np.ndarray, "rows k"]
+    seconds: float
+
+
+def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
+    """Of the entries of C that the rows of a split read, the share that the average never saw; None
+    for other constants.
+    """
+    if not isinstance(constants, ConstantMatrices):
+        return None
+    entries = EntryCounts()
+    for batch in micro_batches(split, None, _COUNTED_TOKENS):
+        entries.add(constants.seen_at(batch.columns), batch)
+    return entries.unseen_share
 
 
 def evaluate_cell(
@@ -46,71 +82,119 @@ def evaluate_cell(
     task: TaskSpec,
     seeds: Sequence[int],
     *,
+    constants: Any = None,
+    heads: Sequence[Head] = (),
+    trained: bool = False,
     features: FeaturesSpec,
     execution: ExecutionSpec,
     scratch: Path,
     code: OwnCode | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
-    probe: Probe | None = None,
 ) -> list[SeedScore]:
-    """Train the task's probe on the encoder's features and score it, once for each seed.
+    """Train the task's probe and score it, once for each seed, while ``heads`` are constant, or of
+    the layer before (by ``papa.spec.constants.REUSED``), beside those that a block around the call
+    replaces. A seed's score does not depend on the seeds beside it.
 
-    The caller holds ``with replaced(encoder, …)``. Where the features of both splits fit
-    ``execution.features_budget_gb`` they are stored under ``scratch`` for the time of the call: one
-    pass of the encoder serves every epoch and seed. Beyond the budget, or with
-    ``probe.encoder_dropout``, one pass per epoch serves every seed. Scores agree within float
-    tolerance.
-
-    Each seed has a probe, whose score does not depend on the seeds beside it. A ``probe`` of
-    ``build_probe`` for the same seeds is trained in place; None builds one.
+    Args:
+        constants: ``ConstantMatrices``, or what else ``papa.attention.replacement`` takes.
+        trained: whether they are so with the probe, from these on.
     """
-    score = scorer(task, corpus.label_names, code)
-    train, validation = corpus.split("train"), corpus.split("validation")
-    needed = [feature_bytes(encoder, split, features.dtype) for split in (train, validation)]
-    fits = sum(needed) <= execution.features_budget_gb * 1e9
-    keep_train = fits and not task.probe.encoder_dropout
-    scratch.mkdir(parents=True, exist_ok=True)
-    if fits:
-        check_disk(scratch, sum(needed) if keep_train else needed[1])
-    extracted = (len(train) if keep_train else 0) + (len(validation) if fits else 0)
-    total = extracted + task.probe.epochs * len(train) + len(validation)
-
-    options: Any = {"batch_tokens": execution.batch_tokens, "dtype": features.dtype}
-    with (
-        features_of(
+    block: AbstractContextManager[Any] = nullcontext()
+    if heads and constants is not None:
+        assert isinstance(encoder, Encoder), "word embeddings have no heads"
+        if trained:
+            told: Any = {"code": code, "progress": progress, "on_epoch": on_epoch}
+            cell = encoder, constants, heads, corpus, task, seeds
+            return evaluate_trained_cell(*cell, execution=execution, **told)
+        reusing = isinstance(constants, str)
+        block = reused(encoder, heads) if reusing else replaced(encoder, constants, heads)
+    started, options = time.perf_counter(), (scratch, execution, features.dtype)
+    with block:
+        probes = train_probes(
             encoder,
-            train,
-            scratch,
-            kept=keep_train,
-            dropout=task.probe.encoder_dropout,
-            progress=lambda done, _: progress(done, total),
-            **options,
-        ) as train_source,
-        features_of(
-            encoder,
-            validation,
-            scratch,
-            kept=fits,
-            progress=lambda done, _: progress(extracted - len(validation) + done, total),
-            **options,
-        ) as validation_source,
-    ):
-        own = loaded(code.probe) if code else None
-        if is_estimator(own):
-            return fit_estimators(own, train_source, validation_source, seeds, score)
-        probe = probe or build_probe(encoder, corpus, task, seeds, own)
-        return train_probes(
-            probe.to(encoder.device),
-            train_source,
-            validation_source,
-            seeds=seeds,
-            spec=task.probe,
-            score=score,
-            token_values=(encoder.layers + 1) * encoder.width,
-            progress=lambda done, _: progress(extracted + done, total),
+            corpus,
+            task,
+            seeds,
+            *options,
+            make=loaded(code.probe) if code else None,
+            progress=progress,
             on_epoch=on_epoch,
         )
+        with features_of(encoder, corpus.split("validation"), *options) as source:
+            score = scorer(task, corpus.label_names, code)
+            found = [scored for probe in probes for scored in score_probe(probe, source, score)]
+    seconds = (time.perf_counter() - started) / len(seeds)
+    return [
+        SeedScore(seed, scored.score, scored.examples, seconds)
+        for seed, scored in zip(seeds, found, strict=True)
+    ]
+
+
+def train_probes(
+    encoder: FeatureModel,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    seeds: Sequence[int],
+    scratch: Path,
+    execution: ExecutionSpec,
+    dtype: Precision = "float32",
+    *,
+    make: Any = None,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
+) -> list[Probe]:
+    """The task's probes, trained on all training rows: one for all seeds, or one for each where
+    ``make`` makes a module of the user's own; an estimator is fitted.
+    """
+    split, spec, found = corpus.split("train"), task.probe, list[Probe]()
+    rows, total = len(split), (1 + spec.epochs) * len(split)
+    with features_of(
+        encoder,
+        split,
+        scratch,
+        execution,
+        dtype,
+        dropout=spec.encoder_dropout,
+        progress=lambda done, _: progress(done, total),
+    ) as source:
+        if is_estimator(make):
+            return [FittedProbe(make, source, seeds)]
+        for own in [seeds] if make is None else [[seed] for seed in seeds]:
+            found.append(build_probe(encoder, corpus, task, own, make).to(encoder.device))
+            train(
+                ProbeLearner(found[-1], source, own),
+                spec,
+                own,
+                rows=rows,
+                window=window_of(encoder, split, spec.batch_size),
+                progress=lambda done, _: progress(rows + done, total),
+                on_epoch=on_epoch,
+            )
+    return found
+
+
+@torch.inference_mode()
+def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
+    """What the predictions of every seed score."""
+    rows = np.arange(len(source.split))
+    window = window_of(source.encoder, source.split, 1)
+    found = [_predicted(probe, source, rows[at : at + window]) for at in rows[::window]]
+    predictions, labels, lengths = zip(*found, strict=True)
+    together = np.concatenate(labels), np.concatenate(lengths)
+    return [score(own, *together) for own in np.concatenate(predictions, axis=1)]
+
+
+def _predicted(probe: Probe, source: FeatureSource, members: np.ndarray) -> list[np.ndarray]:
+    """Predictions [seeds, n], labels [n], and how many labels each row has; the features of the
+    window are gone after it.
+    """
+    features, numbers = source.window(members)
+    rows = torch.from_numpy(numbers)
+    parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
+    labelled = features.tokens_of(rows)[0] if features.token_labels else rows
+    labels = features.labels[labelled.to(features.device)]
+    return [one.cpu().numpy() for one in (torch.cat(parts, 1), labels, features.label_counts[rows])]
 
 
 def build_probe(
@@ -137,7 +221,7 @@ def build_probe(
     assert corpus.label_names is not None, "of a corpus with classes"
     labels = len(corpus.label_names)
     if make is not None:
-        return ModuleProbe(make, seeds, layers * width, labels)
+        return ModuleProbe(make, seeds[0], layers * width, labels)
     if corpus.kind == "words":
         dtype = getattr(torch, encoder.precision)
         return TokenProbe(seeds, layers=layers, width=width, labels=labels, dtype=dtype)
@@ -164,8 +248,8 @@ def evaluate_trained_cell(
     entries negative.
     """
     score = scorer(task, corpus.label_names, code)
-    scores = []
-    rows = len(corpus.split("train")) * task.probe.epochs
+    scores, spec = list[SeedScore](), task.probe
+    rows = len(corpus.split("train")) * spec.epochs
 
     def shown(before: int, done: int, _: int) -> None:
         progress(before + done, len(seeds) * rows)
@@ -174,49 +258,14 @@ def evaluate_trained_cell(
         started = time.perf_counter()
         trained = nn.Parameter(start.values.to(encoder.device, copy=True))
         probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
+        learner = JointLearner(encoder, trained, probe, corpus, dropout=spec.encoder_dropout)
+        if isinstance(start, ConstantOutputs):
+            learner.groups[0]["lr"] = _OPTIMAL_RATE
         with replaced(encoder, start.of(trained), heads):
-            gradients = JointGradients(
-                encoder, trained, probe, corpus, dropout=task.probe.encoder_dropout
-            )
-            train_jointly(
-                encoder,
-                gradients.of_parts,
-                gradients.trained,
-                corpus,
-                spec=task.probe,
-                rows=corpus.split("train").rows,
-                epochs=task.probe.epochs,
-                rate=task.probe.learning_rate,
-                parameter_rate=_OPTIMAL_RATE if isinstance(start, ConstantOutputs) else None,
-                seed=seed,
-                progress=partial(shown, index * rows),
-                on_epoch=on_epoch,
-            )
+            learner.train(spec, seed, progress=partial(shown, index * rows), on_epoch=on_epoch)
             tokens = encoder.tokens_per_batch(execution.batch_tokens)
-            result = _score(encoder, probe, corpus, score, tokens)
+            source = FeatureSource(encoder, corpus.split("validation"), tokens, "float32")
+            (found,) = score_probe(probe, source, score)
         seconds = time.perf_counter() - started
-        scores.append(
-            SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
-        )
+        scores.append(SeedScore(seed, found.score, found.examples, seconds))
     return scores
-
-
-@torch.inference_mode()
-def _score(
-    encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, score: Score, batch_tokens: int
-) -> Scored:
-    split = corpus.split("validation")
-    predictions, labels, lengths, rows = [], [], [], []
-    for number, batch in enumerate(micro_batches(split, None, batch_tokens), 1):
-        with numbers_of(f"batch {number} of the {split.name} split"):
-            token_states = encoder.token_states(batch)
-        features = live_features(token_states, split, batch)
-        predictions.append(
-            probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy()
-        )
-        labels.append(features.labels.cpu().numpy())
-        lengths.append(features.label_counts.numpy())
-        rows.append(batch.rows.numpy())
-    result = score(*map(np.concatenate, (predictions, labels, lengths)))
-    # Batches go by length; examples of two cells are paired by their place in the split.
-    return Scored(result.score, result.examples[np.argsort(np.concatenate(rows))])

@@ -33,21 +33,6 @@ def window_order(members: np.ndarray, epoch: int, seed: int, index: int) -> np.n
     return _generator(1, epoch, index, seed).permutation(members)
 
 
-def epoch_order(rows: int, epoch: int, seed: int, window: int = WINDOW_ROWS) -> np.ndarray:
-    """Every row once, in the order that ``seed`` sees in ``epoch``: int64 [rows]."""
-    windows = epoch_windows(rows, epoch, window)
-    ordered = [window_order(members, epoch, seed, index) for index, members in enumerate(windows)]
-    return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.int64)
-
-
-def minibatches(rows: int, epoch: int, seed: int, window: int, batch_size: int) -> list[np.ndarray]:
-    """The minibatches of an epoch as ``seed`` sees them, for training through the encoder, which
-    needs no windows; ``window`` is a multiple of ``batch_size``, from ``window_rows``.
-    """
-    order = epoch_order(rows, epoch, seed, window)
-    return [order[start : start + batch_size] for start in range(0, rows, batch_size)]
-
-
 def seed_of(*entropy: int) -> int:
     """A seed for a generator of PyTorch that follows from several numbers."""
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])

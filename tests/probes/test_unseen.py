@@ -13,7 +13,7 @@ from papa.attention.average import average_split
 from papa.corpora import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
-from papa.probes.cell import score_cell
+from papa.probes.evaluate import score_cell
 from papa.spec import Columns, EmbeddedSource, ExecutionSpec, FeaturesSpec, TaskSpec
 from tests.probes.conftest import with_probe
 

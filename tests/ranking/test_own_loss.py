@@ -12,7 +12,7 @@ from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import load_tokenizer, resolve_encoder
 from papa.probes.own import own_answers
-from papa.probes.own_model import opened_own
+from papa.probes.own import opened_own
 from papa.ranking.scores.asked import Asked, frozen_value
 from papa.ranking.scores.gradient import gradient
 from papa.spec import EncoderSpec, LayoutSpec

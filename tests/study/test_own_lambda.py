@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from papa.attention.constants import ConstantMatrices
-from papa.probes.own_model import opened_own
+from papa.probes.own import opened_own
 from papa.ranking.own import train_lambda_of_own
 from papa.spec.file import resolve_study
 from papa.storage.store import Store

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -37,9 +36,8 @@ def answers(
     from papa.ablation.substitutes import ByPosition, OutputsBySlot, Reused
     from papa.attention.constants import ConstantMatrices
     from papa.attention.outputs import ConstantOutputs
-    from papa.probes.cell import unseen_by
-    from papa.probes.own import own_answers, score_of_batch
-    from papa.probes.own_model import class_ids, class_names, classes_told
+    from papa.probes.evaluate import unseen_by
+    from papa.probes.own import class_ids, class_names, classes_told, own_answers
 
     model, special_tokens = run.own_model(task, encoder)
     read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
@@ -50,10 +48,9 @@ def answers(
         substitute = ByPosition(read.matrices)
     text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(model)
     classes_told(text.label_names, own, task)  # Refused before it runs.
-    score = None
-    if code and code.score:
-        ids = class_ids(text.label_names, own, task) if text.label_names else None
-        score = partial(score_of_batch, code.score, ids)
+    score, ids = code.score if code else None, None
+    if score and text.label_names:
+        ids = class_ids(text.label_names, own, task)
     split = text.split("validation")
     found = own_answers(
         model,
@@ -63,11 +60,12 @@ def answers(
         chosen,
         embeddings=task.of_embeddings,
         score=score,
+        ids=ids,
         progress=run.progress,
     )
-    unseen = unseen_by(read, split) if isinstance(read, ConstantMatrices) else None
+    about = About(own, chosen, unseen_by(read, split))
     with run.published() as folder:
-        (folder / ABOUT).write_text(json.dumps(asdict(About(own, chosen, unseen))) + "\n")
+        (folder / ABOUT).write_text(json.dumps(asdict(about)) + "\n")
         save_file(found, folder / ANSWERS)
 
 
@@ -103,8 +101,7 @@ def own(
     """Score the answers of a model's own head; the artifact is as that of a probe, which has the
     same for all seeds, as nothing is trained.
     """
-    from papa.probes.own import own_score
-    from papa.probes.own_model import classes_told
+    from papa.probes.own import classes_told, own_score
 
     text = run.corpus(corpus)
     (before, _), (after, about) = (read_answers(run.found[step]) for step in (original, answers))
