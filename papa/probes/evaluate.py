@@ -5,8 +5,8 @@ constant, or the probe and the constants trained together (paper, Sections 3.3 a
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,14 +48,8 @@ _COUNTED_TOKENS = 4096
 
 @dataclass(frozen=True)
 class SeedScore:
-    """The score of a cell for one seed.
-
-    Attributes:
-        seed: the probe's start and order of rows.
-        score: on the validation split, after the last epoch.
-        examples: what each validation row adds to the score (``papa.scores.metrics``), in the
-            order of the split.
-        seconds: the seed's share of the time that the cell took.
+    """The score of a cell for one seed, after the last epoch on the validation split; what each of
+    its rows adds to it (``papa.scores.metrics``); and the seed's share of the cell's time.
     """
 
     seed: int
@@ -100,35 +94,39 @@ def evaluate_cell(
         constants: ``ConstantMatrices``, or what else ``papa.attention.replacement`` takes.
         trained: whether they are so with the probe, from these on.
     """
-    block: AbstractContextManager[Any] = nullcontext()
-    if heads and constants is not None:
-        assert isinstance(encoder, Encoder), "word embeddings have no heads"
-        if trained:
-            told: Any = {"code": code, "progress": progress, "on_epoch": on_epoch}
-            cell = encoder, constants, heads, corpus, task, seeds
-            return evaluate_trained_cell(*cell, execution=execution, **told)
-        reusing = isinstance(constants, str)
-        block = reused(encoder, heads) if reusing else replaced(encoder, constants, heads)
-    started, options = time.perf_counter(), (scratch, execution, features.dtype)
-    with block:
-        probes = train_probes(
-            encoder,
-            corpus,
-            task,
-            seeds,
-            *options,
-            make=loaded(code.probe) if code else None,
-            progress=progress,
-            on_epoch=on_epoch,
-        )
-        with features_of(encoder, corpus.split("validation"), *options) as source:
-            score = scorer(task, corpus.label_names, code)
-            found = [scored for probe in probes for scored in score_probe(probe, source, score)]
+    started, score = time.perf_counter(), scorer(task, corpus.label_names, code)
+    validation, found = corpus.split("validation"), list[Scored]()
+    told: Any = {"progress": progress, "on_epoch": on_epoch}
+    if trained and heads:
+        tokens = encoder.tokens_per_batch(execution.batch_tokens)
+        source = FeatureSource(encoder, validation, tokens, "float32")
+        for seed in seeds:
+            with trained_constants(encoder, constants, heads, corpus, task, seed, **told) as probe:
+                found += score_probe(probe, source, score)
+    else:
+        options = scratch, execution, features.dtype
+        with made_constant(encoder, constants, heads):
+            make = loaded(code.probe) if code else None
+            probes = train_probes(encoder, corpus, task, seeds, *options, make=make, **told)
+            with features_of(encoder, validation, *options) as source:
+                found += [one for probe in probes for one in score_probe(probe, source, score)]
     seconds = (time.perf_counter() - started) / len(seeds)
     return [
-        SeedScore(seed, scored.score, scored.examples, seconds)
-        for seed, scored in zip(seeds, found, strict=True)
+        SeedScore(seed, one.score, one.examples, seconds)
+        for seed, one in zip(seeds, found, strict=True)
     ]
+
+
+def made_constant(
+    encoder: FeatureModel, constants: Any, heads: Sequence[Head]
+) -> AbstractContextManager[Any]:
+    """Inside the block these heads are constant, or of the layer before."""
+    if not heads or constants is None:
+        return nullcontext()
+    assert isinstance(encoder, Encoder), "word embeddings have no heads"
+    if isinstance(constants, str):
+        return reused(encoder, heads)
+    return replaced(encoder, constants, heads)
 
 
 def train_probes(
@@ -228,44 +226,30 @@ def build_probe(
     return sequence(labels=labels)
 
 
-def evaluate_trained_cell(
-    encoder: Encoder,
+@contextmanager
+def trained_constants(
+    encoder: FeatureModel,
     start: ConstantMatrices | ConstantOutputs,
     heads: Sequence[Head],
     corpus: TokenisedCorpus,
     task: TaskSpec,
-    seeds: Sequence[int],
-    *,
-    execution: ExecutionSpec,
-    code: OwnCode | None = None,
-    progress: Progress = ignore_progress,
-    on_epoch: OnEpoch = ignore_epoch,
-) -> list[SeedScore]:
-    """Train constants, from ``start`` on, and a probe together, once for each seed, and score them.
+    seed: int,
+    **told: Any,
+) -> Iterator[Probe]:
+    """Train constants, from ``start`` on, together with a probe (paper, Section 5.2); inside the
+    block the heads use them.
 
     Nothing is frozen but the encoder, so there are no features to keep: every epoch runs the
     encoder. In use, rows are masked and divided by their absolute sum, since training may make
     entries negative.
     """
-    score = scorer(task, corpus.label_names, code)
-    scores, spec = list[SeedScore](), task.probe
-    rows = len(corpus.split("train")) * spec.epochs
-
-    def shown(before: int, done: int, _: int) -> None:
-        progress(before + done, len(seeds) * rows)
-
-    for index, seed in enumerate(seeds):
-        started = time.perf_counter()
-        trained = nn.Parameter(start.values.to(encoder.device, copy=True))
-        probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
-        learner = JointLearner(encoder, trained, probe, corpus, dropout=spec.encoder_dropout)
-        if isinstance(start, ConstantOutputs):
-            learner.groups[0]["lr"] = _OPTIMAL_RATE
-        with replaced(encoder, start.of(trained), heads):
-            learner.train(spec, seed, progress=partial(shown, index * rows), on_epoch=on_epoch)
-            tokens = encoder.tokens_per_batch(execution.batch_tokens)
-            source = FeatureSource(encoder, corpus.split("validation"), tokens, "float32")
-            (found,) = score_probe(probe, source, score)
-        seconds = time.perf_counter() - started
-        scores.append(SeedScore(seed, found.score, found.examples, seconds))
-    return scores
+    assert isinstance(encoder, Encoder), "word embeddings have no heads"
+    constants = nn.Parameter(start.values.to(encoder.device, copy=True))
+    probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
+    dropout = task.probe.encoder_dropout
+    learner = JointLearner(encoder, constants, probe, corpus, dropout=dropout)
+    if isinstance(start, ConstantOutputs):
+        learner.groups[0]["lr"] = _OPTIMAL_RATE
+    with replaced(encoder, start.of(constants), heads):
+        learner.train(task.probe, seed, **told)
+        yield probe

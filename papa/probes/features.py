@@ -4,6 +4,8 @@ memory-mapped file, or streamed by windows.
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import shutil
 import tempfile
@@ -25,13 +27,7 @@ from papa.encoders.encoder import Encoder
 from papa.encoders.finite import check_states, numbers_of
 from papa.errors import PapaError
 from papa.probes.minibatches import window_rows
-from papa.probes.packed import (
-    PackedFeatures,
-    count_tokens,
-    pack_features,
-    pack_states,
-    probed_tokens,
-)
+from papa.probes.packed import PackedFeatures, count_tokens, pack_features, probed_states
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, Precision
 
@@ -100,10 +96,8 @@ class FeatureSource:
         numbers, device = np.arange(len(rows)), self.encoder.device
         if self.stored is None:
             with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
-                features = compute_features(
-                    self.encoder, self.split, rows, batch_tokens=self.batch_tokens, dtype=self.dtype
-                )
-            return features, numbers
+                how = self.batch_tokens, self.dtype
+                return compute_features(self.encoder, self.split, *how, rows=rows), numbers
         if self.stored.device.type == device.type:
             # Nothing is copied: row numbers of the split are row numbers of its features.
             return self.stored, rows
@@ -133,10 +127,8 @@ def features_of(
         return
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".features-", dir=scratch) as folder:
-        path = Path(folder) / "values.bin"
-        features = extract_features(
-            encoder, split, path, batch_tokens=tokens, dtype=dtype, progress=progress
-        )
+        file = Path(folder) / "values.bin"
+        features = compute_features(encoder, split, tokens, dtype, file=file, progress=progress)
         # Half of a GPU is left to the probes and their minibatches.
         if encoder.device.type == "cuda" and size < torch.cuda.mem_get_info(encoder.device)[0] / 2:
             features = features.to(encoder.device)
@@ -155,63 +147,40 @@ def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int) -> 
     return window_rows(len(split), count_tokens(split), token_values, batch_size)
 
 
-def extract_features(
-    encoder: FeatureModel,
-    split: TokenisedSplit,
-    path: Path,
-    *,
-    batch_tokens: int,
-    dtype: Precision,
-    progress: Progress = ignore_progress,
-) -> PackedFeatures:
-    """Run the encoder, with whatever replacement is active on it, once over a split and keep what
-    the probe sees in a file of bare numbers, [tokens, L+1, d], which memory maps.
-    """
-    reserve(path, size := feature_bytes(encoder, split, dtype))
-    stored = getattr(torch, dtype)
-    mapped = torch.from_file(str(path), shared=True, size=size // stored.itemsize, dtype=stored)
-    values = mapped.view(-1, encoder.layers + 1, encoder.width)
-    return compute_features(
-        encoder,
-        split,
-        split.rows,
-        batch_tokens=batch_tokens,
-        dtype=dtype,
-        into=values,
-        progress=progress,
-    )
-
-
 @torch.no_grad()
 def compute_features(
     encoder: FeatureModel,
     split: TokenisedSplit,
-    rows: Int[np.ndarray, " rows"],
-    *,
     batch_tokens: int,
     dtype: Precision,
-    into: Float[Tensor, "tokens layers width"] | None = None,
+    *,
+    rows: Int[np.ndarray, " rows"] | None = None,
+    file: Path | None = None,
     progress: Progress = ignore_progress,
 ) -> PackedFeatures:
-    """The features of some rows, which ascend, in the memory of the encoder's device, or ``into``
-    what is given.
+    """Run the encoder, with whatever replacement is active on it, over some rows, which ascend, or
+    all, and keep what the probe sees: on the encoder's device, or in a ``file`` of bare numbers,
+    [tokens, L+1, d], which memory maps.
     """
-    lengths = split.probed_lengths[split.index_of(rows)]
+    rows = split.rows if rows is None else rows
+    lengths, stored = split.probed_lengths[split.index_of(rows)], getattr(torch, dtype)
     offsets, done = offsets_of(lengths), 0
-    if into is None:
-        shape = (int(offsets[-1]), encoder.layers + 1, encoder.width)
-        into = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
+    shape = (int(offsets[-1]), encoder.layers + 1, encoder.width)
+    if file is None:
+        into = torch.empty(shape, dtype=stored, device=encoder.device)
+    else:
+        size = math.prod(shape)
+        reserve(file, size * stored.itemsize)
+        into = torch.from_file(str(file), shared=True, size=size, dtype=stored).view(shape)
     for number, batch in enumerate(micro_batches(split, rows, batch_tokens), 1):
-        batch_rows = batch.rows.numpy()
-        kept = probed_tokens(split, batch_rows)
-        if kept is None or kept.any():
+        index = np.searchsorted(rows, batch.rows.numpy())
+        tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
+        if len(tokens):
             with numbers_of(f"batch {number} of the {split.name} split"):
                 states = encoder.token_states(batch)
-            index = np.searchsorted(rows, batch_rows)
-            tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
-            values = pack_states(states, kept).to(into.device, into.dtype)
+            values = probed_states(states, split, batch.rows.numpy()).to(into.device, stored)
             into.index_copy_(0, tokens.to(into.device), values)
-        done += len(batch_rows)
+        done += len(index)
         progress(done, len(rows))
     return pack_features(into, split, rows)
 
@@ -224,20 +193,18 @@ def reserve(path: Path, size: int) -> None:
     """Make a file of this size, whose blocks are taken at once where the file system can: a full
     disk is known before the encoder runs.
     """
-    free, state = shutil.disk_usage(path.parent).free, ""
-    if free < size:
-        state = f"has {free / 1e9:.2f} GB free"
-    else:
+    free = shutil.disk_usage(path.parent).free
+    try:
+        if free < size:
+            raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB are free")
         with path.open("xb") as file:
-            try:
-                take = getattr(os, "posix_fallocate", lambda file, start, size: None)
-                take(file.fileno(), 0, size)
-                file.truncate(size)
-            except OSError as error:
-                path.unlink()
-                state = f"refused ({error.strerror})"
-    if state:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            file.truncate(size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
         raise DiskSpaceError(
-            f"{path.parent} {state}, the features of one cell need {size / 1e9:.2f} GB: free some "
-            "space, or set execution.features_budget_gb below that to run the encoder once an epoch"
-        )
+            f"{path.parent} is too small ({error.strerror}) for the features of one cell, "
+            f"{size / 1e9:.2f} GB: free some space, or set execution.features_budget_gb below that "
+            "to run the encoder once an epoch"
+        ) from None

@@ -8,7 +8,7 @@ averages and head orders are those of probes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,9 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import LayerAttention, attention_modules, routed
-from papa.ablation.observers import AverageByDistance
-from papa.ablation.substitutes import ByDistance, Reused, Substitute, rules_of
+from papa.ablation.interface import LayerAttention, LayerRule, attention_modules, routed
+from papa.ablation.substitutes import Reused, Substitute, rules_of
 from papa.attention.average import AttentionAverager, AttentionSums
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
@@ -31,26 +30,16 @@ from papa.encoders.files import read_configuration_file
 from papa.encoders.finite import sum_is_finite
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.encoders.weights import load_model
-from papa.errors import DataError, EncoderError, NumbersError, joined
+from papa.errors import DataError, EncoderError, NumbersError
 from papa.progress import Progress, ignore_progress
-from papa.scores.baselines import labels_of
-from papa.scores.fidelity import LEAST_SENTENCES, embedding_score, pair_cosines
-from papa.scores.metrics import Scored, mean_of, positive_class, scored
-from papa.scores.own import OwnCode, OwnScore, checked_score, own_metric_scored
+from papa.scores.answers import Answers, check_sentences, classes_told
+from papa.scores.own import OwnScore, checked_score
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
-from papa.spec.task import EMBEDDING_METRICS
 
-MOST_SENTENCES = 2_000
-"""Whose similarities are ranked, pair by pair."""
 _BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
 _CLASSES, _TAGS = "AutoModelForSequenceClassification", "AutoModelForTokenClassification"
 _OF_KIND = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM", "words": _TAGS}
-
-Answers = dict[str, np.ndarray]
-"""``lengths`` [rows], the answers of each row, and ``embeddings`` [rows, width]; or ``logits``
-[answers, classes]; or of words ``top`` and ``log_probabilities`` [answers], the likeliest and that
-of the true one; or ``score`` [rows], of the user's own."""
 
 
 def own_class(task: TaskSpec, reference: EncoderReference) -> str:
@@ -120,56 +109,9 @@ def check_own(
     return told
 
 
-def check_sentences(task: TaskSpec, rows: int) -> None:
-    """Refuse a metric of embeddings with too few or too many validation rows."""
-    if task.metric not in EMBEDDING_METRICS:
-        return
-    count = int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
-    least = max(LEAST_SENTENCES, 2 * count + 1)
-    if not least <= rows <= MOST_SENTENCES:
-        raise DataError(
-            f"task '{task.name}' has {rows} validation rows, and {task.metric} takes {least} to "
-            f"{MOST_SENTENCES:,} sentences: give more, or set validation_rows"
-        )
-
-
 def class_names(model: PreTrainedModel) -> tuple[str, ...]:
     """The names of the classes that the model's head gives."""
     return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
-
-
-def class_ids(
-    names: Sequence[str], own: Sequence[str], task: TaskSpec
-) -> Int[np.ndarray, " classes"]:
-    """The number that a model's head has for each class of a task: by name; where the head has no
-    names, by the task's ``labels``, or by classes that are numbers themselves.
-    """
-    if all(name == f"LABEL_{number}" for number, name in enumerate(own)):
-        if task.labels and len(names) <= len(own):
-            return np.arange(len(names))
-        own = [str(number) for number in range(len(own))]
-        if not task.labels and not all(map(str.isdecimal, names)):
-            raise DataError(
-                f"task '{task.name}' has the labels {joined(names)}, and the model's head does not "
-                f"name its classes (LABEL_0 to LABEL_{len(own) - 1}): set the task's labels, in "
-                "the head's order"
-            )
-    unknown = [name for name in names if name not in own]
-    if unknown:
-        raise DataError(
-            f"task '{task.name}' has labels that the model's head does not know "
-            f"({joined(unknown)}): expected {joined(own)}, its id2label: rename them in the data, "
-            "or name the task's labels so"
-        )
-    return np.array([own.index(name) for name in names])
-
-
-def classes_told(names: Sequence[str] | None, own: Sequence[str], task: TaskSpec) -> str:
-    """Which class of a task is which of a model's head, in words; nothing where it has none."""
-    if names is None or task.columns.label is None:
-        return ""
-    both = zip(names, class_ids(names, own, task), strict=True)
-    return ", ".join(f"{name} = {own[number]}" for name, number in both)
 
 
 @dataclass(frozen=True)
@@ -192,20 +134,19 @@ class Padded:
         device: torch.device,
     ) -> Padded:
         tokens = split.tokens(rows)
-        lengths = torch.from_numpy(tokens.lengths)[:, None]
-        mask = torch.arange(int(lengths.max())) < lengths
 
-        def padded(values: np.ndarray, fill: int) -> Tensor:
-            full = torch.full(mask.shape, fill, dtype=torch.int64)
-            full[mask] = torch.from_numpy(values.astype(np.int64))
+        def padded(values: np.ndarray, fill: int) -> Int[Tensor, "batch tokens"]:
+            by_row = torch.from_numpy(values.astype(np.int64)).split(tokens.lengths.tolist())
+            full = nn.utils.rnn.pad_sequence(by_row, batch_first=True, padding_value=fill)
             return full.to(device)
 
+        mask = padded(np.ones_like(tokens.input_ids), 0)
         ids = padded(tokens.input_ids, special_tokens.pad)
-        inputs = {"input_ids": ids, "attention_mask": mask.long().to(device)}
+        inputs = {"input_ids": ids, "attention_mask": mask}
         if any(special_tokens.segments):
             inputs["token_type_ids"] = padded(tokens.token_type_ids, 0)
         labels = padded(split.labels_of(rows), IGNORED) if split.label_per_token else None
-        return cls(inputs, mask.to(device), padded(tokens.slot_ids, 0), labels)
+        return cls(inputs, mask.bool(), padded(tokens.slot_ids, 0), labels)
 
 
 def padded_batches(
@@ -268,21 +209,21 @@ def own_answers(
     calls the task's classes.
     """
     at, done = AtSlots(constants or Reused(), torch.zeros(1, 1, dtype=torch.int64)), 0
-    found: dict[str, dict[int, Tensor]] = {}
-    with ExitStack() as inside:
-        if constants is not None and heads:
-            modules, by_layer = attention_modules(model), dict[int, list[int]]()
-            for layer, head in sorted(heads):
-                by_layer.setdefault(layer, []).append(head)
-            substitute = constants if isinstance(constants, Reused) else at
-            rules = rules_of(substitute, by_layer, len(modules))
-            inside.enter_context(routed(model, modules, rules))
+    found, rules = dict[str, dict[int, Tensor]](), dict[int, LayerRule]()
+    if constants is not None and heads:
+        by_layer = dict[int, list[int]]()
+        for layer, head in sorted(heads):
+            by_layer.setdefault(layer, []).append(head)
+        substitute = constants if isinstance(constants, Reused) else at
+        rules = rules_of(substitute, by_layer, len(attention_modules(model)))
+    with routed(model, attention_modules(model), rules) if rules else nullcontext():
         for rows, batch in padded_batches(split, special_tokens, model.device):
             at.slots = batch.slots
             if score is None:
                 answers = answers_of(model, batch, embeddings)
             else:
-                answers = _scored_batch(score, ids, batch, split.labels_of(split.rows[rows]), model)
+                labels = torch.from_numpy(split.labels_of(split.rows[rows]))
+                answers = _scored_batch(model, batch, score, labels, ids)
             lengths = answers["lengths"].tolist()
             answers["lengths"] = torch.tensor(lengths)
             for name, values in answers.items():
@@ -297,14 +238,14 @@ def own_answers(
 
 
 def _scored_batch(
-    score: OwnScore,
-    ids: Int[np.ndarray, " classes"] | None,
-    batch: Padded,
-    labels: np.ndarray,
     model: PreTrainedModel,
+    batch: Padded,
+    score: OwnScore,
+    labels: Tensor,
+    ids: Int[np.ndarray, " classes"] | None,
 ) -> dict[str, Tensor]:
     """A score of the user's own, called with ``labels`` beside the model's inputs."""
-    given = torch.from_numpy(labels) if batch.labels is None else batch.labels.cpu()
+    given = labels if batch.labels is None else batch.labels.cpu()
     if ids is not None:
         given = torch.from_numpy(ids)[given.clamp(min=0)].where(given != IGNORED, IGNORED)
     inputs = {**batch.inputs, "labels": given.to(batch.mask.device)}
@@ -314,48 +255,6 @@ def _scored_batch(
             f"score gave {len(found)} numbers for {len(batch.mask)} texts: give one for each"
         )
     return {"score": found.float(), "lengths": torch.ones(len(found), dtype=torch.int64)}
-
-
-def own_score(
-    task: TaskSpec,
-    before: Answers,
-    after: Answers,
-    split: TokenisedSplit,
-    names: Sequence[str] | None,
-    own: Sequence[str],
-    code: OwnCode | None = None,
-) -> Scored:
-    """What answers score: against the original's, or against the task's labels."""
-    lengths = after["lengths"]
-    if "score" in after:
-        score, influence = mean_of(after["score"])
-        return Scored(score, influence[:, None])
-    if task.kind == "similarity":
-        cosines = pair_cosines(after["embeddings"])
-        return scored(task.metric, cosines, labels_of(split)[0][::2])
-    if task.of_embeddings:
-        check_sentences(task, len(split))
-        score, influence = embedding_score(task.metric, before["embeddings"], after["embeddings"])
-        return Scored(score, influence[:, None])
-    if task.metric == "agreement":
-        return scored("agreement", _top(after), _top(before), lengths=lengths)
-    labels, lengths = labels_of(split)
-    if task.metric == "negative_log_perplexity":
-        return scored(task.metric, after["log_probabilities"], labels, lengths=lengths)
-    if task.regression:
-        return scored(task.metric, after["logits"][:, 0], labels)
-    ids = class_ids(names or (), own, task)
-    if code and code.metric:
-        # With the task's numbers of classes, as beside a probe; a class of the head alone is -1.
-        numbers = np.full(len(own), -1)
-        numbers[ids] = np.arange(len(ids))
-        return own_metric_scored(code.metric, numbers[_top(after)], labels, lengths)
-    positive = int(ids[positive_class(task, names)]) if task.metric == "f1" else 1
-    return scored(task.metric, _top(after), ids[labels], own, lengths, positive)
-
-
-def _top(answers: Answers) -> Int[np.ndarray, " answers"]:
-    return answers["top"] if "top" in answers else answers["logits"].argmax(1)
 
 
 def average_by_position(
@@ -374,35 +273,22 @@ def average_by_position(
         probabilities = attention.probabilities(attention.every_head())
         averager.update(layer, probabilities, positions, attention.real_queries)
 
-    _observe(model, split, special_tokens, see, progress)
+    observe(model, split, special_tokens, see, progress)
     sums = averager.result()
     if not sum_is_finite(sums.sums):
         raise NumbersError("the decoder's attention", "look at the size of its weights")
     return sums
 
 
-def average_by_distance(
-    model: PreTrainedModel,
-    split: TokenisedSplit,
-    special_tokens: SpecialTokens,
-    progress: Progress = ignore_progress,
-) -> ByDistance:
-    """Means of A along diagonals over a split, with the first token apart; no matrix of positions
-    is held, whatever S is.
-    """
-    average = AverageByDistance()
-    _observe(model, split, special_tokens, average.see, progress)
-    return average.result()
-
-
 @torch.inference_mode()
-def _observe(
+def observe(
     model: PreTrainedModel,
     split: TokenisedSplit,
     special_tokens: SpecialTokens,
     see: Callable[[LayerAttention, int], None],
-    progress: Progress,
+    progress: Progress = ignore_progress,
 ) -> None:
+    """Show every layer of a model's passes over a split."""
     modules, done = attention_modules(model), 0
 
     def rule(attention: LayerAttention, layer: int) -> Tensor:

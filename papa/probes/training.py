@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
 minibatch's number there; adds gradients to ``.grad``."""
 
 
+@runtime_checkable
 class Learner(Protocol):
     """What is trained, and what finds its gradients.
 
@@ -95,7 +96,8 @@ def train(
             for step, batch in enumerate(batches):
                 where = f"minibatch {index * per_window + step + 1} of epoch {epoch + 1}"
                 with numbers_of(where):
-                    found.append(take_step(losses, batch, step, optimizer, spec.max_grad_norm))
+                    loss, norm = take_step(losses, batch, step, optimizer, spec.max_grad_norm)
+                found.append(torch.where(norm.isfinite(), loss, norm))
                 # A GPU would have to be waited for: there a window is taken to its end.
                 if found[-1].device.type == "cpu" and not found[-1].isfinite().all():
                     break
@@ -125,9 +127,9 @@ def take_step(
     step: int,
     optimizer: torch.optim.Optimizer,
     max_grad_norm: float,
-) -> Float[Tensor, " seeds"]:
-    """Take one step of every seed on a minibatch of its own; gives each seed's loss, or the norm of
-    its gradient where that is not finite.
+) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
+    """Take one step of every seed on a minibatch of its own; gives each seed's loss, and the norm
+    of its gradient before it was clipped.
     """
     optimizer.zero_grad(set_to_none=True)
     found = losses(batch, step)
@@ -138,7 +140,7 @@ def take_step(
             parameter.grad = torch.zeros_like(parameter)
     norms = clip_gradients([parameter.grad for parameter in trained], len(found), max_grad_norm)
     optimizer.step()
-    return torch.where(norms.isfinite(), found, norms)
+    return found, norms
 
 
 _BETAS = (0.9, 0.999)

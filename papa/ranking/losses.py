@@ -20,7 +20,8 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
 from papa.probes.minibatches import part_tokens
-from papa.probes.own import AtSlots, Padded, answers_of, class_ids, class_names
+from papa.probes.own import AtSlots, Padded, answers_of, class_names
+from papa.scores.answers import class_ids
 from papa.spec import TaskSpec
 
 Loss = Callable[

@@ -23,24 +23,19 @@ from tests.probes.conftest import evaluated, scores
 
 pytestmark = pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16")
 
-SEEDS, SPLITS = (0, 1), ("train", "validation")
-
-
-@pytest.fixture(scope="module")
-def half(reference: EncoderReference) -> Encoder:
-    return load_encoder(replace(reference, precision="bfloat16"))
+SPLITS = ("train", "validation")
 
 
 @pytest.fixture(scope="module")
 def pos(tasks: dict[str, TaskSpec], shared: Path) -> TaskSpec:
     """Parts of speech: a token task that a few rows teach something."""
     files = {split: shared / "data" / "ud_ewt" / f"{split}.jsonl" for split in SPLITS}
-    document = tasks["wnut17"].model_dump() | {
+    changes = {
         "source": {"kind": "files", **files},
         "columns": {"words": "tokens", "label": "pos_tags"},
         "metric": "token_f1",
     }
-    return TaskSpec.model_validate(document)
+    return TaskSpec.model_validate(tasks["wnut17"].model_dump() | changes)
 
 
 @pytest.fixture(scope="module")
@@ -56,27 +51,31 @@ def test_what_a_probe_multiplies_in_follows_from_the_key_and_not_from_the_device
     for device in ("cpu", "meta"):
         encoder = Encoder(model, device, precision)
         for features_of in (encoder, WordEmbeddings(encoder)):
-            probe = build_probe(features_of, words, pos, SEEDS)
+            probe = build_probe(features_of, words, pos, (0, 1))
             assert isinstance(probe, TokenProbe)
             assert probe.dense.dtype == getattr(torch, precision)
 
 
 def test_features_are_stored_as_the_study_says(
-    half: Encoder, encoder: Encoder, words: TokenisedCorpus, pos: TaskSpec, tmp_path: Path
+    reference: EncoderReference,
+    encoder: Encoder,
+    words: TokenisedCorpus,
+    pos: TaskSpec,
+    tmp_path: Path,
 ) -> None:
     """In bfloat16 they take half the disk, for the same scores to the last bit: the probe rounds
     what it reads. Scores are near those in float32.
     """
-    sizes = set[int]()
-
-    def look(done: int, total: int) -> None:
-        sizes.update(path.stat().st_size for path in tmp_path.rglob("*.bin"))
-
-    found = {}
+    half, found = load_encoder(replace(reference, precision="bfloat16")), {}
     for dtype in ("float32", "bfloat16"):
-        sizes.clear()
-        found[dtype] = scores(evaluated(half, words, pos, tmp_path, dtype=dtype, progress=look))
-        assert sizes == {feature_bytes(half, words.split(name), dtype) for name in SPLITS}
+        sizes = set[int]()
+
+        def look(done: int, total: int, sizes: set[int] = sizes) -> None:
+            sizes.update(path.stat().st_size for path in tmp_path.rglob("*.bin"))
+
+        cell = {"progress": look}
+        found[dtype] = scores(evaluated(half, words, pos, tmp_path, dtype=dtype, cell=cell))
+        assert sizes == {feature_bytes(half, words.split("train"), dtype)}
     assert found["float32"].tolist() == found["bfloat16"].tolist()
     streamed = scores(evaluated(half, words, pos, tmp_path, budget=0))
     full = scores(evaluated(encoder, words, pos, tmp_path))

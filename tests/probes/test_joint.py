@@ -2,121 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import ConstantMatrices, control
+from papa.attention.constants import control
 from papa.attention.mixing import mixed
 from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batch
+from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import JointGradients, joint_step
+from papa.probes.joint import JointLearner
 from papa.probes.minibatches import Part, parts_of
 from papa.probes.packed import live_features
-from papa.probes.training import adamw
-from papa.ranking.learned import lambda_gradients
+from papa.probes.training import adamw, take_step
+from papa.ranking.learned import mix_learner
 from papa.spec import TaskSpec
 from tests.probes.conftest import with_probe
 
-Build = Callable[..., tuple[JointGradients, TokenisedCorpus]]
+Build = Callable[..., JointLearner]
 MINIBATCH = np.arange(16)
+TASKS = ["cola", "rte", "wnut17", "wikitext"]
 
 
 @pytest.fixture
 def build(
     encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
 ) -> Build:
-    """What finds λ's gradients on a task, and its corpus."""
+    """What trains λ on a task."""
 
-    def built(
-        name: str, dropout: bool = False, on: Encoder = encoder
-    ) -> tuple[JointGradients, TokenisedCorpus]:
-        task, corpus = tasks[name], corpora[name]
-        task = with_probe(task, encoder_dropout=dropout)
-        constants: ConstantMatrices = control("toeplitz", encoder.layers, encoder.heads, task.slots)
-        found = lambda_gradients(encoder=on, constants=constants, corpus=corpus, task=task, seed=0)
-        return found, corpus
+    def built(name: str, dropout: bool = False) -> JointLearner:
+        task = with_probe(tasks[name], encoder_dropout=dropout)
+        constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
+        return mix_learner(encoder, constants, corpora[name], task, seed=0)
 
     return built
 
 
-def total(gradients: JointGradients, parts: list[Part]) -> tuple[float, list[torch.Tensor]]:
-    found = gradients.of_parts(parts)
-    sums = [torch.stack(tensors).sum(0) for tensors in zip(*(one for _, one in found), strict=True)]
-    return sum(loss for loss, _ in found), sums
+def total(learner: JointLearner, parts: Sequence[Part]) -> tuple[float, list[torch.Tensor]]:
+    """The loss, and the gradient of every parameter."""
+    trained = [parameter for group in learner.groups for parameter in group["params"]]
+    for parameter in trained:
+        parameter.grad = None
+    return float(learner.losses(parts)), [parameter.grad for parameter in trained]
 
 
 def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
-    """The largest difference of any parameter's gradient, relative to the gradient's
-    largest entry.
-    """
+    """The largest difference of any gradient, relative to its largest entry."""
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
+@pytest.mark.parametrize("name", TASKS)
 def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
-    gradients, corpus = build(name)
-    split = corpus.split("train")
-    parts = parts_of(split, MINIBATCH, 60, (0,))
-    whole_loss, whole = total(gradients, parts_of(split, MINIBATCH, 10**6, (0,)))
-    loss, found = total(gradients, parts)
+    learner = build(name)
+    minibatch = np.random.default_rng(0).permutation(len(learner.split))[:16]
+    parts = parts_of(learner.split, minibatch, 60, (0,))
+    whole_loss, whole = total(learner, parts_of(learner.split, minibatch, 10**6, (0,)))
+    loss, found = total(learner, parts)
     assert len(parts) > 2
     assert loss == pytest.approx(whole_loss, rel=1e-6)
     # Float32 sums of other shapes: 1e-6 of the largest entry and a few roundings.
     assert far_apart(found, whole) < 5e-6
     equal = [replace(part, share=1 / len(parts)) for part in parts]
-    assert far_apart(total(gradients, equal)[1], whole) > 1e-3
+    assert far_apart(total(learner, equal)[1], whole) > 1e-3
+
+    rows = np.concatenate([part.rows for part in parts]).tolist()
+    labelled = [row for row in minibatch if (learner.split.labels_of([row]) != IGNORED).any()]
+    assert len(set(rows)) == len(rows), "every row is in one part"
+    assert set(labelled) <= set(rows) <= set(minibatch.tolist())
+    assert sum(part.share for part in parts) == pytest.approx(1, abs=1e-12)
+    assert len({part.dropout_seed for part in parts}) == len(parts)
 
 
 def test_the_whole_is_the_probes_own_mean_loss(
     build: Build, encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
 ) -> None:
     """Negative log-probabilities, averaged over the labelled tokens: by hand."""
-    gradients, corpus = build("wnut17")
-    split = corpus.split("train")
-    loss, _ = total(gradients, parts_of(split, MINIBATCH, 60, (0,)))
-    probe = build_probe(encoder, corpus, tasks["wnut17"], [0])
-    batch = micro_batch(split, MINIBATCH)
+    learner, corpus = build("wnut17"), corpora["wnut17"]
+    loss, _ = total(learner, parts_of(learner.split, MINIBATCH, 60, (0,)))
+    probe, batch = (
+        build_probe(encoder, corpus, tasks["wnut17"], [0]),
+        micro_batch(learner.split, MINIBATCH),
+    )
     constants = control("toeplitz", encoder.layers, encoder.heads, corpus.slots)
     with torch.no_grad(), mixed(encoder, constants, torch.zeros(encoder.layers, encoder.heads)):
-        features = live_features(encoder.token_states(batch), split, batch)
+        features = live_features(encoder.token_states(batch), learner.split, batch)
         logits = probe(features.values.flatten(1)[None])[0]
     expected = -logits.log_softmax(-1)[torch.arange(len(logits)), features.labels].mean()
     assert loss == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_dropout_follows_from_the_parts_seed(build: Build) -> None:
-    gradients, corpus = build("cola", dropout=True)
-    part = parts_of(corpus.split("train"), MINIBATCH, 60, (0,))[0]
-    loss, _ = gradients.gradient(part)
+    learner = build("cola", dropout=True)
+    part = parts_of(learner.split, MINIBATCH, 60, (0,))[0]
+    loss = learner.loss(part).item()
     torch.manual_seed(5)
-    assert gradients.gradient(part)[0] == loss
-    assert gradients.gradient(replace(part, dropout_seed=1))[0] != loss
+    assert learner.loss(part).item() == loss
+    assert learner.loss(replace(part, dropout_seed=1)).item() != loss
 
 
 def test_a_minibatch_without_labels_is_a_step_without_gradient(
     build: Build, tasks: dict[str, TaskSpec]
 ) -> None:
     """As for a probe on stored features: only what earlier steps set in motion moves on."""
-    gradients, corpus = build("wnut17")
-    optimizer = adamw(gradients.trained, tasks["wnut17"].probe, 1e-3)
-    steps = []
-    for parts in ([], parts_of(corpus.split("train"), MINIBATCH, 10**6, (0,)), []):
-        before = [parameter.detach().clone() for parameter in gradients.trained]
-        loss, norm = joint_step(
-            gradients.of_parts, gradients.trained, optimizer, parts, max_grad_norm=1.0
-        )
-        assert (loss, norm) == (0, 0) or parts
-        steps.append(
-            max(
-                float((a - b).detach().abs().max())
-                for a, b in zip(gradients.trained, before, strict=True)
-            )
-        )
+    learner, steps = build("wnut17"), []
+    optimizer = adamw(learner.groups, tasks["wnut17"].probe)
+    for parts in ([], parts_of(learner.split, MINIBATCH, 10**6, (0,)), []):
+        before = learner.parameter.detach().clone()
+        rows = torch.zeros(1, 1, dtype=torch.int64)
+        loss, norm = take_step(lambda *_, of=parts: learner.losses(of), rows, 0, optimizer, 1.0)
+        assert (float(loss), float(norm)) == (0, 0) or parts
+        steps.append(float((learner.parameter.detach() - before).abs().max()))
     assert steps[0] == 0
     assert 0 < steps[2] < steps[1]

@@ -18,7 +18,7 @@ from papa.probes.packed import PackedFeatures
 def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
     split = corpora["wikitext"].split("train")
     rows = torch.arange(12).numpy()
-    return compute_features(encoder, split, rows, batch_tokens=1024, dtype="float32")
+    return compute_features(encoder, split, 1024, "float32", rows=rows)
 
 
 @pytest.mark.parametrize("chunk_logits", [1, 5 * 30522, 2**24])

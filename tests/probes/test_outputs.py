@@ -127,23 +127,6 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
             assert (encoder.token_states(micro_batch(train, rows))[-1] - one).abs().max() > 0.01
 
 
-def test_a_length_without_a_donor_takes_the_next_longer_and_a_slot_the_token_before(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
-) -> None:
-    split = corpora["rte"].split("train")
-    found = resampled_outputs(encoder, split, seed=0, batch_tokens=512)
-    drawn = drawn_rows(split, 0)
-    absent = next(length for length in range(max(drawn), 0, -1) if length not in drawn)
-    longer = min(length for length in drawn if length > absent)
-    assert found.index[absent].equal(found.index[longer])
-    assert found.index[-1].equal(found.index[max(drawn)])
-    assert not found.index[longer].equal(found.index[max(drawn)]) or longer == max(drawn)
-    donor = micro_batch(split, [drawn[longer]])
-    places = found.index[longer] - found.index[longer][0]
-    for slot in range(split.slots):
-        assert places[slot] == (donor.slot_ids <= slot).sum() - 1
-
-
 def test_blocks_of_outputs_and_matrices_nest(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:

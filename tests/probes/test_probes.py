@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from papa.corpora.batches import MicroBatch
 from papa.corpora.ragged import PackedTokens
 from papa.encoders.encoder import Encoder
 from papa.probes.features import compute_features
-from papa.probes.packed import PackedFeatures, pack_states
+from papa.probes.packed import PackedFeatures
 from papa.probes.probes import SequenceProbe, TokenProbe, dropped
 
 
@@ -39,7 +38,7 @@ def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeature
     )
     batch = MicroBatch.of(np.arange(8), tokens)
     with torch.no_grad():
-        values = pack_states(minilm.token_states(batch), None)
+        values = torch.stack(minilm.token_states(batch), dim=1)
     return PackedFeatures(
         values=values,
         offsets=torch.cat([torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)]),
@@ -49,24 +48,15 @@ def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeature
     )
 
 
-def golden_probe(
-    golden: dict[str, Tensor], seeds: Sequence[int] = (0,), place: int = 0
-) -> SequenceProbe:
-    probe = SequenceProbe(seeds, layers=7, width=384, slots=64, labels=2)
-    with torch.no_grad():
-        probe.slot_weights[place] = golden["probe.weights_per_layer"]
-        probe.dense.weight[place] = golden["probe.dense.weight"].T
-        probe.dense.bias[place] = golden["probe.dense.bias"]
-        probe.classifier.weight[place] = golden["probe.classifier.weight"].T
-        probe.classifier.bias[place] = golden["probe.classifier.bias"]
-    return probe
-
-
 def test_the_sequence_probe_gives_the_golden_logits(
     golden: dict[str, Tensor], golden_features: PackedFeatures
 ) -> None:
-    probe = golden_probe(golden, seeds=(0, 1, 2), place=1)
+    probe = SequenceProbe((0, 1, 2), layers=7, width=384, slots=64, labels=2)
+    names = ("weights_per_layer", "dense.weight", "dense.bias", "classifier.weight")
+    given = [golden[f"probe.{name}"] for name in (*names, "classifier.bias")]
     with torch.no_grad():
+        for own, theirs in zip(probe.parameters(), given, strict=True):
+            own[1] = theirs if own[1].shape == theirs.shape else theirs.T
         logits = probe(golden_features, torch.arange(8).expand(3, 8))
     torch.testing.assert_close(logits[1], golden["logits_0"], atol=1e-5, rtol=0)
     # Negative controls: fresh probes beside it, and other inputs, give other logits.
@@ -97,20 +87,16 @@ def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
     assert not torch.equal(found[0], found[1])
 
 
-def test_probes_start_as_the_paper_says() -> None:
-    probe = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2)
+def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
+    probe = SequenceProbe((5, 9), layers=7, width=384, slots=64, labels=2)
+    alone = SequenceProbe((9,), layers=7, width=384, slots=64, labels=2)
     assert bool((probe.slot_weights == 1 / 64).all())
     for linear in (probe.dense, probe.classifier):
         assert float(linear.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
         assert not linear.bias.any()
     assert not torch.equal(probe.dense.weight[0], probe.dense.weight[1])
-
-
-def test_a_start_depends_on_its_seed_alone() -> None:
-    together = TokenProbe((5, 0, 9), layers=3, width=8, labels=4)
-    alone = TokenProbe((9,), layers=3, width=8, labels=4)
     for name, parameter in alone.named_parameters():
-        assert torch.equal(parameter[0], together.get_parameter(name)[2])
+        assert torch.equal(parameter[0], probe.get_parameter(name)[1])
 
 
 def test_regression_is_scored_by_squared_error(golden_features: PackedFeatures) -> None:
@@ -127,7 +113,7 @@ def test_regression_is_scored_by_squared_error(golden_features: PackedFeatures) 
 def words(minilm: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
     split = corpora["wnut17"].split("train")
     rows = torch.arange(40).numpy()
-    return compute_features(minilm, split, rows, batch_tokens=1024, dtype="float32")
+    return compute_features(minilm, split, 1024, "float32", rows=rows)
 
 
 def test_token_losses_are_means_over_each_seeds_own_tokens(words: PackedFeatures) -> None:

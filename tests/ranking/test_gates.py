@@ -14,7 +14,7 @@ from papa.probes.minibatches import parts_of
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gates import (
     COST,
-    GateGradients,
+    GateLearner,
     drawn_gates,
     gates,
     open_probability,
@@ -46,25 +46,24 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
 
 def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Asked) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""
-    gradients = GateGradients(asked)
-    split = asked.corpus.split("train")
-    (part,) = parts_of(split, np.arange(16), 10_000, (0,))
-    loss, found = gradients.gradient(part)
-    assert gradients.gradient(part)[0] == loss
-    other = replace(part, dropout_seed=part.dropout_seed + 1)
-    assert gradients.gradient(other)[0] != loss
-    step = 1e-2
-    for head in np.ndindex(*gradients.location.shape):
-        losses = []
-        for sign in (1, -1):
-            gradients.location.data[head] = sign * step
-            losses.append(gradients.gradient(part)[0])
-            gradients.location.data.zero_()
-        assert float(found[0][head]) == pytest.approx(
-            (losses[0] - losses[1]) / (2 * step), abs=2e-4
-        )
+    learner, step = GateLearner(asked), 1e-2
+    location = learner.parameter
+    (part,) = parts_of(learner.split, np.arange(16), 10_000, (0,))
+    (found,) = torch.autograd.grad(learner.loss(part), location)
+    with torch.no_grad():
+        assert learner.loss(part) == learner.loss(part)
+        other = replace(part, dropout_seed=part.dropout_seed + 1)
+        assert learner.loss(other) != learner.loss(part)
+        for head in np.ndindex(*location.shape):
+            losses = []
+            for sign in (1, -1):
+                location[head] = sign * step
+                losses.append(float(learner.loss(part)))
+                location.zero_()
+            slope = (losses[0] - losses[1]) / (2 * step)
+            assert float(found[head]) == pytest.approx(slope, abs=2e-4)
     stays = float(open_probability(torch.zeros(1, 1)))
-    assert float(found[0].median()) == pytest.approx(COST * stays * (1 - stays), abs=1e-3)
+    assert float(found.median()) == pytest.approx(COST * stays * (1 - stays), abs=1e-3)
 
 
 @pytest.mark.unchecked

@@ -16,7 +16,7 @@ from papa.corpora.batches import micro_batch
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
 from papa.probes.packed import live_features
-from papa.ranking.scores.asked import Asked, Scored, frozen_probe
+from papa.ranking.scores.asked import Asked, Scored
 from papa.ranking.scores.gradient import gradient
 from papa.ranking.scores.sets import greedy, shapley
 from papa.spec import RankingSpec
@@ -39,7 +39,7 @@ def test_it_is_the_mean_size_of_finite_differences(
     asked: Asked, reference: EncoderReference
 ) -> None:
     asked = replace(asked, ranking=RankingSpec(rows=6))
-    found, probe = gradient(asked), frozen_probe(asked)
+    found, probe = gradient(asked), asked.frozen_probe()
     split, step = asked.corpus.split("train"), 0.03
 
     def losses(encoder: Encoder) -> np.ndarray:

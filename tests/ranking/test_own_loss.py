@@ -11,10 +11,10 @@ from papa.attention.average import average_split
 from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import load_tokenizer, resolve_encoder
-from papa.probes.own import own_answers
-from papa.probes.own import opened_own
-from papa.ranking.scores.asked import Asked, frozen_value
+from papa.probes.own import opened_own, own_answers
+from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gradient import gradient
+from papa.ranking.scores.sets import LossValue
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec.orders import Head
 from tests.ranking.planted import Planted, asked_of, planted_encoder, planted_task, with_classifier
@@ -56,7 +56,7 @@ def answered(asked: Asked, constant: list[Head]) -> np.ndarray:
 
 def test_a_set_is_worth_what_the_answers_say(asked: Asked) -> None:
     """Of all training rows, that a budget of 256 takes; rows have several tags."""
-    value, split = frozen_value(asked), asked.corpus.split("train")
+    value, split = LossValue(asked), asked.corpus.split("train")
     lengths = np.array([(split.labels_of([row]) >= 0).sum() for row in split.rows.tolist()])
     everyone = frozenset(value.heads)
     for constant in ([], [HEAD], [(0, 0), (1, 2)], value.heads):

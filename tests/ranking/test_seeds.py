@@ -75,8 +75,8 @@ def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
     )
     for fraction, count in ((0.5, 36), (0.125, 63), (0.0625, 68)):
         common = [len({*a.argsort()[:count]} & {*b.argsort()[:count]}) / count for a, b in pairs]
-        assert found.shared[fraction].share == pytest.approx(np.mean(common))
-        assert found.shared[fraction].by_chance == count / 72
+        assert found.shared[fraction]["share"] == pytest.approx(np.mean(common))
+        assert found.shared[fraction]["by_chance"] == count / 72
     assert set(found.shared) == {0.5, 0.125, 0.0625}
 
 
@@ -85,7 +85,7 @@ def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: in
     numbers = np.random.default_rng(seeds)
     found = [agreement(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES)]
     told = sum(
-        alike.told or any(shared.told for shared in alike.shared.values()) for alike in found
+        alike.told or any(shared["told"] for shared in alike.shared.values()) for alike in found
     )
     # Of 400 studies, 20 are expected and beyond 33 there are none in a thousand times.
     assert 5 <= told <= 33

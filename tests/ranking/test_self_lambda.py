@@ -14,7 +14,7 @@ from papa.corpora.batches import micro_batch
 from papa.probes.minibatches import parts_of
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gradient import gradient
-from papa.ranking.scores.self_lambda import PENALTY, SelfGradients, self_lambda
+from papa.ranking.scores.self_lambda import PENALTY, SelfLearner, self_lambda
 from papa.spec import RankingSpec
 from tests.ranking.planted import Planted, asked_of, silenced
 
@@ -26,11 +26,11 @@ def asked(one_head: Planted, tmp_path: Path) -> Asked:
 
 def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     """By hand at θ = 0, where heads put out the middle of A·V and C·V, in one part and in two."""
-    gradients, split = SelfGradients(asked), asked.corpus.split("train")
-    rows = np.arange(16)
+    learner, rows = SelfLearner(asked), np.arange(16)
+    split, theta = learner.split, learner.parameter
     (part,) = parts_of(split, rows, 10_000, (0,))
-    ((loss, found),) = gradients.of_parts([part])
-    batch = micro_batch(split, part.rows)
+    loss, batch = float(learner.losses([part])), micro_batch(split, part.rows)
+    found, theta.grad = theta.grad, None
 
     def lost(theta: torch.Tensor) -> float:
         own = asked.encoder.token_states(batch)[-1]
@@ -40,21 +40,19 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
         return float(lost + PENALTY * theta.sigmoid().mean())
 
     with torch.no_grad():
-        assert loss == pytest.approx(lost(torch.zeros_like(gradients.theta)), rel=1e-5)
-        for head in np.ndindex(*gradients.theta.shape):
-            moved = torch.zeros_like(gradients.theta)
+        assert loss == pytest.approx(lost(torch.zeros_like(theta)), rel=1e-5)
+        for head in np.ndindex(*theta.shape):
+            moved = torch.zeros_like(theta)
             moved[head] = 0.02
             slope = (lost(moved) - lost(-moved)) / 0.04
-            assert float(found[0][head]) == pytest.approx(slope, abs=2e-5)
-    assert float(found[0].abs().max()) > 1e-3
+            assert float(found[head]) == pytest.approx(slope, abs=2e-5)
+    assert float(found.abs().max()) > 1e-3
 
     # The same in smaller parts, as another device takes them.
     parts = parts_of(split, rows, 40, (0,))
     assert len(parts) > 1
-    in_parts = gradients.of_parts(parts)
-    assert sum(part_loss for part_loss, _ in in_parts) == pytest.approx(loss, rel=1e-5)
-    total = sum(tensors[0] for _, tensors in in_parts)
-    torch.testing.assert_close(total, found[0], rtol=1e-4, atol=1e-7)
+    assert float(learner.losses(parts)) == pytest.approx(loss, rel=1e-5)
+    torch.testing.assert_close(theta.grad, found, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.unchecked

@@ -13,7 +13,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
-from papa.probes.joint import JointGradients, PartGradient
+from papa.probes.joint import JointLearner
 from papa.probes.minibatches import Part
 from papa.ranking.learned import train_lambda
 from papa.ranking.seeds import MOVED, is_stable
@@ -46,15 +46,15 @@ def test_lambda_is_trained_and_repeats(learn: Learn, encoder: Encoder) -> None:
 def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
     learn: Learn, corpus: TokenisedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gradient, found = JointGradients.gradient, set[int]()
+    loss, found = JointLearner.loss, set[int]()
     for seed in (0, 1, 2):
         rows: list[int] = []
 
-        def recorded(own: JointGradients, part: Part, rows=rows) -> PartGradient:
+        def recorded(own: JointLearner, part: Part, rows: list[int] = rows) -> Tensor:
             rows.extend(part.rows.tolist())
-            return gradient(own, part)
+            return loss(own, part)
 
-        monkeypatch.setattr(JointGradients, "gradient", recorded)
+        monkeypatch.setattr(JointLearner, "loss", recorded)
         learn(RankingSpec(epochs=1, rows=16), seed=seed)
         assert sorted(rows) == sorted(rows_of_seed(len(corpus.split("train")), 16, seed).tolist())
         assert found.isdisjoint(rows), "seeds have rows of their own"

@@ -9,7 +9,7 @@ import pytest
 from papa.attention.constants import control
 from papa.corpora.corpus import load_corpus
 from papa.encoders.encoder import Encoder
-from papa.probes.evaluate import evaluate_trained_cell
+from papa.probes.evaluate import evaluate_cell
 from papa.spec import ExecutionSpec, FeaturesSpec
 from papa.storage.artifacts import read_metadata, reference
 from papa.storage.store import Store
@@ -63,14 +63,17 @@ def test_constants_may_be_trained_or_absent(step: Step, minilm: Encoder, tmp_pat
         return read_scores(reference(computed(step.changed(**changes), minilm, tmp_path / "store")))
 
     trained = scores(trained=True)
-    expected = evaluate_trained_cell(
+    expected = evaluate_cell(
         minilm,
-        control("toeplitz", 6, 12, 32),
-        sorted(HEADS),
         load_corpus(step["corpus"].reference(Store(tmp_path / "store")).folder),
         step["task"],
         SEEDS,
+        constants=control("toeplitz", 6, 12, 32),
+        heads=sorted(HEADS),
+        trained=True,
+        features=FeaturesSpec(),
         execution=ExecutionSpec(),
+        scratch=tmp_path,
     )
     assert [scored.score for scored in trained.scores] == [scored.score for scored in expected]
     assert trained.unseen_share is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,7 +96,7 @@ class _Scoring:
     sum over an input's rows and n their number.
     """
 
-    methods: tuple[OfRows, ...]
+    methods: Sequence[OfRows]
     matrices: Float[Tensor, "heads slots slots"]
     output_map: Float[Tensor, "heads head_width head_width"]
     sums: Float[Tensor, "methods heads 5"]
@@ -103,9 +104,9 @@ class _Scoring:
 
     def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
         attention = own.probabilities()
-        value = value.to(attention.dtype)
+        value, real = value.to(attention.dtype), batch.attention_mask
         heads = torch.arange(len(self.matrices), device=value.device)
-        real, last = batch.attention_mask, batch.columns[batch.column_ids] == self.slots - 1
+        last = batch.slot_ids == self.matrices.shape[-1] - 1
         ends = torch.zeros_like(real)
         separators = torch.isin(batch.input_ids, batch.input_ids[last])
         ends[batch.inputs_of_tokens, batch.column_ids] = separators
@@ -117,10 +118,6 @@ class _Scoring:
             n = counted.sum(-1, keepdim=True).double().expand_as(s)
             sums += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
         return torch.matmul(attention, value)
-
-    @property
-    def slots(self) -> int:
-        return self.matrices.shape[-1]
 
 
 @torch.inference_mode()
@@ -135,14 +132,13 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     output_maps = torch.linalg.qr(encoder.output_maps.float().mT).R.mT
     size = (len(methods), encoder.layers, encoder.heads, 5)
     sums = torch.zeros(size, dtype=torch.float64, device=encoder.device)
-    rules = {
-        layer: _Scoring(
-            tuple(methods.values()), matrices[layer], output_maps[layer], sums[:, layer]
-        )
+    own = [*methods.values()]
+    rules: dict[int, Any] = {
+        layer: _Scoring(own, matrices[layer], output_maps[layer], sums[:, layer])
         for layer in range(encoder.layers)
     }
     tokens, done = encoder.tokens_per_batch(asked.execution.batch_tokens), 0
-    with encoder.ruled(dict(rules)):
+    with encoder.ruled(rules):
         for number, batch in enumerate(micro_batches(split, rows, tokens), 1):
             with numbers_of(f"batch {number} of the {split.name} split"):
                 encoder.token_states(batch)

@@ -37,7 +37,8 @@ def answers(
     from papa.attention.constants import ConstantMatrices
     from papa.attention.outputs import ConstantOutputs
     from papa.probes.evaluate import unseen_by
-    from papa.probes.own import class_ids, class_names, classes_told, own_answers
+    from papa.probes.own import class_names, own_answers
+    from papa.scores.answers import class_ids, classes_told
 
     model, special_tokens = run.own_model(task, encoder)
     read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
@@ -101,7 +102,7 @@ def own(
     """Score the answers of a model's own head; the artifact is as that of a probe, which has the
     same for all seeds, as nothing is trained.
     """
-    from papa.probes.own import classes_told, own_score
+    from papa.scores.answers import classes_told, own_score
 
     text = run.corpus(corpus)
     (before, _), (after, about) = (read_answers(run.found[step]) for step in (original, answers))
