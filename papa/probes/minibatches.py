@@ -11,7 +11,7 @@ Parts do not depend on how many workers there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,15 +63,10 @@ def part_tokens(on_gpu: bool) -> int:
     return 4_096 if on_gpu else 256
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some rows of a minibatch, shortest first, computed in one forward and backward pass.
-
-    Attributes:
-        tokens: real tokens of the rows: how much work they are.
-        share: of the terms of the minibatch's mean loss, those of these rows; with it the parts'
-            losses add up.
-        dropout_seed: of the encoder's dropout, where it is on.
+class Part(NamedTuple):
+    """Some rows of a minibatch, shortest first, computed in one forward and backward pass; how many
+    real tokens they have; their ``share`` of the terms of the minibatch's mean loss, with which the
+    parts' losses add up; and the seed of the encoder's dropout, where it is on.
     """
 
     rows: np.ndarray
@@ -91,6 +86,8 @@ def parts_of(
     """
     index = split.index_of(minibatch)
     first, lengths = split.first_lengths[index], split.lengths[index]
+    # What a mean loss is taken over: rows, or their labelled tokens.
+    terms = split.probed_lengths[index] if split.label_per_token else np.ones_like(lengths)
     # As micro-batches are sorted: rows of like length share a part, so little of it is padding.
     order = np.lexsort((minibatch, lengths - first, first))
     ends = lengths[order].cumsum()
@@ -99,20 +96,13 @@ def parts_of(
     # A row belongs to the part in which its middle lies.
     part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
     pieces = [order[part == number] for number in range(count)]
-    labelled = [
-        (piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))
-    ]
-    total = sum(terms for _, terms in labelled)
+    labelled = [piece for piece in pieces if terms[piece].any()]
     return [
-        Part(minibatch[piece], int(lengths[piece].sum()), terms / total, seed_of(*seed, number))
-        for number, (piece, terms) in enumerate(labelled)
+        Part(
+            minibatch[piece],
+            int(lengths[piece].sum()),
+            int(terms[piece].sum()) / int(terms.sum()),
+            seed_of(*seed, number),
+        )
+        for number, piece in enumerate(labelled)
     ]
-
-
-def _loss_terms(split: TokenisedSplit, rows: np.ndarray) -> int:
-    """What a mean loss is taken over: rows, or their labelled tokens."""
-    return (
-        int(split.probed_lengths[split.index_of(rows)].sum())
-        if split.label_per_token
-        else len(rows)
-    )

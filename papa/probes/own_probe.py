@@ -117,7 +117,7 @@ class FittedProbe(Probe):
                 raise SpecError(f"probe: {type(estimator).__name__} failed: {error}") from error
 
     def losses(self, *_: Any) -> Tensor:
-        raise NotImplementedError("it is fitted, and not trained by steps")
+        raise NotImplementedError("it is fitted")
 
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]

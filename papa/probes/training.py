@@ -78,11 +78,9 @@ def train(
     on_epoch: OnEpoch = ignore_epoch,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train for all epochs; each seed sees the rows in an order of its own.
-
-    Args:
-        window: of rows; from ``papa.probes.features.window_of``.
-        stop: asked after every epoch whether to leave out the others.
+    """Train for all epochs, by windows of rows (``papa.probes.features.window_of``) that each seed
+    sees in an order of its own; ``stop`` is asked after every epoch whether to leave out the
+    others.
     """
     optimizer = adamw(learner.groups, spec)
     done, total, per_window = 0, spec.epochs * rows, window // spec.batch_size

@@ -12,8 +12,6 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 import papa
-from papa.ablation.substitutes import OutputsBySlot
-from papa.attention.constants import control
 from papa.attention.outputs import (
     ConstantOutputs,
     drawn_rows,
@@ -27,7 +25,6 @@ from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EncoderReference
 from tests.probes.conftest import HEADS as EVERY
-from tests.probes.conftest import LAYERS
 
 HEADS = EVERY[::2]
 
@@ -125,17 +122,3 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
         one = encoder.token_states(micro_batch(train, rows))[-1]
         with replaced(encoder, other, HEADS):
             assert (encoder.token_states(micro_batch(train, rows))[-1] - one).abs().max() > 0.01
-
-
-def test_blocks_of_outputs_and_matrices_nest(
-    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
-) -> None:
-    found, matrices = of_split(encoder, train, by_slot=False), control("identity", LAYERS, 12, 64)
-    with (
-        papa.ablated(stock, HEADS, by=matrices),
-        papa.ablated(stock, HEADS[:3], by=OutputsBySlot(found)),
-        replaced(encoder, matrices, HEADS) as entries,
-        replaced(encoder, found, HEADS[:3]) as none,
-    ):
-        assert difference(encoder, stock, train, np.arange(8)) < 1e-5
-    assert entries.read > 0 == none.read

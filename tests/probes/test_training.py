@@ -1,21 +1,29 @@
-"""How probes are trained: the order of rows, dropout of the authors' sequence probes, steps by the
-formula of transformers 4.
+"""How probes are trained: the order of rows, dropout, steps by the formula of transformers 4; and
+gradients of parts, which add up to those of the whole minibatch.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from papa.attention.constants import control
+from papa.attention.mixing import mixed
 from papa.corpora import TokenisedCorpus
+from papa.corpora.batches import micro_batch
+from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.minibatches import WINDOW_ROWS, epoch_windows, window_order
-from papa.probes.training import adamw
+from papa.probes.joint import JointLearner
+from papa.probes.minibatches import WINDOW_ROWS, Part, epoch_windows, parts_of, window_order
+from papa.probes.packed import live_features
+from papa.probes.training import adamw, take_step
+from papa.ranking.learned import mix_learner
 from papa.spec import ProbeSpec, TaskSpec
 from tests.probes.conftest import with_probe
 
@@ -90,3 +98,100 @@ def test_steps_follow_the_formula_of_transformers_4(decay: float) -> None:
         )
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-6, rtol=0)
     assert abs(float((parameter - plain).detach()[0])) > 1e-3
+
+
+Build = Callable[..., JointLearner]
+MINIBATCH = np.arange(16)
+TASKS = ["cola", "rte", "wnut17", "wikitext"]
+
+
+@pytest.fixture
+def build(
+    encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
+) -> Build:
+    """What trains λ on a task."""
+
+    def built(name: str, dropout: bool = False) -> JointLearner:
+        task = with_probe(tasks[name], encoder_dropout=dropout)
+        constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
+        return mix_learner(encoder, constants, corpora[name], task, seed=0)
+
+    return built
+
+
+def total(learner: JointLearner, parts: Sequence[Part]) -> tuple[float, list[torch.Tensor]]:
+    """The loss, and the gradient of every parameter."""
+    trained = [parameter for group in learner.groups for parameter in group["params"]]
+    for parameter in trained:
+        parameter.grad = None
+    return float(learner.losses(parts)), [parameter.grad for parameter in trained]
+
+
+def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+    """The largest difference of any gradient, relative to its largest entry."""
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
+    learner = build(name)
+    minibatch = np.random.default_rng(0).permutation(len(learner.split))[:16]
+    parts = parts_of(learner.split, minibatch, 60, (0,))
+    whole_loss, whole = total(learner, parts_of(learner.split, minibatch, 10**6, (0,)))
+    loss, found = total(learner, parts)
+    assert len(parts) > 2
+    assert loss == pytest.approx(whole_loss, rel=1e-6)
+    # Float32 sums of other shapes: 1e-6 of the largest entry and a few roundings.
+    assert far_apart(found, whole) < 5e-6
+    equal = [part._replace(share=1 / len(parts)) for part in parts]
+    assert far_apart(total(learner, equal)[1], whole) > 1e-3
+
+    rows = np.concatenate([part.rows for part in parts]).tolist()
+    labelled = [row for row in minibatch if (learner.split.labels_of([row]) != IGNORED).any()]
+    assert len(set(rows)) == len(rows), "every row is in one part"
+    assert set(labelled) <= set(rows) <= set(minibatch.tolist())
+    assert sum(part.share for part in parts) == pytest.approx(1, abs=1e-12)
+    assert len({part.dropout_seed for part in parts}) == len(parts)
+
+
+def test_the_whole_is_the_probes_own_mean_loss(
+    build: Build, encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
+) -> None:
+    """Negative log-probabilities, averaged over the labelled tokens: by hand."""
+    learner, corpus = build("wnut17"), corpora["wnut17"]
+    loss, _ = total(learner, parts_of(learner.split, MINIBATCH, 60, (0,)))
+    probe, batch = (
+        build_probe(encoder, corpus, tasks["wnut17"], [0]),
+        micro_batch(learner.split, MINIBATCH),
+    )
+    constants = control("toeplitz", encoder.layers, encoder.heads, corpus.slots)
+    with torch.no_grad(), mixed(encoder, constants, torch.zeros(encoder.layers, encoder.heads)):
+        features = live_features(encoder.token_states(batch), learner.split, batch)
+        logits = probe(features.values.flatten(1)[None])[0]
+    expected = -logits.log_softmax(-1)[torch.arange(len(logits)), features.labels].mean()
+    assert loss == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_dropout_follows_from_the_parts_seed(build: Build) -> None:
+    learner = build("cola", dropout=True)
+    part = parts_of(learner.split, MINIBATCH, 60, (0,))[0]
+    loss = learner.loss(part).item()
+    torch.manual_seed(5)
+    assert learner.loss(part).item() == loss
+    assert learner.loss(part._replace(dropout_seed=1)).item() != loss
+
+
+def test_a_minibatch_without_labels_is_a_step_without_gradient(
+    build: Build, tasks: dict[str, TaskSpec]
+) -> None:
+    """As for a probe on stored features: only what earlier steps set in motion moves on."""
+    learner, steps = build("wnut17"), []
+    optimizer = adamw(learner.groups, tasks["wnut17"].probe)
+    for parts in ([], parts_of(learner.split, MINIBATCH, 10**6, (0,)), []):
+        before = learner.parameter.detach().clone()
+        rows = torch.zeros(1, 1, dtype=torch.int64)
+        loss, norm = take_step(lambda *_, of=parts: learner.losses(of), rows, 0, optimizer, 1.0)
+        assert (float(loss), float(norm)) == (0, 0) or parts
+        steps.append(float((learner.parameter.detach() - before).abs().max()))
+    assert steps[0] == 0
+    assert 0 < steps[2] < steps[1]

@@ -18,7 +18,6 @@ from papa.ranking.seeds import (
 )
 from papa.reporting.answers import certainty
 from papa.scores.intervals import interval
-from papa.scores.orders import kendall_tau, kept_in_common
 
 LAYERS, HEADS = 6, 12
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
@@ -142,24 +141,3 @@ def test_training_has_settled_when_every_set_stays_and_lambda_has_moved() -> Non
     for lambdas in ([start, start], [start + 1e-3 * FIRST] * 2):
         assert not is_stable(lambdas, [("lambda", 2)])
     assert is_stable([start + 0.1 * FIRST] * 2, [("lambda", 2)])
-
-
-FOUR = [(0, 0), (0, 1), (1, 0), (1, 1)]
-
-
-def test_tau_counts_pairs_that_stand_alike() -> None:
-    assert kendall_tau(FOUR, FOUR) == 1
-    assert kendall_tau(FOUR, FOUR[::-1]) == -1
-    # One of six pairs is turned: (5 - 1) / 6.
-    assert kendall_tau(FOUR, [FOUR[1], FOUR[0], *FOUR[2:]]) == pytest.approx(4 / 6)
-    numbers = np.random.default_rng(0)
-    first, other = ([FOUR[place] for place in numbers.permutation(4)] for _ in range(2))
-    alike = [
-        (first.index(one) - first.index(two)) * (other.index(one) - other.index(two)) > 0
-        for one, two in combinations(FOUR, 2)
-    ]
-    assert kendall_tau(first, other) == pytest.approx(2 * np.mean(alike) - 1)
-    turned = [FOUR[2], FOUR[0], FOUR[1], FOUR[3]]
-    found = [kept_in_common(FOUR, turned, constant) for constant in (1, 2, 3)]
-    assert found == pytest.approx([2 / 3, 1 / 2, 1])
-    assert kept_in_common(FOUR, FOUR[::-1], 3) == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -34,7 +33,7 @@ class SelfLearner(JointLearner):
 
     def losses(self, parts: Sequence[Part]) -> Float[Tensor, " 1"]:
         tokens = sum(part.tokens for part in parts)
-        return super().losses([replace(part, share=part.tokens / tokens) for part in parts])
+        return super().losses([part._replace(share=part.tokens / tokens) for part in parts])
 
     def loss(self, part: Part) -> Float[Tensor, ""]:
         batch = micro_batch(self.split, part.rows)
