@@ -97,15 +97,20 @@ def evaluate_cell(
     started, score = time.perf_counter(), scorer(task, corpus.label_names, code)
     validation, found = corpus.split("validation"), list[Scored]()
     told: Any = {"progress": progress, "on_epoch": on_epoch}
+    model: Any = encoder
     if trained and heads:
         tokens = encoder.tokens_per_batch(execution.batch_tokens)
         source = FeatureSource(encoder, validation, tokens, "float32")
         for seed in seeds:
-            with trained_constants(encoder, constants, heads, corpus, task, seed, **told) as probe:
+            with trained_constants(model, constants, heads, corpus, task, seed, **told) as probe:
                 found += score_probe(probe, source, score)
     else:
         options = scratch, execution, features.dtype
-        with made_constant(encoder, constants, heads):
+        block: AbstractContextManager[Any] = nullcontext()
+        if heads and constants is not None:
+            reusing = isinstance(constants, str)
+            block = reused(model, heads) if reusing else replaced(model, constants, heads)
+        with block:
             make = loaded(code.probe) if code else None
             probes = train_probes(encoder, corpus, task, seeds, *options, make=make, **told)
             with features_of(encoder, validation, *options) as source:
@@ -115,18 +120,6 @@ def evaluate_cell(
         SeedScore(seed, one.score, one.examples, seconds)
         for seed, one in zip(seeds, found, strict=True)
     ]
-
-
-def made_constant(
-    encoder: FeatureModel, constants: Any, heads: Sequence[Head]
-) -> AbstractContextManager[Any]:
-    """Inside the block these heads are constant, or of the layer before."""
-    if not heads or constants is None:
-        return nullcontext()
-    assert isinstance(encoder, Encoder), "word embeddings have no heads"
-    if isinstance(constants, str):
-        return reused(encoder, heads)
-    return replaced(encoder, constants, heads)
 
 
 def train_probes(
@@ -175,24 +168,21 @@ def train_probes(
 @torch.inference_mode()
 def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
     """What the predictions of every seed score."""
-    rows = np.arange(len(source.split))
+    found: list[list[np.ndarray]] = []
     window = window_of(source.encoder, source.split, 1)
-    found = [_predicted(probe, source, rows[at : at + window]) for at in rows[::window]]
-    predictions, labels, lengths = zip(*found, strict=True)
-    together = np.concatenate(labels), np.concatenate(lengths)
+    for members in torch.arange(len(source.split)).split(window):
+        features, numbers = source.window(members.numpy())
+        rows = torch.from_numpy(numbers)
+        parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
+        labelled = features.tokens_of(rows)[0] if features.token_labels else rows
+        labels = features.labels[labelled.to(features.device)]
+        predicted = torch.cat(parts, dim=1), labels, features.label_counts[rows]
+        found.append([one.cpu().numpy() for one in predicted])
+        # The features of a window are gone before the next one's are made.
+        del features
+    predictions, labels_, lengths = zip(*found, strict=True)
+    together = np.concatenate(labels_), np.concatenate(lengths)
     return [score(own, *together) for own in np.concatenate(predictions, axis=1)]
-
-
-def _predicted(probe: Probe, source: FeatureSource, members: np.ndarray) -> list[np.ndarray]:
-    """Predictions [seeds, n], labels [n], and how many labels each row has; the features of the
-    window are gone after it.
-    """
-    features, numbers = source.window(members)
-    rows = torch.from_numpy(numbers)
-    parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
-    labelled = features.tokens_of(rows)[0] if features.token_labels else rows
-    labels = features.labels[labelled.to(features.device)]
-    return [one.cpu().numpy() for one in (torch.cat(parts, 1), labels, features.label_counts[rows])]
 
 
 def build_probe(
@@ -204,16 +194,12 @@ def build_probe(
 ) -> Probe:
     """The untrained probe of a task: the user's own, by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width
+    sizes: dict[str, Any] = {"layers": layers, "width": width}
     if corpus.kind == "mlm":
-        return MaskedProbe(
-            seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings
-        )
-    dropout = (
-        AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0) if task.probe.encoder_dropout else 0.0
-    )
-    sequence = partial(
-        SequenceProbe, seeds, layers=layers, width=width, slots=corpus.slots, dropout=dropout
-    )
+        return MaskedProbe(seeds, **sizes, word_embeddings=encoder.word_embeddings)
+    with_encoders = AUTHORS_DROPOUT if task.probe.encoder_dropout else {}
+    dropout = with_encoders.get(encoder.config.model_type, 0.0)
+    sequence = partial(SequenceProbe, seeds, **sizes, slots=corpus.slots, dropout=dropout)
     if task.regression:
         return sequence(labels=1, regression=True)
     assert corpus.label_names is not None, "of a corpus with classes"
@@ -221,14 +207,13 @@ def build_probe(
     if make is not None:
         return ModuleProbe(make, seeds[0], layers * width, labels)
     if corpus.kind == "words":
-        dtype = getattr(torch, encoder.precision)
-        return TokenProbe(seeds, layers=layers, width=width, labels=labels, dtype=dtype)
+        return TokenProbe(seeds, **sizes, labels=labels, dtype=getattr(torch, encoder.precision))
     return sequence(labels=labels)
 
 
 @contextmanager
 def trained_constants(
-    encoder: FeatureModel,
+    encoder: Encoder,
     start: ConstantMatrices | ConstantOutputs,
     heads: Sequence[Head],
     corpus: TokenisedCorpus,
@@ -243,7 +228,6 @@ def trained_constants(
     encoder. In use, rows are masked and divided by their absolute sum, since training may make
     entries negative.
     """
-    assert isinstance(encoder, Encoder), "word embeddings have no heads"
     constants = nn.Parameter(start.values.to(encoder.device, copy=True))
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
     dropout = task.probe.encoder_dropout

@@ -1,12 +1,8 @@
-"""Minibatches: in which order training rows are seen, and how a minibatch is cut into parts for
-several workers.
+"""Minibatches: in which order training rows are seen, and how a minibatch is cut into parts.
 
-All are pure functions of (rows, epoch, seed). Rows are shuffled in windows. A permutation that all
-seeds share cuts an epoch into windows; inside a window each seed has its own order. So features can
-be computed a window at a time and serve every seed, and training sees the same batches whether
-features are stored or streamed.
-
-Parts do not depend on how many workers there are.
+All are pure functions of (rows, epoch, seed). A permutation that all seeds share cuts an epoch into
+windows of rows; inside a window each seed has its own order. So features can be computed a window
+at a time and serve every seed, and training sees the same batches whether they are stored or not.
 """
 
 from __future__ import annotations

@@ -67,14 +67,11 @@ class ModuleProbe(Probe):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.module = make(inputs, labels)
-            try:
-                found = self.module.eval()(torch.zeros(2, inputs))
-            except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-                raise SpecError(f"probe: its module failed: {error}") from error
-        if tuple(found.shape) != (2, labels):
+            shape = tuple(self.module.eval()(torch.zeros(2, inputs)).shape)
+        if shape != (2, labels):
             raise SpecError(
-                f"probe: its module gave shape {tuple(found.shape)} for 2 inputs, expected [2, "
-                f"{labels}]: a number for each class"
+                f"probe: its module gave shape {shape} for 2 inputs, expected [2, {labels}]: a "
+                "number for each class"
             )
 
     def losses(
@@ -100,10 +97,10 @@ class FittedProbe(Probe):
 
     def __init__(self, estimator: Any, source: FeatureSource, seeds: Sequence[int]) -> None:
         super().__init__()
-        parts, count = [], len(source.split)
+        parts = []
         # All tokens of a window are in memory at once; of all rows only what a probe sees.
-        for start in range(0, count, WINDOW_ROWS):
-            features, numbers = source.window(np.arange(start, min(start + WINDOW_ROWS, count)))
+        for rows in torch.arange(len(source.split)).split(WINDOW_ROWS):
+            features, numbers = source.window(rows.numpy())
             found = probe_inputs(features, torch.from_numpy(numbers))
             parts.append([tensor.cpu().numpy() for tensor in found])
         inputs, labels = map(np.concatenate, zip(*parts, strict=True))
@@ -111,10 +108,7 @@ class FittedProbe(Probe):
         for seed, fresh in zip(seeds, self.fitted, strict=True):
             if hasattr(fresh, "get_params") and "random_state" in fresh.get_params():
                 fresh.set_params(random_state=seed)
-            try:
-                fresh.fit(inputs, labels)
-            except Exception as error:
-                raise SpecError(f"probe: {type(estimator).__name__} failed: {error}") from error
+            fresh.fit(inputs, labels)
 
     def losses(self, *_: Any) -> Tensor:
         raise NotImplementedError("it is fitted")

@@ -132,9 +132,7 @@ def live_features(
 
 
 def count_tokens(split: TokenisedSplit) -> int:
-    """Count the tokens of the split that a probe sees: the labelled ones, or all where rows have
-    the labels.
-    """
+    """The tokens of the split that a probe sees."""
     tokens = int(split.probed_lengths.sum())
     if tokens == 0:
         raise DataError(

@@ -45,9 +45,7 @@ class Learner(Protocol):
 
 
 class ProbeLearner:
-    """Probes of several seeds on features that they share. Seeds share steps, never gradients: the
-    losses are summed, and each seed has parameters of its own.
-    """
+    """Probes of several seeds on features and in steps that they share; gradients they never do."""
 
     def __init__(self, probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> None:
         trained = [parameter for parameter in probe.parameters() if parameter.requires_grad]
