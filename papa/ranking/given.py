@@ -46,15 +46,14 @@ def score_of_each(given: Any) -> Float[np.ndarray, "layers heads"]:
     Raises:
         SpecError: it is neither.
     """
-    of_what = f"a {type(given).__name__}"
+    what = f"a {type(given).__name__}"
     if isinstance(given, pandas.DataFrame):
         if not {"layer", "head", "score"} <= set(given):
             raise _no_scores(f"a data frame with the columns {joined(map(str, given)) or 'none'}")
         if "method" in given and (methods := list(given["method"].unique()))[1:]:
-            raise _no_scores(
-                f"scores by {joined(map(str, methods))} in one frame", ": give those of one method"
-            )
-        of_what = f"a data frame of {len(given)} rows, not one for each head from (0, 0) on"
+            one = ": give those of one method"
+            raise _no_scores(f"scores by {joined(map(str, methods))} in one frame", one)
+        what = f"a data frame of {len(given)} rows, not one for each head from (0, 0) on"
         given = given.sort_values(["layer", "head"])
         shape = given["layer"].nunique(), given["head"].nunique()
         whole = np.array_equal(given[["layer", "head"]], np.argwhere(np.ones(shape)))
@@ -63,9 +62,9 @@ def score_of_each(given: Any) -> Float[np.ndarray, "layers heads"]:
         held = given.detach().cpu().double().numpy() if isinstance(given, Tensor) else given
         found: Float[np.ndarray, "..."] = np.array(held, np.float64)
     except (TypeError, ValueError):
-        raise _no_scores(of_what) from None
+        raise _no_scores(what) from None
     if found.ndim != 2 or not found.size:
-        raise _no_scores(f"numbers of shape {list(found.shape)}" if found.ndim else of_what)
+        raise _no_scores(f"numbers of shape {list(found.shape)}" if found.ndim else what)
     if not np.isfinite(found).all():
         raise _no_scores("numbers that are not finite among them")
     return found

@@ -29,6 +29,8 @@ from papa.ranking.losses import Loss, OwnLoss
 from papa.ranking.seeds import is_stable
 from papa.spec import Order, ProbeSpec, RankingSpec, TaskSpec
 
+Parts = Callable[[Int[np.ndarray, " rows"]], Iterable[Int[np.ndarray, " some"]]]
+
 
 def train_lambda(
     encoder: Encoder | tuple[PreTrainedModel, SpecialTokens],
@@ -63,14 +65,12 @@ def train_lambda(
         theta = joint.parameter
         joint.train(spec, seed, rows, **how)
     else:
-        model, special_tokens = encoder
-        config, model = model.config, model.requires_grad_(False)
-        layers, width = int(config.num_hidden_layers), int(config.hidden_size)
-        substitute = ByPosition(constants.matrices)
-        loss = OwnLoss.of(model, special_tokens, substitute, corpus, task)
-        learner = ThetaLearner((layers, int(config.num_attention_heads)), loss, loss.batches, rows)
-        theta, tokens = learner.theta, int(split.lengths.sum())
-        window = window_rows(len(split), tokens, layers * width, spec.batch_size)
+        config = encoder[0].config
+        loss = OwnLoss(*encoder, ByPosition(constants.matrices), corpus, task)
+        layers, heads = int(config.num_hidden_layers), int(config.num_attention_heads)
+        learner = ThetaLearner((layers, heads), loss, loss.batches, rows)
+        theta, of_tokens = learner.theta, (int(split.lengths.sum()), layers * config.hidden_size)
+        window = window_rows(len(split), *of_tokens, spec.batch_size)
         train(learner, spec, [seed], rows=len(rows), window=window, **how)
     return torch.stack(lambdas)
 
@@ -99,36 +99,28 @@ def mix_learner(
 
 
 class ThetaLearner:
-    """What trains θ, 0 at the start, alone: by a loss of rows at the mix of λ.
-
-    Args:
-        parts: of rows that are taken at once.
-        rows: which rows the loss is of; all it is trained on.
+    """What trains θ, 0 at the start, alone: by a loss of ``rows`` at the mix of λ, of which
+    ``parts`` are taken at once.
     """
 
     def __init__(
-        self,
-        size: tuple[int, int],
-        loss: Loss,
-        parts: Callable[[Int[np.ndarray, " rows"]], Iterable[Int[np.ndarray, " some"]]],
-        rows: Int[np.ndarray, " rows"],
-        device: torch.device | str = "cpu",
+        self, size: tuple[int, int], loss: Loss, parts: Parts, rows: Int[np.ndarray, " rows"]
     ) -> None:
-        self.theta = nn.Parameter(torch.zeros(size, device=device))
+        self.theta = nn.Parameter(torch.zeros(size))
         self.groups = [{"params": [self.theta]}]
         self._loss, self._parts, self._rows = loss, parts, rows
 
     def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
         def losses(batch: Int[Tensor, "1 batch"], _: int) -> Float[Tensor, " 1"]:
-            total, answered = torch.zeros(1, device=self.theta.device), 0
+            total, answered = 0.0, 0
             self.theta.grad = torch.zeros_like(self.theta)
             for some in self._parts(self._rows[rows[batch[0].numpy()]]):
                 with torch.enable_grad():
                     summed, lengths = self._loss(some, self.theta.sigmoid())
                 if count := int(lengths.sum()):
                     summed.backward()
-                    total, answered = total + summed.detach(), answered + count
+                    total, answered = total + summed.item(), answered + count
             self.theta.grad /= max(answered, 1)
-            return total / max(answered, 1)
+            return torch.tensor([total / max(answered, 1)])
 
         return losses

@@ -5,7 +5,6 @@ probe that is trained on the encoder as it is and then frozen.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from papa.ablation.interface import attention_modules, routed
 from papa.ablation.substitutes import Mixed, Substitute, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
 from papa.probes.minibatches import part_tokens
 from papa.probes.own import AtSlots, Padded, answers_of, class_names
@@ -32,32 +30,24 @@ Loss = Callable[
 share of its own attention, in all rows or in each; gradients pass."""
 
 
-@dataclass(frozen=True)
 class OwnLoss:
-    """``task.lambda_objective`` on rows of a split, with a substitute as far as heads' attention is
-    not their own; ``ids`` are what the model's head calls the task's classes.
+    """``task.lambda_objective`` on rows of a corpus's training split, with a substitute as far as
+    heads' attention is not their own.
     """
 
-    model: PreTrainedModel
-    special_tokens: SpecialTokens
-    substitute: Substitute
-    split: TokenisedSplit
-    task: TaskSpec
-    ids: Int[np.ndarray, " classes"] | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         model: PreTrainedModel,
         special_tokens: SpecialTokens,
         substitute: Substitute,
         corpus: TokenisedCorpus,
         task: TaskSpec,
-    ) -> OwnLoss:
-        """That on the training split of a corpus."""
+    ) -> None:
+        self.model, self.split = model.requires_grad_(False), corpus.split("train")
+        self._tokens, self._substitute, self._task = special_tokens, substitute, task
         asked = corpus.label_names and not task.with_itself
-        ids = class_ids(corpus.label_names or (), class_names(model), task) if asked else None
-        return cls(model, special_tokens, substitute, corpus.split("train"), task, ids)
+        # What the model's head calls the task's classes.
+        self._ids = class_ids(corpus.label_names or (), class_names(model), task) if asked else None
 
     def batches(self, rows: Int[np.ndarray, " rows"]) -> Iterator[Int[np.ndarray, " some"]]:
         """Rows of like length together, as many as a step of λ's training takes at once."""
@@ -68,13 +58,13 @@ class OwnLoss:
     def __call__(
         self, rows: Int[np.ndarray, " rows"], shares: Float[Tensor, "layers *rows heads"]
     ) -> tuple[Float[Tensor, ""], Int[Tensor, " rows"]]:
-        model, task, numbers = self.model, self.task, self.split.rows[rows]
-        batch = Padded.of(self.split, numbers, self.special_tokens, model.device)
+        model, task, numbers = self.model, self._task, self.split.rows[rows]
+        batch = Padded.of(self.split, numbers, self._tokens, model.device)
         own: dict[str, Tensor] = {}
         if task.with_itself:
             with torch.no_grad():
                 own = answers_of(model, batch, task.of_embeddings)
-        at = AtSlots(Mixed(self.substitute, shares), batch.slots)
+        at = AtSlots(Mixed(self._substitute, shares), batch.slots)
         layers, every = len(shares), range(shares.shape[-1])
         rules = rules_of(at, dict.fromkeys(range(layers), every), layers)
         with routed(model, attention_modules(model), rules):
@@ -84,18 +74,18 @@ class OwnLoss:
     def _summed(
         self, own: dict[str, Tensor], found: dict[str, Tensor], labels: np.ndarray
     ) -> Float[Tensor, ""]:
-        if self.task.of_embeddings:
+        if self._task.of_embeddings:
             pair = found["embeddings"], own["embeddings"]
             return (1 - nn.functional.cosine_similarity(*pair)).sum()
-        if self.task.kind in ("mlm", "causal"):
+        if self._task.kind in ("mlm", "causal"):
             return -found["log_probabilities"].sum()
         logits = found["logits"]
-        if self.task.with_itself:
+        if self._task.with_itself:
             before, after = own["logits"].log_softmax(-1), logits.log_softmax(-1)
             return nn.functional.kl_div(after, before, reduction="sum", log_target=True)
-        if self.task.regression:
+        if self._task.regression:
             truth = torch.from_numpy(labels).to(logits)
             return nn.functional.mse_loss(logits[:, 0], truth, reduction="sum")
         kept = labels[labels != IGNORED]
-        truth = torch.from_numpy(kept if self.ids is None else self.ids[kept]).long()
+        truth = torch.from_numpy(kept if self._ids is None else self._ids[kept]).long()
         return nn.functional.cross_entropy(logits, truth.to(logits.device), reduction="sum")

@@ -45,26 +45,6 @@ def is_stable(
 _CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How alike the head orders of several seeds are.
-
-    Attributes:
-        kendall_tau: the mean over pairs of seeds, -1..1.
-        by_chance: what it stays below in 95 % of studies of as many random orders.
-        told: whether it can be told from chance at 5 %.
-        shared: by input-dependent fraction, without those that have no constant head or no other:
-            the ``share`` of the constant heads that two seeds have in common, the mean over pairs
-            of seeds; what random orders share on average, ``by_chance``; and whether the share can
-            be ``told`` from chance at 5 %, never where the whole order cannot.
-    """
-
-    kendall_tau: float
-    by_chance: float
-    told: bool
-    shared: Mapping[float, dict[str, Any]]
-
-
 @dataclass(eq=False)
 class HeadScores:
     """A score of every head by each of several seeds, by whose mean heads become constant; those of
@@ -134,14 +114,19 @@ class TrainedLambda(HeadScores):
         low, high = self.interval
         return (low > 0.5) | (high < 0.5)
 
-    def agreement(self, fractions: Sequence[float] = ()) -> Agreement | None:
+    def agreement(self, fractions: Sequence[float] = ()) -> dict[str, Any] | None:
         """How alike the orders of the seeds are; None for one seed, or where seeds draw nothing.
 
         The whole order is tested first, then each fraction's constant heads by themselves, each at
         5 %: where all orders are random, at most 5 % of studies say that anything can be told.
 
-        Args:
-            fractions: the input-dependent fractions whose constant heads are compared.
+        Returns:
+            ``kendall_tau``, the mean over pairs of seeds, -1..1; ``tau_by_chance``, what it stays
+            below in 95 % of studies of as many random orders; whether it can be ``told`` from
+            chance at 5 %; and ``shared``, for each input-dependent ``fraction`` with constant heads
+            and others, the ``share`` of the constant heads that two seeds have in common, what
+            random orders share on average, and whether that can be told; never where the whole
+            order cannot.
         """
         seeds, heads = len(self.by_seed), self.mean.size
         if seeds == 1 or not np.ptp(self.by_seed, axis=0).any():
@@ -151,16 +136,21 @@ class TrainedLambda(HeadScores):
         random = random_alike(seeds, heads, tuple(counts.values()))
         # Rounding must not part what is equal.
         told = 1 + (random >= found - 1e-9).sum(axis=0) <= LEVEL * (1 + DRAWS)
-        shared = {
-            fraction: {
+        shared = [
+            {
+                "fraction": fraction,
                 "share": float(found[at]),
                 "by_chance": count / heads,
                 "told": bool(told[0] and told[at]),
             }
             for at, (fraction, count) in enumerate(counts.items(), start=1)
+        ]
+        return {
+            "kendall_tau": float(found[0]),
+            "tau_by_chance": float(np.quantile(random[:, 0], _CONFIDENCE)),
+            "told": bool(told[0]),
+            "shared": shared,
         }
-        chance = float(np.quantile(random[:, 0], _CONFIDENCE))
-        return Agreement(float(found[0]), chance, bool(told[0]), shared)
 
     def facts(self, fractions: Sequence[float]) -> dict[str, Any]:
         """The agreement as a manifest holds it: what ``papa.reporting.answers.certainty`` words."""
@@ -168,17 +158,8 @@ class TrainedLambda(HeadScores):
         found = {"seeds": len(self.by_seed), "heads": self.mean.size}
         if agreement is None:
             return found
-        shared = [{"fraction": fraction, **own} for fraction, own in agreement.shared.items()]
-        return {
-            **found,
-            "heads_told": int(self.told.sum()),
-            "kendall_tau": agreement.kendall_tau,
-            "tau_by_chance": agreement.by_chance,
-            "told": agreement.told,
-            "own_rows": self.own_rows,
-            "control": self.control,
-            "shared": shared,
-        }
+        more = {"own_rows": self.own_rows, "control": self.control}
+        return {**found, "heads_told": int(self.told.sum()), **agreement, **more}
 
     @cached_property
     def control(self) -> tuple[float, bool] | None:

@@ -113,7 +113,7 @@ class Manifest(_Frozen):
         digest: of the study's specification, without what changes speed alone.
         encoders: as they were when they were measured, by their labels.
         agreement: how alike the head orders of the seeds are, by encoder and task
-            (``papa.ranking.seeds.Agreement``), where λ was trained.
+            (``papa.ranking.seeds.TrainedLambda.facts``), where λ was trained.
         texts: rows, tokens, what was cut off and warnings, by task.
         provenance: when, by which command, where and of which code the results were made.
     """

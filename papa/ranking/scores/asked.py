@@ -35,14 +35,10 @@ class Asked:
         encoder: whose heads; frozen, and as before after the call.
         constants: C, the task's own average.
         corpus: the task's text; its training split alone is read.
-        task: its labels, metric and probe.
         ranking: the settings that the method's entry names in ``reads``, and ``rows``.
         seed: of all that is drawn.
         scratch: a folder for features.
-        execution: what changes speed and never results.
-        progress: called with what is done and what there is to do.
-        probe: trained on the encoder as it is and frozen, for methods that read one; None where
-            none was trained before.
+        probe: trained on the encoder as it is and frozen; None where none was trained before.
     """
 
     encoder: Encoder
@@ -75,9 +71,8 @@ class Asked:
         """
         reference = self.encoder.reference
         assert reference is not None, "an own head is read from files"
-        model, special_tokens = opened_own(self.task, reference, str(self.encoder.device))
-        model.requires_grad_(False)
-        return OwnLoss.of(model, special_tokens, substitute, self.corpus, self.task)
+        opened = opened_own(self.task, reference, str(self.encoder.device))
+        return OwnLoss(*opened, substitute, self.corpus, self.task)
 
     def train(self, learner: JointLearner, rate: float | None = None) -> int:
         """Train for as many epochs as λ is; gives their number."""
@@ -88,13 +83,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of all heads.
-
-    Attributes:
-        values: the smallest becomes constant first.
-        standard_error: of the values; None where the method has none.
-        draws: how many draws it is from; 0 where it has none.
-        evaluations: forward passes over the rows, gradients counted as one more each.
+    """The scores of all heads, of which the smallest becomes constant first; the standard error, if
+    the method has one, and of how many draws; and the ``evaluations``: forward passes over the
+    rows, gradients counted as one more each.
     """
 
     values: Float[np.ndarray, "layers heads"]
