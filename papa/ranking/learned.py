@@ -21,9 +21,8 @@ from papa.corpora.rows import rows_of_seed
 from papa.corpora.tokens import SpecialTokens
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import JointLearner
 from papa.probes.minibatches import window_rows
-from papa.probes.training import Losses, train
+from papa.probes.training import JointLearner, Losses, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.losses import Loss, OwnLoss
 from papa.ranking.seeds import is_stable

@@ -24,8 +24,8 @@ from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import SeedScore, build_probe, unseen_by
 from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings
-from papa.probes.joint import JointLearner
 from papa.probes.minibatches import WINDOW_ROWS
+from papa.probes.training import JointLearner
 from papa.scores.metrics import score_of_examples
 from papa.spec import Columns, EmbeddedSource, TaskSpec
 from tests.probes.conftest import HEADS, LAYERS, counted_passes, evaluated, scores, with_probe

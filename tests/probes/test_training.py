@@ -19,10 +19,9 @@ from papa.corpora.batches import micro_batch
 from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import JointLearner
 from papa.probes.minibatches import WINDOW_ROWS, Part, epoch_windows, parts_of, window_order
 from papa.probes.packed import live_features
-from papa.probes.training import adamw, take_step
+from papa.probes.training import JointLearner, adamw, take_step
 from papa.ranking.learned import mix_learner
 from papa.spec import ProbeSpec, TaskSpec
 from tests.probes.conftest import with_probe

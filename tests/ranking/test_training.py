@@ -13,8 +13,8 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
-from papa.probes.joint import JointLearner
 from papa.probes.minibatches import Part
+from papa.probes.training import JointLearner
 from papa.ranking.learned import train_lambda
 from papa.ranking.seeds import MOVED, is_stable
 from papa.spec import Order, RankingSpec, TaskSpec

@@ -18,9 +18,9 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import train_probes
-from papa.probes.joint import JointLearner
 from papa.probes.own import opened_own
 from papa.probes.probes import Probe
+from papa.probes.training import JointLearner
 from papa.progress import Progress, ignore_progress
 from papa.ranking.learned import lambda_spec
 from papa.ranking.losses import OwnLoss

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from papa.attention.mixing import mixed_by
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import JointLearner
 from papa.probes.minibatches import Part, seed_of
+from papa.probes.training import JointLearner
 from papa.ranking.scores.asked import Asked, Scored
 
 TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1

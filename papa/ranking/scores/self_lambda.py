@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from papa.attention.mixing import mixed
 from papa.corpora.batches import micro_batch
-from papa.probes.joint import JointLearner
 from papa.probes.minibatches import Part
+from papa.probes.training import JointLearner
 from papa.ranking.scores.asked import Asked, Scored
 from papa.spec.task import OWN_RATE
 
