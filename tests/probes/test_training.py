@@ -21,7 +21,7 @@ from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.minibatches import WINDOW_ROWS, Part, epoch_windows, parts_of, window_order
 from papa.probes.packed import live_features
-from papa.probes.training import JointLearner, adamw, take_step
+from papa.probes.training import JointLearner, Losses, adamw, take_step, train
 from papa.ranking.learned import mix_learner
 from papa.spec import ProbeSpec, TaskSpec
 from tests.probes.conftest import with_probe
@@ -47,6 +47,42 @@ def test_an_epoch_holds_every_row_once_and_seeds_share_its_windows(rows: int, wi
         assert not np.array_equal(windows[0], epoch_windows(rows, 4, window)[0])
         first, second = (window_order(np.arange(8), 3, 0, index) for index in (0, 1))
         assert not np.array_equal(first, second)
+
+
+class Recorder:
+    """Trains nothing, and notes which rows each seed sees, an epoch after the other."""
+
+    def __init__(self) -> None:
+        self.groups = [{"params": [nn.Parameter(torch.ones(2, 1))]}]
+        self.seen = list[list[np.ndarray]]()
+
+    def window(self, rows: np.ndarray, epoch: int, index: int) -> Losses:
+        self.seen += [[] for _ in range(epoch + 1 - len(self.seen))]
+
+        def losses(batch: torch.Tensor, step: int) -> torch.Tensor:
+            self.seen[epoch].append(rows[batch.numpy()])
+            return torch.ones(2)
+
+        return losses
+
+
+def test_each_seed_and_epoch_sees_all_rows_in_an_order_of_its_own() -> None:
+    learner, spec = Recorder(), SPEC.model_copy(update={"batch_size": 4, "epochs": 3})
+    told: list[tuple[int, int]] = []
+    stop = iter([False, True]).__next__
+    train(
+        learner,
+        spec,
+        [5, 7],
+        rows=22,
+        window=8,
+        progress=lambda *both: told.append(both),
+        stop=stop,
+    )
+    orders = [np.concatenate(epoch, axis=1) for epoch in learner.seen]
+    assert np.array_equal(np.sort(orders), [[range(22)] * 2] * 2)
+    assert len({tuple(order) for epoch in orders for order in epoch}) == 4
+    assert told[-1] == (66, 66), "epochs that are left out count as done"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +182,9 @@ def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
     assert far_apart(total(learner, equal)[1], whole) > 1e-3
 
     rows = np.concatenate([part.rows for part in parts]).tolist()
-    labelled = [row for row in minibatch if (learner.split.labels_of([row]) != IGNORED).any()]
+    labelled = [
+        row for row in minibatch.tolist() if (learner.split.labels_of([row]) != IGNORED).any()
+    ]
     assert len(set(rows)) == len(rows), "every row is in one part"
     assert set(labelled) <= set(rows) <= set(minibatch.tolist())
     assert sum(part.share for part in parts) == pytest.approx(1, abs=1e-12)
