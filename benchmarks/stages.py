@@ -22,7 +22,7 @@ from papa.attention.replacement import Head, replaced
 from papa.encoders.encoder import Encoder
 from papa.encoders.precision import has_bfloat16
 from papa.probes.evaluate import evaluate_cell
-from papa.probes.features import extract_features
+from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec
@@ -50,7 +50,7 @@ def features(setting: Setting, precision: Precision = "float32", *, folder: Path
     """Our features of the training text."""
     path, model = folder / f"features-{time.monotonic_ns()}", encoder(precision)
     train, tokens = setting.corpus.split("train"), model.tokens_per_batch(None)
-    extract_features(model, train, path, batch_tokens=tokens, dtype="float32")
+    compute_features(model, train, tokens, "float32", file=path)
     path.unlink()
 
 

@@ -155,7 +155,7 @@ def _check_texts(
     """What is seen of each text whose source is known; what a head cannot serve is a problem."""
 
     def check_head(task: TaskSpec, seen: Preview, encoder: EncoderReference) -> None:
-        from papa.probes.own_model import check_own
+        from papa.probes.own import check_own
 
         if said := check_own(task, encoder, seen.label_names, seen.rows[1]):
             notes[f"{task.name}: the classes of {encoder.display}'s own head: {said}"] = None

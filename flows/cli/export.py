@@ -80,7 +80,7 @@ def export_cell(
     from papa.encoders.reference import load_tokenizer
     from papa.encoders.weights import load_model
     from papa.export import family_to_export
-    from papa.probes.own_model import own_class
+    from papa.probes.own import own_class
 
     line = _line(finished.summary, wanted)
     at = fraction if max_drop is None else _within(line, max_drop)

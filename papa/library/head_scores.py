@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from papa.ablation.interface import attention_modules, head_count
@@ -22,12 +22,15 @@ from papa.library.fidelity import answers, compared, kl_divergence, of_batch
 from papa.library.measuring import run_steps
 from papa.library.steps import constants_for
 from papa.library.tasks import Task, as_list, study_inputs
+from papa.probes.training import train
 from papa.progress import bar
 from papa.ranking.given import score_of_each
+from papa.ranking.learned import ThetaLearner
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.ranking.seeds import HeadScores
 from papa.scores.fidelity import mean_over_examples
 from papa.scores.own import OwnScore
+from papa.spec import ProbeSpec
 from papa.spec.cells import constant_heads as first_heads
 from papa.spec.orders import Head, read_scores
 from papa.storage.store import Store
@@ -211,24 +214,22 @@ def trained_lambda(
     """
     sizes = list(map(head_count, attention_modules(model)))
     every = {layer: range(size) for layer, size in enumerate(sizes)}
-    theta = torch.zeros(len(sizes), sizes[0], requires_grad=True)
-    optimizer = torch.optim.AdamW([theta], lr=learning_rate, weight_decay=0.0)
-    draw = torch.Generator().manual_seed(seed)
-    orders = [torch.randperm(len(batches), generator=draw).tolist() for _ in range(epochs)]
-    steps = [batches[index] for order in orders for index in order]
+
+    def loss(
+        rows: Int[np.ndarray, " one"], shares: Float[Tensor, "layers heads"]
+    ) -> tuple[Float[Tensor, ""], Int[Tensor, " one"]]:
+        batch = batches[int(rows[0])]
+        with torch.no_grad():
+            own = of_batch(model, batch)
+        with ablated(model, every, Mixed(substitute, shares)):
+            return _loss(own, of_batch(model, batch)), torch.ones(1, dtype=torch.int64)
+
+    rows = np.arange(len(batches))
+    learner = ThetaLearner((len(sizes), sizes[0]), loss, lambda rows: rows[:, None], rows)
+    spec = ProbeSpec(learning_rate=learning_rate, batch_size=1, epochs=epochs)
     with bar(f"λ, seed {seed}", progress) as report:
-        for done, batch in enumerate(steps, 1):
-            with torch.no_grad():
-                own = of_batch(model, batch)
-            mixed = Mixed(substitute, theta.sigmoid())
-            with torch.enable_grad(), ablated(model, every, mixed):
-                loss = _loss(own, of_batch(model, batch))
-            if not loss.isfinite():
-                raise SpecError("training λ diverged: lower learning_rate, or give longer texts")
-            (theta.grad,) = torch.autograd.grad(loss, theta)
-            optimizer.step()
-            report(done, len(steps))
-    return theta.detach().sigmoid().double().numpy()
+        train(learner, spec, [seed], rows=len(batches), window=len(batches), progress=report)
+    return learner.theta.detach().sigmoid().double().numpy()
 
 
 def _loss(own: Mapping[str, Tensor], mixed: Mapping[str, Tensor]) -> Tensor:

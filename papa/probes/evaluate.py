@@ -1,43 +1,72 @@
-"""The score of a cell: one encoder on one task, with the replacement that is active on it, or with
-constant matrices that are trained together with the probe (paper, Section 5.2).
+"""The score of a cell of a study: a probe on the features of an encoder some of whose heads are
+constant, or the probe and the constants trained together (paper, Sections 3.3 and 5.2).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.outputs import ConstantOutputs
-from papa.attention.replacement import replaced
+from papa.attention.replacement import EntryCounts, replaced, reused
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
-from papa.encoders.finite import numbers_of
-from papa.probes.features import FeatureModel, check_disk, feature_bytes, features_of
-from papa.probes.joint import JointGradients, train_jointly
+from papa.probes.features import FeatureModel, FeatureSource, features_of, window_of
 from papa.probes.masked import MaskedProbe
-from papa.probes.own_probe import MakeModule, ModuleProbe, fit_estimators, is_estimator
-from papa.probes.packed import live_features
+from papa.probes.own_probe import FittedProbe, MakeModule, ModuleProbe, is_estimator
 from papa.probes.probes import Probe, SequenceProbe, TokenProbe
-from papa.probes.training import SeedScore, train_probes
+from papa.probes.training import JointLearner, ProbeLearner, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
-from papa.spec import ExecutionSpec, FeaturesSpec, TaskSpec
+from papa.spec import ExecutionSpec, FeaturesSpec, Precision, TaskSpec
 from papa.spec.orders import Head
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""
 _OPTIMAL_RATE = 2e-3
 """The learning rate of an optimal output (Li and Janson, 2024)."""
+_SCORED_ROWS = 32
+"""Rows scored at a time."""
+_COUNTED_TOKENS = 4096
+"""Tokens of rows whose entries are counted at a time."""
+
+
+@dataclass(frozen=True)
+class SeedScore:
+    """The score of a cell for one seed, after the last epoch on the validation split; what each of
+    its rows adds to it (``papa.scores.metrics``); and the seed's share of the cell's time.
+    """
+
+    seed: int
+    score: float
+    examples: Float[np.ndarray, "rows k"]
+    seconds: float
+
+
+def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
+    """Of the entries of C that the rows of a split read, the share that the average never saw; None
+    for other constants.
+    """
+    if not isinstance(constants, ConstantMatrices):
+        return None
+    entries = EntryCounts()
+    for batch in micro_batches(split, None, _COUNTED_TOKENS):
+        entries.add(constants.seen_at(batch.columns), batch)
+    return entries.unseen_share
 
 
 def evaluate_cell(
@@ -46,71 +75,113 @@ def evaluate_cell(
     task: TaskSpec,
     seeds: Sequence[int],
     *,
+    constants: Any = None,
+    heads: Sequence[Head] = (),
+    trained: bool = False,
     features: FeaturesSpec,
     execution: ExecutionSpec,
     scratch: Path,
     code: OwnCode | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
-    probe: Probe | None = None,
 ) -> list[SeedScore]:
-    """Train the task's probe on the encoder's features and score it, once for each seed.
+    """Train the task's probe and score it, once for each seed, while ``heads`` are constant, or of
+    the layer before (by ``papa.spec.constants.REUSED``), beside those that a block around the call
+    replaces. A seed's score does not depend on the seeds beside it.
 
-    The caller holds ``with replaced(encoder, …)``. Where the features of both splits fit
-    ``execution.features_budget_gb`` they are stored under ``scratch`` for the time of the call: one
-    pass of the encoder serves every epoch and seed. Beyond the budget, or with
-    ``probe.encoder_dropout``, one pass per epoch serves every seed. Scores agree within float
-    tolerance.
-
-    Each seed has a probe, whose score does not depend on the seeds beside it. A ``probe`` of
-    ``build_probe`` for the same seeds is trained in place; None builds one.
+    Args:
+        constants: ``ConstantMatrices``, or what else ``papa.attention.replacement`` takes.
+        trained: whether they are so with the probe, from these on.
     """
-    score = scorer(task, corpus.label_names, code)
-    train, validation = corpus.split("train"), corpus.split("validation")
-    needed = [feature_bytes(encoder, split, features.dtype) for split in (train, validation)]
-    fits = sum(needed) <= execution.features_budget_gb * 1e9
-    keep_train = fits and not task.probe.encoder_dropout
-    scratch.mkdir(parents=True, exist_ok=True)
-    if fits:
-        check_disk(scratch, sum(needed) if keep_train else needed[1])
-    extracted = (len(train) if keep_train else 0) + (len(validation) if fits else 0)
-    total = extracted + task.probe.epochs * len(train) + len(validation)
+    started, score = time.perf_counter(), scorer(task, corpus.label_names, code)
+    validation, found = corpus.split("validation"), list[Scored]()
+    told: Any = {"progress": progress, "on_epoch": on_epoch}
+    model: Any = encoder
+    if trained and heads:
+        tokens = encoder.tokens_per_batch(execution.batch_tokens)
+        source = FeatureSource(encoder, validation, tokens, "float32")
+        for seed in seeds:
+            with trained_constants(model, constants, heads, corpus, task, seed, **told) as probe:
+                found += score_probe(probe, source, score)
+    else:
+        options = scratch, execution, features.dtype
+        block: AbstractContextManager[Any] = nullcontext()
+        if heads and constants is not None:
+            reusing = isinstance(constants, str)
+            block = reused(model, heads) if reusing else replaced(model, constants, heads)
+        with block:
+            make = loaded(code.probe) if code else None
+            probes = train_probes(encoder, corpus, task, seeds, *options, make=make, **told)
+            with features_of(encoder, validation, *options) as source:
+                found += [one for probe in probes for one in score_probe(probe, source, score)]
+    seconds = (time.perf_counter() - started) / len(seeds)
+    return [
+        SeedScore(seed, one.score, one.examples, seconds)
+        for seed, one in zip(seeds, found, strict=True)
+    ]
 
-    options: Any = {"batch_tokens": execution.batch_tokens, "dtype": features.dtype}
-    with (
-        features_of(
-            encoder,
-            train,
-            scratch,
-            kept=keep_train,
-            dropout=task.probe.encoder_dropout,
-            progress=lambda done, _: progress(done, total),
-            **options,
-        ) as train_source,
-        features_of(
-            encoder,
-            validation,
-            scratch,
-            kept=fits,
-            progress=lambda done, _: progress(extracted - len(validation) + done, total),
-            **options,
-        ) as validation_source,
-    ):
-        own = loaded(code.probe) if code else None
-        if is_estimator(own):
-            return fit_estimators(own, train_source, validation_source, seeds, score)
-        probe = probe or build_probe(encoder, corpus, task, seeds, own)
-        return train_probes(
-            probe.to(encoder.device),
-            train_source,
-            validation_source,
-            seeds=seeds,
-            spec=task.probe,
-            score=score,
-            token_values=(encoder.layers + 1) * encoder.width,
-            progress=lambda done, _: progress(extracted + done, total),
-            on_epoch=on_epoch,
-        )
+
+def train_probes(
+    encoder: FeatureModel,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    seeds: Sequence[int],
+    scratch: Path,
+    execution: ExecutionSpec,
+    dtype: Precision = "float32",
+    *,
+    make: Any = None,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
+) -> list[Probe]:
+    """The task's probes, trained on all training rows: one for all seeds, or one for each where
+    ``make`` makes a module of the user's own; an estimator is fitted.
+    """
+    split, spec, found = corpus.split("train"), task.probe, list[Probe]()
+    rows, total = len(split), (1 + spec.epochs) * len(split)
+    with features_of(
+        encoder,
+        split,
+        scratch,
+        execution,
+        dtype,
+        dropout=spec.encoder_dropout,
+        progress=lambda done, _: progress(done, total),
+    ) as source:
+        if is_estimator(make):
+            return [FittedProbe(make, source, seeds)]
+        for own in [seeds] if make is None else [[seed] for seed in seeds]:
+            found.append(build_probe(encoder, corpus, task, own, make).to(encoder.device))
+            train(
+                ProbeLearner(found[-1], source, own),
+                spec,
+                own,
+                rows=rows,
+                window=window_of(encoder, split, spec.batch_size),
+                progress=lambda done, _: progress(rows + done, total),
+                on_epoch=on_epoch,
+            )
+    return found
+
+
+@torch.inference_mode()
+def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
+    """What the predictions of every seed score."""
+    found: list[list[np.ndarray]] = []
+    window = window_of(source.encoder, source.split, 1)
+    for members in torch.arange(len(source.split)).split(window):
+        features, numbers = source.window(members.numpy())
+        rows = torch.from_numpy(numbers)
+        parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
+        labelled = features.tokens_of(rows)[0] if features.token_labels else rows
+        labels = features.labels[labelled.to(features.device)]
+        predicted = torch.cat(parts, dim=1), labels, features.label_counts[rows]
+        found.append([one.cpu().numpy() for one in predicted])
+        # The features of a window are gone before the next one's are made.
+        del features
+    predictions, labels_, lengths = zip(*found, strict=True)
+    together = np.concatenate(labels_), np.concatenate(lengths)
+    return [score(own, *together) for own in np.concatenate(predictions, axis=1)]
 
 
 def build_probe(
@@ -122,101 +193,46 @@ def build_probe(
 ) -> Probe:
     """The untrained probe of a task: the user's own, by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width
+    sizes: dict[str, Any] = {"layers": layers, "width": width}
     if corpus.kind == "mlm":
-        return MaskedProbe(
-            seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings
-        )
-    dropout = (
-        AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0) if task.probe.encoder_dropout else 0.0
-    )
-    sequence = partial(
-        SequenceProbe, seeds, layers=layers, width=width, slots=corpus.slots, dropout=dropout
-    )
+        return MaskedProbe(seeds, **sizes, word_embeddings=encoder.word_embeddings)
+    with_encoders = AUTHORS_DROPOUT if task.probe.encoder_dropout else {}
+    dropout = with_encoders.get(encoder.config.model_type, 0.0)
+    sequence = partial(SequenceProbe, seeds, **sizes, slots=corpus.slots, dropout=dropout)
     if task.regression:
         return sequence(labels=1, regression=True)
     assert corpus.label_names is not None, "of a corpus with classes"
     labels = len(corpus.label_names)
     if make is not None:
-        return ModuleProbe(make, seeds, layers * width, labels)
+        return ModuleProbe(make, seeds[0], layers * width, labels)
     if corpus.kind == "words":
-        dtype = getattr(torch, encoder.precision)
-        return TokenProbe(seeds, layers=layers, width=width, labels=labels, dtype=dtype)
+        return TokenProbe(seeds, **sizes, labels=labels, dtype=getattr(torch, encoder.precision))
     return sequence(labels=labels)
 
 
-def evaluate_trained_cell(
+@contextmanager
+def trained_constants(
     encoder: Encoder,
     start: ConstantMatrices | ConstantOutputs,
     heads: Sequence[Head],
     corpus: TokenisedCorpus,
     task: TaskSpec,
-    seeds: Sequence[int],
-    *,
-    execution: ExecutionSpec,
-    code: OwnCode | None = None,
-    progress: Progress = ignore_progress,
-    on_epoch: OnEpoch = ignore_epoch,
-) -> list[SeedScore]:
-    """Train constants, from ``start`` on, and a probe together, once for each seed, and score them.
+    seed: int,
+    **told: Any,
+) -> Iterator[Probe]:
+    """Train constants, from ``start`` on, together with a probe (paper, Section 5.2); inside the
+    block the heads use them.
 
     Nothing is frozen but the encoder, so there are no features to keep: every epoch runs the
     encoder. In use, rows are masked and divided by their absolute sum, since training may make
     entries negative.
     """
-    score = scorer(task, corpus.label_names, code)
-    scores = []
-    rows = len(corpus.split("train")) * task.probe.epochs
-
-    def shown(before: int, done: int, _: int) -> None:
-        progress(before + done, len(seeds) * rows)
-
-    for index, seed in enumerate(seeds):
-        started = time.perf_counter()
-        trained = nn.Parameter(start.values.to(encoder.device, copy=True))
-        probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
-        with replaced(encoder, start.of(trained), heads):
-            gradients = JointGradients(
-                encoder, trained, probe, corpus, dropout=task.probe.encoder_dropout
-            )
-            train_jointly(
-                encoder,
-                gradients.of_parts,
-                gradients.trained,
-                corpus,
-                spec=task.probe,
-                rows=corpus.split("train").rows,
-                epochs=task.probe.epochs,
-                rate=task.probe.learning_rate,
-                parameter_rate=_OPTIMAL_RATE if isinstance(start, ConstantOutputs) else None,
-                seed=seed,
-                progress=partial(shown, index * rows),
-                on_epoch=on_epoch,
-            )
-            tokens = encoder.tokens_per_batch(execution.batch_tokens)
-            result = _score(encoder, probe, corpus, score, tokens)
-        seconds = time.perf_counter() - started
-        scores.append(
-            SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
-        )
-    return scores
-
-
-@torch.inference_mode()
-def _score(
-    encoder: Encoder, probe: Probe, corpus: TokenisedCorpus, score: Score, batch_tokens: int
-) -> Scored:
-    split = corpus.split("validation")
-    predictions, labels, lengths, rows = [], [], [], []
-    for number, batch in enumerate(micro_batches(split, None, batch_tokens), 1):
-        with numbers_of(f"batch {number} of the {split.name} split"):
-            token_states = encoder.token_states(batch)
-        features = live_features(token_states, split, batch)
-        predictions.append(
-            probe.predictions(features, torch.arange(len(features)))[0].cpu().numpy()
-        )
-        labels.append(features.labels.cpu().numpy())
-        lengths.append(features.label_counts.numpy())
-        rows.append(batch.rows.numpy())
-    result = score(*map(np.concatenate, (predictions, labels, lengths)))
-    # Batches go by length; examples of two cells are paired by their place in the split.
-    return Scored(result.score, result.examples[np.argsort(np.concatenate(rows))])
+    constants = nn.Parameter(start.values.to(encoder.device, copy=True))
+    probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
+    dropout = task.probe.encoder_dropout
+    learner = JointLearner(encoder, constants, probe, corpus, dropout=dropout)
+    if isinstance(start, ConstantOutputs):
+        learner.groups[0]["lr"] = _OPTIMAL_RATE
+    with replaced(encoder, start.of(constants), heads):
+        learner.train(task.probe, seed, **told)
+        yield probe

@@ -5,14 +5,15 @@ memory-mapped file, or streamed by windows.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -25,41 +26,10 @@ from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import check_states, numbers_of
 from papa.errors import PapaError
-from papa.probes.packed import (
-    PackedFeatures,
-    count_tokens,
-    pack_features,
-    pack_states,
-    probed_tokens,
-)
+from papa.probes.minibatches import window_rows
+from papa.probes.packed import PackedFeatures, count_tokens, pack_features, probed_states
 from papa.progress import Progress, ignore_progress
-from papa.spec import Precision
-
-
-@runtime_checkable
-class FeatureModel(Protocol):
-    """A frozen model that features come from, such as an ``Encoder`` or its ``WordEmbeddings``."""
-
-    model: nn.Module
-    config: Any
-    device: torch.device
-    layers: int
-    width: int
-    precision: Precision
-
-    @property
-    def word_embeddings(self) -> Tensor:
-        """Of the vocabulary."""
-        ...
-
-    @property
-    def tokens_per_batch(self) -> Callable[[int | None], int]:
-        """See ``Encoder.tokens_per_batch``."""
-        ...
-
-    def token_states(self, batch: MicroBatch) -> list[Tensor]:
-        """The L+1 hidden states of the real tokens, input by input."""
-        ...
+from papa.spec import ExecutionSpec, Precision
 
 
 class WordEmbeddings:
@@ -85,52 +55,17 @@ class WordEmbeddings:
         return states
 
 
-@dataclass(frozen=True)
-class StoredFeatures:
-    """Features of the whole split, computed before and mapped from disk."""
-
-    split: TokenisedSplit
-    features: PackedFeatures
-    device: torch.device
-
-    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
-        """The whole split where it lies on the device, else a copy of the window there."""
-        if self.features.device.type == self.device.type:
-            # Nothing is copied: row numbers of the split are row numbers of its features.
-            return self.features, rows
-        return self.features.select(torch.from_numpy(rows)).to(self.device), np.arange(len(rows))
-
-
-@dataclass(frozen=True)
-class StreamedFeatures:
-    """Features that the encoder computes anew for every window: one pass per epoch serves all
-    seeds. With ``dropout`` the encoder's is active, as the authors' code runs it.
-    """
-
-    split: TokenisedSplit
-    encoder: FeatureModel
-    batch_tokens: int
-    dtype: Precision
-    dropout: bool = False
-
-    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
-        """The window's features, from one pass of the encoder."""
-        with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
-            features = compute_features(
-                self.encoder, self.split, rows, batch_tokens=self.batch_tokens, dtype=self.dtype
-            )
-        return features, np.arange(len(rows))
+FeatureModel: TypeAlias = Encoder | WordEmbeddings
+"""What features come from, frozen."""
 
 
 @contextmanager
 def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
-    """Switch the encoder's dropout on inside the block; its modes and the random state come back
-    after it.
+    """Switch the encoder's dropout on inside the block, as the authors' code runs it; its modes and
+    the random state come back after it.
     """
     # Module by module, as nothing says that all are in the same mode.
-    modes: list[tuple[nn.Module, bool]] = [
-        (module, module.training) for module in encoder.model.modules()
-    ]
+    modes = [(module, module.training) for module in encoder.model.modules()]
     devices = [encoder.device] if encoder.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -143,8 +78,30 @@ def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
                 module.training = training
 
 
-FeatureSource = StoredFeatures | StreamedFeatures
-"""The features of a split, a window of rows at a time."""
+@dataclass(frozen=True)
+class FeatureSource:
+    """The features of a split, a window of rows at a time: of all rows, where they are ``stored``,
+    else computed anew, with the encoder's ``dropout`` where it is asked.
+    """
+
+    encoder: FeatureModel
+    split: TokenisedSplit
+    batch_tokens: int
+    dtype: Precision
+    dropout: bool = False
+    stored: PackedFeatures | None = None
+
+    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
+        """Features, and where among them these rows are."""
+        numbers, device = np.arange(len(rows)), self.encoder.device
+        if self.stored is None:
+            with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
+                how = self.batch_tokens, self.dtype
+                return compute_features(self.encoder, self.split, *how, rows=rows), numbers
+        if self.stored.device.type == device.type:
+            # Nothing is copied: row numbers of the split are row numbers of its features.
+            return self.stored, rows
+        return self.stored.select(torch.from_numpy(rows)).to(device), numbers
 
 
 @contextmanager
@@ -152,156 +109,102 @@ def features_of(
     encoder: FeatureModel,
     split: TokenisedSplit,
     scratch: Path,
-    *,
-    kept: bool,
-    dropout: bool = False,
-    batch_tokens: int | None,
+    execution: ExecutionSpec,
     dtype: Precision,
+    *,
+    dropout: bool = False,
     progress: Progress = ignore_progress,
 ) -> Iterator[FeatureSource]:
-    """Features of a split: kept in a file under ``scratch`` that is gone after the block, or
-    streamed.
+    """Features of a split: in a file under ``scratch`` for the time of the block where they fit
+    ``execution.features_budget_gb``, so that one pass of the encoder serves every epoch and seed;
+    else, or with ``dropout``, streamed, a pass an epoch. Scores agree within float tolerance.
     """
     # What is dropped depends on how rows fall into batches: no setting of speed may decide on that.
-    tokens = encoder.tokens_per_batch(None if dropout else batch_tokens)
-    if not kept:
-        yield StreamedFeatures(split, encoder, tokens, dtype, dropout)
+    tokens = encoder.tokens_per_batch(None if dropout else execution.batch_tokens)
+    size = feature_bytes(encoder, split, dtype)
+    if dropout or size > execution.features_budget_gb * 1e9:
+        yield FeatureSource(encoder, split, tokens, dtype, dropout)
         return
+    scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".features-", dir=scratch) as folder:
-        path = Path(folder) / "values.bin"
-        features = extract_features(
-            encoder, split, path, batch_tokens=tokens, dtype=dtype, progress=progress
-        )
-        if encoder.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(encoder.device)
-            # Half is left to the probes and their minibatches.
-            if features.values.nbytes < free / 2:
-                features = features.to(encoder.device)
-        yield StoredFeatures(split, features, encoder.device)
+        file = Path(folder) / "values.bin"
+        features = compute_features(encoder, split, tokens, dtype, file=file, progress=progress)
+        # Half of a GPU is left to the probes and their minibatches.
+        if encoder.device.type == "cuda" and size < torch.cuda.mem_get_info(encoder.device)[0] / 2:
+            features = features.to(encoder.device)
+        yield FeatureSource(encoder, split, tokens, dtype, stored=features)
 
 
 def feature_bytes(encoder: FeatureModel, split: TokenisedSplit, dtype: Precision) -> int:
     """How many bytes a split's features take on disk."""
-    return (
-        count_tokens(split) * (encoder.layers + 1) * encoder.width * getattr(torch, dtype).itemsize
-    )
+    token_values = (encoder.layers + 1) * encoder.width
+    return count_tokens(split) * token_values * getattr(torch, dtype).itemsize
 
 
-def extract_features(
-    encoder: FeatureModel,
-    split: TokenisedSplit,
-    path: Path,
-    *,
-    batch_tokens: int,
-    dtype: Precision,
-    progress: Progress = ignore_progress,
-) -> PackedFeatures:
-    """Run the encoder, with whatever replacement is active on it, once over a split and keep what
-    the probe sees in a file of bare numbers, [tokens, L+1, d].
-
-    It takes its full size at once, so a full disk is known before the encoder runs, and each batch
-    is written where it belongs: memory holds one batch, and a few bytes per token.
-    """
-    # Offsets are known before any number is: batches may come in any order.
-    tokens, offsets = count_tokens(split), offsets_of(split.probed_lengths)
-    stored, token_values = getattr(torch, dtype), (encoder.layers + 1) * encoder.width
-    token_bytes = token_values * stored.itemsize
-    with reserved(path, tokens * token_bytes) as file:
-        for rows, values in _batches(encoder, split, split.rows, stored, batch_tokens, progress):
-            # One write per row: writing through a mapped file costs a page fault every 4 KiB.
-            content, written = values.cpu().view(torch.uint8).numpy().data.cast("B"), 0
-            index = split.index_of(rows)
-            for start, end in zip(
-                offsets[index].tolist(), offsets[index + 1].tolist(), strict=True
-            ):
-                size = (end - start) * token_bytes
-                file.seek(start * token_bytes)
-                file.write(content[written : written + size])
-                written += size
-    mapped = torch.from_file(str(path), shared=True, size=tokens * token_values, dtype=stored)
-    return pack_features(mapped.view(tokens, encoder.layers + 1, encoder.width), split, split.rows)
+def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int) -> int:
+    """The rows of a window of training on a split, or of scoring one."""
+    token_values = (encoder.layers + 1) * encoder.width
+    return window_rows(len(split), count_tokens(split), token_values, batch_size)
 
 
+@torch.no_grad()
 def compute_features(
     encoder: FeatureModel,
     split: TokenisedSplit,
-    rows: Int[np.ndarray, " rows"],
-    *,
     batch_tokens: int,
     dtype: Precision,
-) -> PackedFeatures:
-    """The features of some rows, which ascend, in the memory of the encoder's device."""
-    lengths = split.probed_lengths[split.index_of(rows)]
-    offsets = offsets_of(lengths)
-    shape = (int(offsets[-1]), encoder.layers + 1, encoder.width)
-    features = torch.empty(shape, dtype=getattr(torch, dtype), device=encoder.device)
-    for batch_rows, values in _batches(encoder, split, rows, features.dtype, batch_tokens):
-        index = np.searchsorted(rows, batch_rows)
-        tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
-        features.index_copy_(0, tokens.to(encoder.device), values)
-    return pack_features(features, split, rows)
-
-
-@torch.inference_mode()
-def _batches(
-    encoder: FeatureModel,
-    split: TokenisedSplit,
-    rows: Int[np.ndarray, " rows"],
-    dtype: torch.dtype,
-    batch_tokens: int,
+    *,
+    rows: Int[np.ndarray, " rows"] | None = None,
+    file: Path | None = None,
     progress: Progress = ignore_progress,
-) -> Iterator[tuple[Int[np.ndarray, " batch"], Float[Tensor, "kept layers width"]]]:
-    """Run the encoder over the rows; yields each batch's rows and what a probe sees of them."""
-    done = 0
+) -> PackedFeatures:
+    """Run the encoder, with whatever replacement is active on it, over some rows, which ascend, or
+    all, and keep what the probe sees: on the encoder's device, or in a ``file`` of bare numbers,
+    [tokens, L+1, d], which memory maps.
+    """
+    rows = split.rows if rows is None else rows
+    lengths, stored = split.probed_lengths[split.index_of(rows)], getattr(torch, dtype)
+    offsets, done = offsets_of(lengths), 0
+    shape = (int(offsets[-1]), encoder.layers + 1, encoder.width)
+    if file is None:
+        into = torch.empty(shape, dtype=stored, device=encoder.device)
+    else:
+        size = math.prod(shape)
+        reserve(file, size * stored.itemsize)
+        into = torch.from_file(str(file), shared=True, size=size, dtype=stored).view(shape)
     for number, batch in enumerate(micro_batches(split, rows, batch_tokens), 1):
-        batch_rows = batch.rows.numpy()
-        kept = probed_tokens(split, batch_rows)
-        if kept is None or kept.any():
+        index = np.searchsorted(rows, batch.rows.numpy())
+        tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
+        if len(tokens):
             with numbers_of(f"batch {number} of the {split.name} split"):
-                token_states = encoder.token_states(batch)
-            yield batch_rows, pack_states(token_states, kept).to(dtype)
-        done += len(batch_rows)
+                states = encoder.token_states(batch)
+            values = probed_states(states, split, batch.rows.numpy()).to(into.device, stored)
+            into.index_copy_(0, tokens.to(into.device), values)
+        done += len(index)
         progress(done, len(rows))
+    return pack_features(into, split, rows)
 
 
 class DiskSpaceError(PapaError):
     """The disk is too small for a cell's features."""
 
 
-def reserved(path: Path, size: int) -> BinaryIO:
-    """A new file to write, whose blocks are reserved at once where the file system can."""
-    check_disk(path.parent, size)
-    file = path.open("xb")
+def reserve(path: Path, size: int) -> None:
+    """Make a file of this size, whose blocks are taken at once where the file system can: a full
+    disk is known before the encoder runs.
+    """
+    free = shutil.disk_usage(path.parent).free
     try:
-        _reserve(file.fileno(), size)
+        if free < size:
+            raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB are free")
+        with path.open("xb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            file.truncate(size)
     except OSError as error:
-        file.close()
-        path.unlink()
-        raise _too_small(path.parent, f"refused ({error.strerror})", size) from None
-    return file
-
-
-def _reserve(file: int, size: int) -> None:
-    try:
-        os.posix_fallocate(file, 0, size)
-    except AttributeError:
-        os.truncate(file, size)
-    except OSError as error:
-        # Some file systems cannot reserve; a full disk is another matter.
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-            raise
-        os.truncate(file, size)
-
-
-def check_disk(folder: Path, needed: int) -> None:
-    """Raise DiskSpaceError unless the disk under ``folder`` has ``needed`` bytes free."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise _too_small(folder, f"has {free / 1e9:.2f} GB free", needed)
-
-
-def _too_small(folder: Path, state: str, needed: int) -> DiskSpaceError:
-    return DiskSpaceError(
-        f"{folder} {state}, the features of one cell need {needed / 1e9:.2f} GB: free some space, "
-        "or set execution.features_budget_gb below that to run the encoder once an epoch"
-    )
+        path.unlink(missing_ok=True)
+        raise DiskSpaceError(
+            f"{path.parent} is too small ({error.strerror}) for the features of one cell, "
+            f"{size / 1e9:.2f} GB: free some space, or set execution.features_budget_gb below that "
+            "to run the encoder once an epoch"
+        ) from None

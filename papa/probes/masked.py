@@ -64,7 +64,7 @@ class MaskedProbe(Probe):
         dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
         tokens, labels = tokens_by_seed(features, rows)
-        return decoder_losses(self(tokens), self.word_embeddings, self.bias, labels)
+        return DecoderLosses.apply(self(tokens), self.word_embeddings, self.bias, labels)
 
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
@@ -82,25 +82,20 @@ class MaskedProbe(Probe):
         return log_probabilities
 
 
-def decoder_losses(
-    hidden: Float[Tensor, "seeds n width_e"],
-    embeddings: Float[Tensor, "vocabulary width_e"],
-    bias: Float[Tensor, "seeds vocabulary"],
-    labels: Int[Tensor, "seeds n"],
-) -> Float[Tensor, " seeds"]:
+class DecoderLosses(torch.autograd.Function):
     """The mean cross-entropy of each seed over its tokens with labels (not -100). Gradients are
-    computed in the same pass, chunk by chunk, so no more than 64 MiB of logits exist at any time.
+    computed in the forward pass, chunk by chunk, so no more than 64 MiB of logits exist at any
+    time; backward only scales them.
     """
-    return _DecoderLosses.apply(hidden, embeddings, bias, labels)
-
-
-class _DecoderLosses(torch.autograd.Function):
-    """Cross-entropy of a decoder; backward only scales the gradients of the forward pass."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, embeddings: Tensor, bias: Tensor, labels: Tensor
-    ) -> Tensor:
+        ctx: Any,
+        hidden: Float[Tensor, "seeds n width_e"],
+        embeddings: Float[Tensor, "vocabulary width_e"],
+        bias: Float[Tensor, "seeds vocabulary"],
+        labels: Int[Tensor, "seeds n"],
+    ) -> Float[Tensor, " seeds"]:
         losses = hidden.new_zeros(len(hidden))
         hidden_gradient, bias_gradient = torch.zeros_like(hidden), torch.zeros_like(bias)
         counts = (labels != IGNORED).sum(1).clamp(min=1)
@@ -120,11 +115,10 @@ class _DecoderLosses(torch.autograd.Function):
         return losses
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, None]:
-        hidden_gradient, bias_gradient = ctx.saved_tensors
-        (of_losses,) = gradients
-        of_hidden, of_bias = of_losses[:, None, None], of_losses[:, None]
-        return hidden_gradient * of_hidden, None, bias_gradient * of_bias, None
+    def backward(ctx: Any, *of_losses: Tensor) -> tuple[Tensor, None, Tensor, None]:
+        of_hidden, of_bias = ctx.saved_tensors
+        scales = of_losses[0][:, None]
+        return of_hidden * scales[..., None], None, of_bias * scales, None
 
 
 def _chunks(hidden: Tensor, vocabulary: int) -> Iterator[tuple[int, slice]]:

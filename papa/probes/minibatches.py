@@ -1,17 +1,13 @@
-"""Minibatches: in which order training rows are seen, and how a minibatch is cut into parts for
-several workers.
+"""Minibatches: in which order training rows are seen, and how a minibatch is cut into parts.
 
-All are pure functions of (rows, epoch, seed). Rows are shuffled in windows. A permutation that all
-seeds share cuts an epoch into windows; inside a window each seed has its own order. So features can
-be computed a window at a time and serve every seed, and training sees the same batches whether
-features are stored or streamed.
-
-Parts do not depend on how many workers there are.
+All are pure functions of (rows, epoch, seed). A permutation that all seeds share cuts an epoch into
+windows of rows; inside a window each seed has its own order. So features can be computed a window
+at a time and serve every seed, and training sees the same batches whether they are stored or not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,21 +27,6 @@ def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.n
 def window_order(members: np.ndarray, epoch: int, seed: int, index: int) -> np.ndarray:
     """The rows of window number ``index`` in the order that ``seed`` sees them."""
     return _generator(1, epoch, index, seed).permutation(members)
-
-
-def epoch_order(rows: int, epoch: int, seed: int, window: int = WINDOW_ROWS) -> np.ndarray:
-    """Every row once, in the order that ``seed`` sees in ``epoch``: int64 [rows]."""
-    windows = epoch_windows(rows, epoch, window)
-    ordered = [window_order(members, epoch, seed, index) for index, members in enumerate(windows)]
-    return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.int64)
-
-
-def minibatches(rows: int, epoch: int, seed: int, window: int, batch_size: int) -> list[np.ndarray]:
-    """The minibatches of an epoch as ``seed`` sees them, for training through the encoder, which
-    needs no windows; ``window`` is a multiple of ``batch_size``, from ``window_rows``.
-    """
-    order = epoch_order(rows, epoch, seed, window)
-    return [order[start : start + batch_size] for start in range(0, rows, batch_size)]
 
 
 def seed_of(*entropy: int) -> int:
@@ -78,15 +59,10 @@ def part_tokens(on_gpu: bool) -> int:
     return 4_096 if on_gpu else 256
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some rows of a minibatch, shortest first, computed in one forward and backward pass.
-
-    Attributes:
-        tokens: real tokens of the rows: how much work they are.
-        share: of the terms of the minibatch's mean loss, those of these rows; with it the parts'
-            losses add up.
-        dropout_seed: of the encoder's dropout, where it is on.
+class Part(NamedTuple):
+    """Some rows of a minibatch, shortest first, computed in one forward and backward pass; how many
+    real tokens they have; their ``share`` of the terms of the minibatch's mean loss, with which the
+    parts' losses add up; and the seed of the encoder's dropout, where it is on.
     """
 
     rows: np.ndarray
@@ -106,6 +82,8 @@ def parts_of(
     """
     index = split.index_of(minibatch)
     first, lengths = split.first_lengths[index], split.lengths[index]
+    # What a mean loss is taken over: rows, or their labelled tokens.
+    terms = split.probed_lengths[index] if split.label_per_token else np.ones_like(lengths)
     # As micro-batches are sorted: rows of like length share a part, so little of it is padding.
     order = np.lexsort((minibatch, lengths - first, first))
     ends = lengths[order].cumsum()
@@ -114,20 +92,13 @@ def parts_of(
     # A row belongs to the part in which its middle lies.
     part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
     pieces = [order[part == number] for number in range(count)]
-    labelled = [
-        (piece, terms) for piece in pieces if (terms := _loss_terms(split, minibatch[piece]))
-    ]
-    total = sum(terms for _, terms in labelled)
+    labelled = [piece for piece in pieces if terms[piece].any()]
     return [
-        Part(minibatch[piece], int(lengths[piece].sum()), terms / total, seed_of(*seed, number))
-        for number, (piece, terms) in enumerate(labelled)
+        Part(
+            minibatch[piece],
+            int(lengths[piece].sum()),
+            int(terms[piece].sum()) / int(terms.sum()),
+            seed_of(*seed, number),
+        )
+        for number, piece in enumerate(labelled)
     ]
-
-
-def _loss_terms(split: TokenisedSplit, rows: np.ndarray) -> int:
-    """What a mean loss is taken over: rows, or their labelled tokens."""
-    return (
-        int(split.probed_lengths[split.index_of(rows)].sum())
-        if split.label_per_token
-        else len(rows)
-    )

@@ -8,7 +8,6 @@ have labels, every labelled word's layers.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,8 +22,6 @@ from papa.probes.features import FeatureSource
 from papa.probes.minibatches import WINDOW_ROWS
 from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
-from papa.probes.training import SeedScore
-from papa.scores.own import Score
 
 MakeModule = Callable[[int, int], nn.Module]
 """From the width of inputs and the number of classes to a module: [n, inputs] to [n, classes]."""
@@ -61,112 +58,72 @@ def probe_inputs(
 
 
 class ModuleProbe(Probe):
-    """A module for each seed, whose start is drawn with it; trained as PAPA's own probes are, with
-    dropout where it has any.
+    """A module whose start is drawn with a seed; trained as PAPA's own probes are, with dropout
+    where it has any.
     """
 
-    def __init__(self, make: MakeModule, seeds: Sequence[int], inputs: int, labels: int) -> None:
+    def __init__(self, make: MakeModule, seed: int, inputs: int, labels: int) -> None:
         super().__init__()
-        found = []
-        for seed in seeds:
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
-                found.append(make(inputs, labels))
-        for probe in found:
-            if not isinstance(probe, nn.Module):
-                raise SpecError(
-                    f"probe: it gave a {type(probe).__name__}, expected a module of PyTorch: give "
-                    "an estimator with fit and predict, or a function of (inputs, classes) such as "
-                    "torch.nn.Linear"
-                )
-        self.templates = nn.ModuleList(found).requires_grad_(False)
-        self.names = [name for name, _ in found[0].named_parameters()]
-        # One tensor for all seeds, whose first axis the optimiser's clipping counts.
-        self.stacked = nn.ParameterList(
-            nn.Parameter(torch.stack([probe.get_parameter(name) for probe in found]))
-            for name in self.names
-        )
-        self.labels = labels
-
-    def _logits(
-        self, number: int, inputs: Float[Tensor, "n layers_width"]
-    ) -> Float[Tensor, "n labels"]:
-        own = {name: all_[number] for name, all_ in zip(self.names, self.stacked, strict=True)}
-        try:
-            logits = torch.func.functional_call(self.templates[number], own, (inputs,))
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise SpecError(f"probe: its module failed: {error}") from error
-        if tuple(logits.shape) != (len(inputs), self.labels):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.module = make(inputs, labels)
+            shape = tuple(self.module.eval()(torch.zeros(2, inputs)).shape)
+        if shape != (2, labels):
             raise SpecError(
-                f"probe: its module gave shape {tuple(logits.shape)} for {len(inputs)} inputs, "
-                f"expected [{len(inputs)}, {self.labels}]: a number for each class"
+                f"probe: its module gave shape {shape} for 2 inputs, expected [2, {labels}]: a "
+                "number for each class"
             )
-        return logits
 
     def losses(
         self,
         features: PackedFeatures,
-        rows: Int[Tensor, "seeds batch"],
+        rows: Int[Tensor, "1 batch"],
         dropout_seeds: Sequence[int] | None = None,
-    ) -> Float[Tensor, " seeds"]:
-        self.templates.train()
-        found = []
-        for number, own in enumerate(rows):
-            with torch.random.fork_rng():
-                if dropout_seeds is not None:
-                    torch.manual_seed(dropout_seeds[number])
-                inputs, labels = probe_inputs(features, own)
-                summed = F.cross_entropy(self._logits(number, inputs), labels, reduction="sum")
-                found.append(summed / max(len(labels), 1))
-        return torch.stack(found)
+    ) -> Float[Tensor, " 1"]:
+        inputs, labels = probe_inputs(features, rows[0])
+        with torch.random.fork_rng():
+            torch.manual_seed(dropout_seeds[0] if dropout_seeds else 0)
+            summed = F.cross_entropy(self.module.train()(inputs), labels, reduction="sum")
+        return summed[None] / max(len(labels), 1)
+
+    def predictions(
+        self, features: PackedFeatures, rows: Int[Tensor, " n"]
+    ) -> Shaped[Tensor, "1 predictions"]:
+        return self.module.eval()(probe_inputs(features, rows)[0]).argmax(-1)[None]
+
+
+class FittedProbe(Probe):
+    """Copies of an estimator, one for each seed, which is its ``random_state`` where it has one."""
+
+    def __init__(self, estimator: Any, source: FeatureSource, seeds: Sequence[int]) -> None:
+        super().__init__()
+        parts = []
+        # All tokens of a window are in memory at once; of all rows only what a probe sees.
+        for rows in torch.arange(len(source.split)).split(WINDOW_ROWS):
+            features, numbers = source.window(rows.numpy())
+            found = probe_inputs(features, torch.from_numpy(numbers))
+            parts.append([tensor.cpu().numpy() for tensor in found])
+        inputs, labels = map(np.concatenate, zip(*parts, strict=True))
+        self.fitted = [copy.deepcopy(estimator) for _ in seeds]
+        for seed, fresh in zip(seeds, self.fitted, strict=True):
+            if hasattr(fresh, "get_params") and "random_state" in fresh.get_params():
+                fresh.set_params(random_state=seed)
+            fresh.fit(inputs, labels)
+
+    def losses(self, *_: Any) -> Tensor:
+        raise NotImplementedError("it is fitted")
 
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
-        self.templates.eval()
-        inputs, _ = probe_inputs(features, rows)
-        return torch.stack(
-            [self._logits(number, inputs).argmax(-1) for number in range(len(self.templates))]
-        )
-
-
-def fit_estimators(
-    estimator: Any,
-    train: FeatureSource,
-    validation: FeatureSource,
-    seeds: Sequence[int],
-    score: Score,
-) -> list[SeedScore]:
-    """Fit a copy of an estimator for each seed, its ``random_state`` where it has one, and score
-    its predictions.
-    """
-    sides = []
-    for source in (train, validation):
-        parts, count = [], len(source.split)
-        # All tokens of a window are in memory at once; of all rows only what a probe sees.
-        for start in range(0, count, WINDOW_ROWS):
-            features, numbers = source.window(np.arange(start, min(start + WINDOW_ROWS, count)))
-            rows = torch.from_numpy(numbers)
-            inputs, labels = (tensor.cpu().numpy() for tensor in probe_inputs(features, rows))
-            parts.append((inputs, labels, features.label_counts[rows].numpy()))
-        sides.append(tuple(map(np.concatenate, zip(*parts, strict=True))))
-    (inputs, labels, _), (asked, true, lengths) = sides
-    scores = []
-    for seed in seeds:
-        started, fresh = time.perf_counter(), copy.deepcopy(estimator)
-        if hasattr(fresh, "get_params") and "random_state" in fresh.get_params():
-            fresh.set_params(random_state=seed)
-        try:
-            predicted = np.asarray(fresh.fit(inputs, labels).predict(asked))
-        except Exception as error:
-            raise SpecError(f"probe: {type(estimator).__name__} failed: {error}") from error
-        if predicted.shape != true.shape or predicted.dtype.kind not in "iu":
+        inputs = probe_inputs(features, rows)[0].cpu().numpy()
+        if not len(inputs):  # Rows without a labelled word.
+            return torch.zeros(len(self.fitted), 0, dtype=torch.int64)
+        predicted = np.stack([one.predict(inputs) for one in self.fitted])
+        if predicted.shape[1:] != inputs.shape[:1] or predicted.dtype.kind not in "iu":
             raise SpecError(
-                f"probe: {type(estimator).__name__} predicted {predicted.dtype} of shape "
-                f"{list(predicted.shape)}, expected a class for each of {len(true)} inputs: give a "
-                "classifier"
+                f"probe: {type(self.fitted[0]).__name__} predicted {predicted.dtype} of shape "
+                f"{list(predicted.shape[1:])}, expected a class for each of {len(inputs)} inputs: "
+                "give a classifier"
             )
-        found = score(predicted, true, lengths)
-        seconds = time.perf_counter() - started
-        scores.append(SeedScore(seed, found.score, found.examples, seconds))
-    return scores
+        return torch.from_numpy(predicted)

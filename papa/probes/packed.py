@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from papa.corpora.batches import MicroBatch
@@ -87,33 +87,28 @@ class PackedFeatures:
         return torch.from_numpy(tokens), torch.from_numpy(np.repeat(np.arange(len(rows)), lengths))
 
 
-def pack_states(
-    token_states: Sequence[Float[Tensor, "tokens width"]], kept: Bool[np.ndarray, " tokens"] | None
+def probed_states(
+    token_states: Sequence[Float[Tensor, "tokens width"]],
+    split: TokenisedSplit,
+    rows: Int[np.ndarray, " rows"],
 ) -> Float[Tensor, "kept layers width"]:
-    """The layers of the kept tokens, or of all, side by side; gradients flow through."""
-    mask = None if kept is None else torch.from_numpy(kept).to(token_states[0].device)
+    """The layers of the tokens that a probe sees of rows, side by side; gradients flow through."""
+    if not split.label_per_token:
+        return torch.stack([*token_states], dim=1)
+    mask = torch.from_numpy(split.labels_of(rows) != IGNORED).to(token_states[0].device)
     # One layer at a time: the stack of all tokens is never made where few are wanted.
-    return torch.stack([layer if mask is None else layer[mask] for layer in token_states], dim=1)
-
-
-def probed_tokens(
-    split: TokenisedSplit, rows: Int[np.ndarray, " rows"]
-) -> Bool[np.ndarray, " tokens"] | None:
-    """Which of the rows' real tokens a probe sees; None for all, where rows have the labels."""
-    return split.labels_of(rows) != IGNORED if split.label_per_token else None
+    return torch.stack([layer[mask] for layer in token_states], dim=1)
 
 
 def pack_features(
     values: Float[Tensor, "kept layers width"],
     split: TokenisedSplit,
     rows: Int[np.ndarray, " rows"],
-    slot_ids: Int[np.ndarray, " tokens"] | None = None,
 ) -> PackedFeatures:
     """The features with their slots and labels, row by row; ``values`` are of the tokens that a
-    probe sees, ``slot_ids`` of all the rows' real tokens.
+    probe sees.
     """
-    if slot_ids is None:
-        slot_ids = split.tokens(None if np.array_equal(rows, split.rows) else rows).slot_ids
+    slot_ids = split.tokens(None if np.array_equal(rows, split.rows) else rows).slot_ids
     labels = split.labels_of(rows)
     if split.label_per_token:
         kept = labels != IGNORED
@@ -133,14 +128,11 @@ def live_features(
 ) -> PackedFeatures:
     """What a probe sees of a batch on the CPU, row by row."""
     rows = batch.rows.numpy()
-    values = pack_states(token_states, probed_tokens(split, rows))
-    return pack_features(values, split, rows, batch.slot_ids.numpy())
+    return pack_features(probed_states(token_states, split, rows), split, rows)
 
 
 def count_tokens(split: TokenisedSplit) -> int:
-    """Count the tokens of the split that a probe sees: the labelled ones, or all where rows have
-    the labels.
-    """
+    """The tokens of the split that a probe sees."""
     tokens = int(split.probed_lengths.sum())
     if tokens == 0:
         raise DataError(

@@ -31,9 +31,7 @@ class Probe(nn.Module, ABC):
         rows: Int[Tensor, "seeds batch"],
         dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
-        """The mean loss of each seed on its own rows, numbered on the CPU; without seeds for it no
-        dropout is drawn.
-        """
+        """The mean loss of each seed on its own rows; without seeds for it no dropout is drawn."""
 
     @abstractmethod
     def predictions(

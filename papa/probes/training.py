@@ -1,4 +1,5 @@
-"""Training probes for several seeds at once, and scoring them (paper, Section 3.3 and App. B).
+"""The one training loop, for several seeds at once (paper, Section 3.3 and App. B): of probes on
+features, of λ, gates and constants with a probe, and of λ by a model's own answers.
 
 The optimiser is set as the authors' Trainer sets it (docs/fidelity.md).
 """
@@ -6,210 +7,218 @@ The optimiser is set as the authors' Trainer sets it (docs/fidelity.md).
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from papa.corpora.batches import micro_batch
+from papa.corpora.corpus import TokenisedCorpus
+from papa.encoders.encoder import Encoder
+from papa.encoders.finite import numbers_of
 from papa.errors import SpecError
-from papa.probes.features import FeatureSource
-from papa.probes.minibatches import epoch_windows, seed_of, window_order, window_rows
-from papa.probes.packed import PackedFeatures, count_tokens
+from papa.probes.features import FeatureSource, active_dropout, window_of
+from papa.probes.minibatches import (
+    Part,
+    epoch_windows,
+    part_tokens,
+    parts_of,
+    seed_of,
+    window_order,
+)
+from papa.probes.packed import live_features
 from papa.probes.probes import Probe
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.scores.own import Score
 from papa.spec import ProbeSpec
 
-_SCORED_ROWS = 32
-"""Rows scored at a time."""
+Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
+"""The loss of each seed on a minibatch of its own, given as positions in a window and with the
+minibatch's number there; adds gradients to ``.grad``."""
 
 
-@dataclass(frozen=True)
-class SeedScore:
-    """The score of a cell for one seed.
+@runtime_checkable
+class Learner(Protocol):
+    """What is trained, and what finds its gradients.
 
     Attributes:
-        seed: the probe's start and order of rows.
-        score: on the validation split, after the last epoch.
-        examples: what each validation row adds to the score (``papa.scores.metrics``), in the
-            order of the split.
-        seconds: the seed's share of the time that training and scoring took.
+        groups: parameters as an optimiser of PyTorch takes them.
     """
 
-    seed: int
-    score: float
-    examples: Float[np.ndarray, "rows k"]
-    seconds: float
+    groups: list[dict[str, Any]]
+
+    def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
+        """Make ready for the rows of a window of an epoch."""
+        ...
 
 
-def train_probes(
-    probe: Probe,
-    train: FeatureSource,
-    validation: FeatureSource,
-    *,
-    seeds: Sequence[int],
-    spec: ProbeSpec,
-    score: Score,
-    token_values: int,
-    progress: Progress = ignore_progress,
-    on_epoch: OnEpoch = ignore_epoch,
-) -> list[SeedScore]:
-    """Train a probe for each seed and score its last epoch.
+class ProbeLearner:
+    """Probes of several seeds on features and in steps that they share; gradients they never do."""
 
-    Seeds share features and steps, never gradients: the losses are summed, and each seed has
-    parameters of its own. ``token_values``, (L+1)·d, bound the rows of a window.
+    def __init__(self, probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> None:
+        trained = [parameter for parameter in probe.parameters() if parameter.requires_grad]
+        self.groups: list[dict[str, Any]] = [{"params": trained}]
+        self._probe, self._source, self._seeds = probe, source, seeds
+
+    def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
+        # One seed for all probes' dropout: they share the pass.
+        features, numbers = self._source.window(rows, dropout_seed=epoch * 2**20 + index)
+        places, own = torch.from_numpy(numbers), [seed_of(one, epoch, index) for one in self._seeds]
+
+        def losses(batch: Int[Tensor, "seeds batch"], step: int) -> Float[Tensor, " seeds"]:
+            found = self._probe.losses(features, places[batch], [seed_of(one, step) for one in own])
+            found.sum().backward()
+            return found.detach()
+
+        return losses
+
+
+class JointLearner:
+    """A ``parameter`` (θ of a mix, or constants), which inside ``block`` takes part in the frozen
+    encoder's attention, and the probe of one seed, if there is one.
+
+    A minibatch is cut into parts, whose gradients are added in their order.
     """
-    started = time.perf_counter()
-    validation_rows = len(validation.split)
-    total = spec.epochs * len(train.split) + validation_rows
-    fit_probes(
-        probe,
-        train,
-        seeds=seeds,
-        spec=spec,
-        token_values=token_values,
-        progress=lambda done, _: progress(done, total),
-        on_epoch=on_epoch,
-    )
-    window = window_rows(
-        validation_rows, count_tokens(validation.split), token_values, batch_size=1
-    )
-    predictions, labels, lengths = _predict(probe, validation, window)
-    scores = [score(predicted, labels, lengths) for predicted in predictions]
-    progress(total, total)
-    seconds = (time.perf_counter() - started) / len(seeds)
-    return [
-        SeedScore(seed=seed, score=result.score, examples=result.examples, seconds=seconds)
-        for seed, result in zip(seeds, scores, strict=True)
-    ]
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        parameter: nn.Parameter,
+        probe: Probe | None,
+        corpus: TokenisedCorpus,
+        *,
+        dropout: bool = False,
+        block: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self.groups: list[dict[str, Any]] = [{"params": [parameter]}]
+        self.groups += [{"params": [*probe.parameters()]}] if probe else []
+        self.encoder, self.split, self.parameter = encoder, corpus.split("train"), parameter
+        self._probe, self._dropout, self._block = probe, dropout, block
+
+    def train(
+        self, spec: ProbeSpec, seed: int, rows: Int[np.ndarray, " rows"] | None = None, **how: Any
+    ) -> None:
+        """Train on these rows, or all, of the training split; a seed sees the minibatches that it
+        sees of features. ``how`` is as for ``papa.probes.training.train``.
+        """
+        self._seed, split = seed, self.split
+        self._rows = split.rows if rows is None else rows
+        window = window_of(self.encoder, split, spec.batch_size)
+        train(self, spec, [seed], rows=len(self._rows), window=window, **how)
+
+    def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
+        if index == 0:
+            self._steps = count()
+        tokens = part_tokens(self.encoder.device.type != "cpu")
+
+        def losses(batch: Int[Tensor, "1 batch"], _: int) -> Float[Tensor, " 1"]:
+            place = self._seed, epoch, next(self._steps)
+            chosen = self._rows[rows[batch[0].numpy()]]
+            return self.losses(parts_of(self.split, chosen, tokens, place))
+
+        return losses
+
+    def losses(self, parts: Sequence[Part]) -> Float[Tensor, " 1"]:
+        """The loss of a minibatch, whose gradients are added to ``.grad``."""
+        total = torch.zeros(1, device=self.encoder.device)
+        for part in parts:
+            loss = self.loss(part)
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    def loss(self, part: Part) -> Float[Tensor, ""]:
+        """The part's share of the minibatch's loss."""
+        assert self._probe is not None, "what has none has a loss of its own"
+        batch = micro_batch(self.split, part.rows)
+        dropped = (
+            active_dropout(self.encoder, part.dropout_seed) if self._dropout else nullcontext()
+        )
+        with self._block(), dropped:
+            token_states = self.encoder.token_states(batch)
+        features = live_features(token_states, self.split, batch)
+        # Not the seed of the encoder's dropout: both would draw the same numbers.
+        dropout_seeds = [seed_of(part.dropout_seed, 1)] if self._dropout else None
+        rows = torch.arange(len(part.rows))[None]
+        return part.share * self._probe.losses(features, rows, dropout_seeds).sum()
 
 
-def fit_probes(
-    probe: Probe,
-    train: FeatureSource,
-    *,
-    seeds: Sequence[int],
+def train(
+    learner: Learner,
     spec: ProbeSpec,
-    token_values: int,
+    seeds: Sequence[int],
+    *,
+    rows: int,
+    window: int,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train a probe for each seed, for all epochs."""
-    rows = len(train.split)
-    total = spec.epochs * rows
-    window = window_rows(rows, count_tokens(train.split), token_values, spec.batch_size)
-    optimizer = adamw(probe.parameters(), spec, spec.learning_rate)
-    done = 0
+    """Train for all epochs, by windows of rows (``papa.probes.features.window_of``) that each seed
+    sees in an order of its own; ``stop`` is asked after every epoch whether to leave out the
+    others.
+    """
+    optimizer = adamw(learner.groups, spec)
+    done, total, per_window = 0, spec.epochs * rows, window // spec.batch_size
     for epoch in range(spec.epochs):
         summed, steps = np.zeros(len(seeds)), 0
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
-            # One seed for all probes' dropout: they share the pass.
-            features, row_numbers = train.window(members, dropout_seed=epoch * 2**20 + index)
-            orders = np.stack(
-                [window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds]
-            )
-            losses = _train_window(
-                probe,
-                optimizer,
-                features,
-                torch.from_numpy(row_numbers[orders]),
-                spec,
-                [seed_of(seed, epoch, index) for seed in seeds],
-            )
-            if not bool(losses.isfinite().all()):
-                step, number = (~losses.isfinite()).nonzero()[0].tolist()
-                minibatch = index * (window // spec.batch_size) + step + 1
+            losses = learner.window(members, epoch, index)
+            orders = [window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds]
+            batches = torch.from_numpy(np.stack(orders)).split(spec.batch_size, dim=1)
+            found = list[Tensor]()
+            for step, batch in enumerate(batches):
+                where = f"minibatch {index * per_window + step + 1} of epoch {epoch + 1}"
+                with numbers_of(where):
+                    loss, norm = take_step(losses, batch, step, optimizer, spec.max_grad_norm)
+                found.append(torch.where(norm.isfinite(), loss, norm))
+                # A GPU would have to be waited for: there a window is taken to its end.
+                if found[-1].device.type == "cpu" and not found[-1].isfinite().all():
+                    break
+                done += batch.shape[1]
+                progress(done, total)
+            taken = np.array([own.tolist() for own in found])
+            for step, number in np.argwhere(~np.isfinite(taken)).tolist():
                 raise SpecError(
-                    f"probe.learning_rate: the loss of seed {seeds[number]} is "
-                    f"{losses[step, number].item()}, or the norm of its gradient, in minibatch "
-                    f"{minibatch} of epoch {epoch + 1}: lower the rate, now {spec.learning_rate:g}"
+                    f"learning_rate: the loss of seed {seeds[number]} is {taken[step, number]}, or "
+                    f"the norm of its gradient, in minibatch {index * per_window + step + 1} of "
+                    f"epoch {epoch + 1}: lower the rate, now {spec.learning_rate:g}"
                 )
-            summed += losses.sum(0).tolist()
-            steps += len(losses)
-            done += len(members)
-            progress(done, total)
-            del features
+            summed += taken.sum(0)
+            steps += len(taken)
+            # A window's features are gone before the next one's are made.
+            del losses
         on_epoch(epoch + 1, dict(zip(seeds, (summed / steps).tolist(), strict=True)))
+        if stop():
+            # Epochs that are left out count as done.
+            progress(total, total)
+            return
 
 
-def _train_window(
-    probe: Probe,
+def take_step(
+    losses: Losses,
+    batch: Int[Tensor, "seeds batch"],
+    step: int,
     optimizer: torch.optim.Optimizer,
-    features: PackedFeatures,
-    orders: Int[Tensor, "seeds rows"],
-    spec: ProbeSpec,
-    window_seeds: Sequence[int],
-) -> Float[Tensor, "steps seeds"]:
-    """Take a step per batch of rows; return their losses, not finite where a gradient was not."""
-    found = []
-    for step, rows in enumerate(orders.split(spec.batch_size, dim=1)):
-        dropout_seeds = [seed_of(own, step) for own in window_seeds]
-        losses, norms = train_step(
-            probe,
-            optimizer,
-            features,
-            rows,
-            max_grad_norm=spec.max_grad_norm,
-            dropout_seeds=dropout_seeds,
-        )
-        found.append(torch.where(norms.isfinite(), losses, norms))
-    return torch.stack(found)
-
-
-def train_step(
-    probe: Probe,
-    optimizer: torch.optim.Optimizer,
-    features: PackedFeatures,
-    rows: Int[Tensor, "seeds batch"],
-    *,
     max_grad_norm: float,
-    dropout_seeds: Sequence[int] | None = None,
 ) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
-    """Take one step of every seed on a minibatch of its own, its rows numbered on the CPU; gives
-    each seed's loss, and the norm of its gradient before it was clipped.
+    """Take one step of every seed on a minibatch of its own; gives each seed's loss, and the norm
+    of its gradient before it was clipped.
     """
     optimizer.zero_grad(set_to_none=True)
-    losses = probe.losses(features, rows, dropout_seeds)
-    losses.sum().backward()
-    gradients = [parameter.grad for parameter in probe.parameters() if parameter.grad is not None]
-    norms = clip_gradients(gradients, max_grad_norm)
+    found = losses(batch, step)
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for parameter in trained:
+        # Of a minibatch without any label.
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    norms = clip_gradients([parameter.grad for parameter in trained], len(found), max_grad_norm)
     optimizer.step()
-    return losses.detach(), norms
-
-
-def _predict(
-    probe: Probe, source: FeatureSource, window: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return predictions [seeds, n], labels [n], and the labels each row has [rows]."""
-    rows = np.arange(len(source.split))
-    with torch.inference_mode():
-        windows = [
-            _predict_window(probe, source, rows[start : start + window])
-            for start in range(0, len(rows), window)
-        ]
-    predictions, labels, lengths = zip(*windows, strict=True)
-    return np.concatenate(predictions, axis=1), np.concatenate(labels), np.concatenate(lengths)
-
-
-def _predict_window(
-    probe: Probe, source: FeatureSource, members: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # A function of its own: the window's features are gone before the next one's are made.
-    features, row_numbers = source.window(members)
-    rows = torch.from_numpy(row_numbers)
-    predictions = torch.cat(
-        [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)], dim=1
-    )
-    labelled = features.tokens_of(rows)[0] if features.token_labels else rows
-    labels = features.labels[labelled.to(features.device)]
-    counts = features.label_counts[rows]
-    return predictions.cpu().numpy(), labels.cpu().numpy(), counts.numpy()
+    return found, norms
 
 
 _BETAS = (0.9, 0.999)
@@ -217,18 +226,15 @@ _NORM_EPSILON = 1e-6
 """Added to a norm before it divides, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
 
-def adamw(
-    parameters: Iterable[nn.Parameter] | list[dict[str, Any]],
-    spec: ProbeSpec,
-    rate: float,
-) -> torch.optim.AdamW:
+def adamw(groups: list[dict[str, Any]], spec: ProbeSpec) -> torch.optim.AdamW:
     """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
 
     PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with
     an ε that shrinks from step to step.
     """
+    decay = spec.weight_decay
     optimizer = torch.optim.AdamW(
-        parameters, lr=rate, betas=_BETAS, weight_decay=spec.weight_decay, fused=True
+        groups, lr=spec.learning_rate, betas=_BETAS, weight_decay=decay, fused=True
     )
     steps = count(1)
 
@@ -242,15 +248,17 @@ def adamw(
 
 
 def clip_gradients(
-    gradients: Sequence[Float[Tensor, "seeds ..."]], limit: float
+    gradients: Sequence[Float[Tensor, "..."]], seeds: int, limit: float
 ) -> Float[Tensor, " seeds"]:
-    """Scale the gradients of each seed, along the first axis, in place, so that their common norm
-    is at most ``limit``; 0 scales nothing. Returns each seed's norm before it was clipped.
+    """Scale the gradients of each seed, along the first axis where there are several, in place, so
+    that their common norm is at most ``limit``; 0 scales nothing. Returns each seed's norm before
+    it was clipped.
     """
-    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    by_seed = [gradient.view(seeds, -1) for gradient in gradients]
+    norms = torch.stack([gradient.norm(dim=1) for gradient in by_seed]).norm(dim=0)
     scales = (limit / (norms + _NORM_EPSILON)).clamp(max=1)
     # A GPU would have to be waited for to learn whether there is anything to scale.
     if limit and (scales.device.type != "cpu" or bool((scales < 1).any())):
-        for gradient in gradients:
-            gradient.mul_(scales.view(-1, *[1] * (gradient.ndim - 1)))
+        for gradient in by_seed:
+            gradient.mul_(scales[:, None])
     return norms

@@ -5,7 +5,6 @@ function.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,35 +46,28 @@ def score_of_each(given: Any) -> Float[np.ndarray, "layers heads"]:
     Raises:
         SpecError: it is neither.
     """
+    what = f"a {type(given).__name__}"
     if isinstance(given, pandas.DataFrame):
-        return _of_frame(given)
-    found: Float[np.ndarray, "..."] | None = None
-    with suppress(TypeError, ValueError):
-        found = np.array(
-            given.detach().cpu().double().numpy() if isinstance(given, Tensor) else given,
-            np.float64,
-        )
-    if found is None or found.ndim != 2 or not found.size:
-        of_shape = f"numbers of shape {list(found.shape)}" if found is not None else ""
-        raise _no_scores(of_shape or f"a {type(given).__name__}")
+        if not {"layer", "head", "score"} <= set(given):
+            raise _no_scores(f"a data frame with the columns {joined(map(str, given)) or 'none'}")
+        if "method" in given and (methods := list(given["method"].unique()))[1:]:
+            one = ": give those of one method"
+            raise _no_scores(f"scores by {joined(map(str, methods))} in one frame", one)
+        what = f"a data frame of {len(given)} rows, not one for each head from (0, 0) on"
+        given = given.sort_values(["layer", "head"])
+        shape = given["layer"].nunique(), given["head"].nunique()
+        whole = np.array_equal(given[["layer", "head"]], np.argwhere(np.ones(shape)))
+        given = given["score"].to_numpy(np.float64).reshape(shape) if whole else None
+    try:
+        held = given.detach().cpu().double().numpy() if isinstance(given, Tensor) else given
+        found: Float[np.ndarray, "..."] = np.array(held, np.float64)
+    except (TypeError, ValueError):
+        raise _no_scores(what) from None
+    if found.ndim != 2 or not found.size:
+        raise _no_scores(f"numbers of shape {list(found.shape)}" if found.ndim else what)
     if not np.isfinite(found).all():
         raise _no_scores("numbers that are not finite among them")
     return found
-
-
-def _of_frame(frame: pandas.DataFrame) -> Float[np.ndarray, "layers heads"]:
-    if not {"layer", "head", "score"} <= set(frame):
-        raise _no_scores(f"a data frame with the columns {joined(map(str, frame)) or 'none'}")
-    if "method" in frame and (methods := list(frame["method"].unique()))[1:]:
-        raise _no_scores(
-            f"scores by {joined(map(str, methods))} in one frame", ": give those of one method"
-        )
-    places = frame[["layer", "head"]]
-    every = frame.sort_values(["layer", "head"])
-    shape = (places["layer"].nunique(), places["head"].nunique())
-    if not np.array_equal(every[["layer", "head"]], np.argwhere(np.ones(shape))):
-        raise _no_scores(f"a data frame of {len(frame)} rows, not one for each head from (0, 0) on")
-    return score_of_each(every["score"].to_numpy(np.float64).reshape(shape))
 
 
 def _no_scores(found: str, advice: str = "") -> SpecError:
@@ -92,17 +84,13 @@ def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
         SpecError: it is no order of these heads.
     """
     if isinstance(order, Sequence) and all(isinstance(head, tuple) for head in order):
-        every = [(layer, head) for layer in range(layers) for head in range(heads)]
-        odd = next(
-            (head for at, head in enumerate(order) if head not in every or head in order[:at]), None
-        )
-        if odd is not None:
-            raise SpecError(
-                f"orders: the list of heads holds {odd!r}, which is no head or named twice: name "
-                f"each once, from (0, 0) to ({layers - 1}, {heads - 1})"
-            )
         found = np.full((layers, heads), float(len(order)))
         for position, head in enumerate(order):
+            if head not in [*np.ndindex(layers, heads)] or head in order[:position]:
+                raise SpecError(
+                    f"orders: the list of heads holds {head!r}, which is no head or named twice: "
+                    f"name each once, from (0, 0) to ({layers - 1}, {heads - 1})"
+                )
             found[head] = position
         return found.tolist()
     if callable(order):

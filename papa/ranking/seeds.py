@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from papa.ranking.orders import head_order
+from papa.scores.alike import DRAWS, LEVEL, alike, more_alike, random_alike
 from papa.spec import Order
 from papa.spec.cells import partial_counts
 from papa.spec.study import CONTROLLED
@@ -41,44 +43,13 @@ def is_stable(
 
 
 _CONFIDENCE = 0.95
-_DRAWS = 1999
-"""Studies of random orders that an agreement is compared with, for a level of 5 % ± 0.5 %."""
 
 
-@dataclass(frozen=True)
-class Shared:
-    """The constant heads that two seeds have in common.
-
-    Attributes:
-        share: of the constant heads, the mean over pairs of seeds.
-        by_chance: what random orders share on average: their number over that of all heads.
-        told: whether the share can be told from chance at 5 %; never where the whole order cannot.
+@dataclass(eq=False)
+class HeadScores:
+    """A score of every head by each of several seeds, by whose mean heads become constant; those of
+    one seed may have a standard error, from some draws.
     """
-
-    share: float
-    by_chance: float
-    told: bool
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How alike the head orders of several seeds are.
-
-    Attributes:
-        kendall_tau: the mean over pairs of seeds, -1..1.
-        by_chance: what it stays below in 95 % of studies of as many random orders.
-        told: whether it can be told from chance at 5 %.
-        shared: by input-dependent fraction, without those that have no constant head or no other.
-    """
-
-    kendall_tau: float
-    by_chance: float
-    told: bool
-    shared: Mapping[float, Shared]
-
-
-class _BySeed:
-    """A score of every head by each of several seeds, by whose mean heads become constant."""
 
     by_seed: Float[np.ndarray, "seeds layers heads"]
     standard_error: Float[np.ndarray, "layers heads"] | None = None
@@ -119,33 +90,23 @@ class _BySeed:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class HeadScores(_BySeed):
-    """Scores by a method; those of one seed may have a standard error, from some draws."""
-
-    by_seed: Float[np.ndarray, "seeds layers heads"]
-    standard_error: Float[np.ndarray, "layers heads"] | None = None
-    draws: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedLambda(_BySeed):
+class TrainedLambda(HeadScores):
     """λ of every head, trained once with each of several seeds; heads become constant by its mean.
 
-    Attributes:
+    Args:
         by_epoch: λ after every epoch, by seed.
         own_rows: whether no two seeds have a row in common.
         shuffled: the same on the same rows with shuffled labels; empty where it was not trained.
     """
 
-    by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]]
-    own_rows: bool = False
-    shuffled: Mapping[int, Float[np.ndarray, "_ layers heads"]] = field(default_factory=dict)
-
-    @cached_property
-    def by_seed(self) -> Float[np.ndarray, "seeds layers heads"]:  # type: ignore[override]
-        """λ after the last epoch."""
-        return np.stack([epochs[-1] for epochs in self.by_epoch.values()]).astype(np.float64)
+    def __init__(
+        self,
+        by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]],
+        own_rows: bool = False,
+        shuffled: Mapping[int, Float[np.ndarray, "_ layers heads"]] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(_last(by_epoch))
+        self.by_epoch, self.own_rows, self.shuffled = by_epoch, own_rows, shuffled
 
     @property
     def told(self) -> Bool[np.ndarray, "layers heads"]:
@@ -153,32 +114,43 @@ class TrainedLambda(_BySeed):
         low, high = self.interval
         return (low > 0.5) | (high < 0.5)
 
-    def agreement(self, fractions: Sequence[float] = ()) -> Agreement | None:
+    def agreement(self, fractions: Sequence[float] = ()) -> dict[str, Any] | None:
         """How alike the orders of the seeds are; None for one seed, or where seeds draw nothing.
 
         The whole order is tested first, then each fraction's constant heads by themselves, each at
         5 %: where all orders are random, at most 5 % of studies say that anything can be told.
 
-        Args:
-            fractions: the input-dependent fractions whose constant heads are compared.
+        Returns:
+            ``kendall_tau``, the mean over pairs of seeds, -1..1; ``tau_by_chance``, what it stays
+            below in 95 % of studies of as many random orders; whether it can be ``told`` from
+            chance at 5 %; and ``shared``, for each input-dependent ``fraction`` with constant heads
+            and others, the ``share`` of the constant heads that two seeds have in common, what
+            random orders share on average, and whether that can be told; never where the whole
+            order cannot.
         """
         seeds, heads = len(self.by_seed), self.mean.size
         if seeds == 1 or not np.ptp(self.by_seed, axis=0).any():
             return None
         counts = partial_counts(fractions, heads)
-        found = _alike(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
-        random = _random(seeds, heads, tuple(counts.values()))
+        found = alike(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
+        random = random_alike(seeds, heads, tuple(counts.values()))
         # Rounding must not part what is equal.
-        told = 1 + (random >= found - 1e-9).sum(axis=0) <= (1 - _CONFIDENCE) * (1 + _DRAWS)
-        return Agreement(
-            float(found[0]),
-            float(np.quantile(random[:, 0], _CONFIDENCE)),
-            bool(told[0]),
+        told = 1 + (random >= found - 1e-9).sum(axis=0) <= LEVEL * (1 + DRAWS)
+        shared = [
             {
-                fraction: Shared(float(found[at]), count / heads, bool(told[0] and told[at]))
-                for at, (fraction, count) in enumerate(counts.items(), start=1)
-            },
-        )
+                "fraction": fraction,
+                "share": float(found[at]),
+                "by_chance": count / heads,
+                "told": bool(told[0] and told[at]),
+            }
+            for at, (fraction, count) in enumerate(counts.items(), start=1)
+        ]
+        return {
+            "kendall_tau": float(found[0]),
+            "tau_by_chance": float(np.quantile(random[:, 0], _CONFIDENCE)),
+            "told": bool(told[0]),
+            "shared": shared,
+        }
 
     def facts(self, fractions: Sequence[float]) -> dict[str, Any]:
         """The agreement as a manifest holds it: what ``papa.reporting.answers.certainty`` words."""
@@ -186,19 +158,8 @@ class TrainedLambda(_BySeed):
         found = {"seeds": len(self.by_seed), "heads": self.mean.size}
         if agreement is None:
             return found
-        return {
-            **found,
-            "heads_told": int(self.told.sum()),
-            "kendall_tau": agreement.kendall_tau,
-            "tau_by_chance": agreement.by_chance,
-            "told": agreement.told,
-            "own_rows": self.own_rows,
-            "control": self.control,
-            "shared": [
-                {"fraction": fraction, **asdict(shared)}
-                for fraction, shared in agreement.shared.items()
-            ],
-        }
+        more = {"own_rows": self.own_rows, "control": self.control}
+        return {**found, "heads_told": int(self.told.sum()), **agreement, **more}
 
     @cached_property
     def control(self) -> tuple[float, bool] | None:
@@ -208,54 +169,13 @@ class TrainedLambda(_BySeed):
         known = self.own_rows and self.shuffled.keys() == self.by_epoch.keys()
         if not known or len(self.by_epoch) < CONTROLLED:
             return None
-        shuffled = np.stack([self.shuffled[seed][-1] for seed in self.by_epoch]).astype(np.float64)
+        shuffled = _last({seed: self.shuffled[seed] for seed in self.by_epoch})
         own, other = (each.reshape(len(each), -1) for each in (self.by_seed, shuffled))
-        return float(_alike(other, ())[0]), more_alike(own, other)
+        return float(alike(other, ())[0]), more_alike(own, other)
 
 
-def _alike(
-    values: Float[np.ndarray, "seeds heads"], counts: tuple[int, ...]
-) -> Float[np.ndarray, " _"]:
-    """Kendall's τ (equal values are on neither side), then the share of the first heads in common
-    for each count; all are means over pairs of seeds.
-    """
-    seeds, heads = values.shape
-    positions = values.argsort(axis=1, kind="stable").argsort(axis=1)
-    sides = np.sign(values[:, :, None] - values[:, None, :]).astype(np.int8)
-    # The square of a sum over seeds holds every pair of seeds twice, and each seed with itself.
-    twice = (sides.sum(axis=0, dtype=np.int64) ** 2).sum() - np.count_nonzero(sides)
-    found = [twice / (heads * (heads - 1))]
-    for count in counts:
-        having = (positions < count).sum(axis=0)
-        found.append((having * (having - 1)).sum() / count)
-    return np.array(found) / (seeds * (seeds - 1))
-
-
-@lru_cache
-def _random(seeds: int, heads: int, counts: tuple[int, ...]) -> Float[np.ndarray, "draws _"]:
-    """``_alike`` of random orders."""
-    numbers = np.random.default_rng(0)
-    return np.stack([_alike(numbers.random((seeds, heads)), counts) for _ in range(_DRAWS)])
-
-
-def more_alike(
-    own: Float[np.ndarray, "seeds heads"], other: Float[np.ndarray, "seeds heads"]
-) -> bool:
-    """Whether seeds are more alike in their own λ than in the other, beyond chance at 5 %.
-
-    τ between seeds, less that of the other, is compared with what it is after each seed exchanged
-    both or not, at random. Seeds have no row in common; fewer than five tell nothing.
-    """
-    seeds, heads = own.shape
-    values = np.concatenate([own, other])
-    sides = np.sign(values[:, :, None] - values[:, None, :]).reshape(2 * seeds, -1)
-    taus, pairs = sides @ sides.T / (heads * (heads - 1)), np.triu_indices(seeds, 1)
-    drawn = np.random.default_rng(0).integers(2, size=(_DRAWS, seeds))
-    exchanged = np.concatenate([np.zeros((1, seeds), drawn.dtype), drawn])
-
-    def alike(of_seed: np.ndarray) -> np.ndarray:
-        return taus[of_seed[:, pairs[0]], of_seed[:, pairs[1]]].mean(axis=1)
-
-    numbers = np.arange(seeds)
-    excess = alike(numbers + seeds * exchanged) - alike(numbers + seeds * (1 - exchanged))
-    return bool((excess >= excess[0] - 1e-9).mean() <= 1 - _CONFIDENCE)
+def _last(
+    by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]],
+) -> Float[np.ndarray, "seeds layers heads"]:
+    """λ after the last epoch."""
+    return np.stack([epochs[-1] for epochs in by_epoch.values()]).astype(np.float64)

@@ -273,7 +273,7 @@ class Context:
 
     def own_model(self, task: TaskSpec, encoder: EncoderReference) -> Any:
         """The model with its own head, by its files on this machine, and its special tokens."""
-        from papa.probes.own_model import opened_own
+        from papa.probes.own import opened_own
 
         here = (self.encoder and self.encoder.reference) or encoder
         return opened_own(task, here, str(self.encoder.device) if self.encoder else "cpu")

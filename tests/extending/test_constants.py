@@ -12,8 +12,7 @@ from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.errors import SpecError
 from papa.spec.constants import CONTROLS
-from tests.attention.cases import HALF, Case, distance
-from tests.plain import plainly
+from tests.attention.cases import Case
 from tests.study.test_steps import steps_of
 
 
@@ -29,25 +28,19 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     kind = steps.parts[0].constants["uniform"].kind
 
     case = Case("bert")
-    inputs = case.inputs(1)
+    inputs, everything = case.inputs(1), [*np.ndindex(case.encoder.layers, case.encoder.heads)]
     constants = control(kind, case.encoder.layers, case.encoder.heads, 32)
-    real = inputs.attention_mask.double()
-    means = (real / real.sum(dim=1, keepdim=True))[:, None, None, :]
-
-    def overwrite(layer: int):
-        heads = [head for at, head in HALF if at == layer]
-        chosen = torch.zeros(1, case.encoder.heads, 1, 1, dtype=torch.bool)
-        chosen[:, heads] = True
-        return lambda probabilities: means.where(chosen, probabilities)
-
-    with torch.no_grad():
-        own = case.padded(inputs)
-        with plainly(case.modules(), overwrite):
-            expected = case.padded(inputs)
-        with replaced(case.encoder, constants, HALF):
-            found = case.encoder.hidden_states(inputs.compact())
-    assert distance(found, expected, inputs) < case.tolerance
-    assert distance(found, own, inputs) > 0.05
+    seen: list[torch.Tensor] = []
+    output = case.encoder.model.encoder.layer[0].attention.output
+    value = case.encoder.model.encoder.layer[0].attention.self.value
+    value.register_forward_hook(lambda *given: seen.append(given[2][0]))
+    output.register_forward_hook(lambda module, given, _: seen.append(given[0][0]))
+    with torch.no_grad(), replaced(case.encoder, constants, everything):
+        case.encoder.observe(batch := inputs.compact())
+    for number in range(len(batch.rows)):
+        own = batch.inputs_of_tokens == number
+        expected = seen[0][own].mean(0).expand(int(own.sum()), -1)
+        torch.testing.assert_close(seen[1][own], expected, atol=1e-6, rtol=1e-4)
 
 
 def uniform(slots: int) -> Any:

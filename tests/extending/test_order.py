@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from papa.errors import CheckError, PapaError, SpecError
+from papa.errors import CheckError, SpecError
 from papa.ranking.orders import HEAD_ORDERS, HeadOrder, head_order
 from papa.reporting.wording import order_label
 from papa.spec import StudySpec
@@ -19,7 +19,7 @@ from papa.spec.file import load_study, resolve_study
 from papa.spec.orders import Head
 from papa.study.inputs import resolve_inputs
 from papa.study.manifest import specification
-from papa.study.steps import StudySteps, study_steps
+from papa.study.steps import study_steps
 from tests.flows.conftest import SMALL
 from tests.study.test_steps import steps_of
 
@@ -37,9 +37,6 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     heads = {cell.order: step["heads"].chosen({}) for cell, (step,) in steps.cells.items()}
     assert heads["every_second"] == tuple(
         (layer, head) for layer in range(6) for head in range(0, 12, 2)
-    )
-    assert heads["first_to_last"] == tuple(
-        (layer, head) for layer in range(3) for head in range(12)
     )
     assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"
@@ -59,29 +56,16 @@ def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
     return load_study(folder / "study.yaml")
 
 
-def heads_by_order(steps: StudySteps) -> dict[str, tuple[Head, ...]]:
-    return {
-        cell.order: step["heads"].chosen({})
-        for cell, (step,) in steps.cells.items()
-        if cell.fraction == 0.5
-    }
-
-
 def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
     orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
-    study = written(tmp_path, orders)
-    steps = study_steps(resolve_inputs(study).inputs())
-    found = heads_by_order(steps)
-    assert found["scores:heads.tsv"] == tuple(sorted(ASCENDING[:36]))
-    assert found["reversed:scores:heads.tsv"] == tuple(sorted(ASCENDING[:-37:-1]))
-    assert found["reversed:last_to_first"] == tuple(
-        sorted(head_order("last_to_first", None, 6, 12)[:-37:-1])
-    )
-    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
-    assert [order_label(one) for one in orders[:2]] == [
-        "scores of heads.tsv",
-        "scores of heads.tsv, reversed",
+    steps = study_steps(resolve_inputs(written(tmp_path, orders)).inputs())
+    found = [
+        step["heads"].chosen({}) for cell, (step,) in steps.cells.items() if cell.fraction == 0.5
     ]
+    ends = ASCENDING[:36], ASCENDING[36:], head_order("last_to_first", None, 6, 12)[36:]
+    assert found == [tuple(sorted(heads)) for heads in ends]
+    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
+    assert order_label(orders[1]) == "scores of heads.tsv, reversed"
 
 
 def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) -> None:
@@ -112,16 +96,9 @@ def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) 
 
 
 def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(
-        CheckError, match=r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
-    ):
+    said = r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
+    with pytest.raises(CheckError, match=said):
         resolve_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8])).inputs()
-    for order, sentence in {
-        "scores:nowhere.tsv": "nowhere.tsv cannot be read as head scores",
-        "scores:study.yaml": "study.yaml cannot be read as head scores .*could not convert",
-        "scores:": "cannot be read as head scores .*directory",
-        "lamda": r"there is no order 'lamda' \(did you mean 'lambda'\?\): give one of",
-        "reversed:sideways": "there is no order 'sideways': give one of",
-    }.items():
-        with pytest.raises(PapaError, match=sentence):
-            resolve_inputs(written(tmp_path, [order]))
+    for order in ("scores:nowhere.tsv", "scores:study.yaml", "scores:"):
+        with pytest.raises(SpecError, match=r"'orders': .*cannot be read as head scores"):
+            written(tmp_path, [order])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,8 @@ import torch
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
-from papa.probes.evaluate import evaluate_cell
+from papa.probes.evaluate import SeedScore, evaluate_cell
 from papa.probes.features import FeatureModel
-from papa.probes.training import SeedScore
-from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
 
 LAYERS = 2
@@ -105,7 +104,7 @@ def evaluated(
     budget: float = 1,
     dtype: Any = "float32",
     batch_tokens: int = 512,
-    progress: Progress = ignore_progress,
+    cell: Mapping[str, Any] = MappingProxyType({}),
     **probe: Any,
 ) -> list[SeedScore]:
     """A cell's scores, with changes to its probe; a budget of 0 streams features."""
@@ -117,7 +116,7 @@ def evaluated(
         features=FeaturesSpec(dtype=dtype),
         execution=ExecutionSpec(batch_tokens=batch_tokens, features_budget_gb=budget),
         scratch=scratch,
-        progress=progress,
+        **cell,
     )
 
 

@@ -1,9 +1,11 @@
 """Cells on real text: stored and streamed features, dropout, learning, the baseline of word
-embeddings, what is kept of each row, and what is left behind.
+embeddings, trained and unseen constants, what is kept of each row, and what is left behind.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,21 +15,29 @@ import numpy as np
 import pytest
 import torch
 
+from papa.attention.average import average_split
 from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.corpora.batches import MicroBatch, micro_batch
 from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
+from papa.probes.evaluate import SeedScore, build_probe, unseen_by
 from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings
 from papa.probes.minibatches import WINDOW_ROWS
-from papa.probes.training import SeedScore
+from papa.probes.training import JointLearner
 from papa.scores.metrics import score_of_examples
 from papa.spec import Columns, EmbeddedSource, TaskSpec
-from tests.probes.conftest import HEADS, LAYERS, counted_passes, evaluated, scores
+from tests.probes.conftest import HEADS, LAYERS, counted_passes, evaluated, scores, with_probe
 
 pytestmark = pytest.mark.unchecked
 
 Cell = Callable[..., list[SeedScore]]
+REVIEWS: dict[str, Any] = {
+    "source": EmbeddedSource(kind="embedded"),
+    "columns": Columns(text="text", label="label"),
+    "metric": "accuracy",
+}
 
 
 @pytest.fixture
@@ -68,17 +78,8 @@ def test_stored_and_streamed_features_give_the_same_scores(
         other_order = scores(cell(task)) - scores(stored)
         assert np.abs(other_order).min() > 1e-3, "negative control"
     rows = {"cola": (64, 30), "rte": (24, 8), "wnut17": (40, 20), "wikitext": (24, 10)}[task]
-    assert sum(stored_passes) == rows[0] + rows[1]
+    assert sum(stored_passes) == rows[0] + rows[1], "one pass serves every seed and epoch"
     assert sum(streamed_passes) == 2 * rows[0] + rows[1]
-
-
-def test_one_pass_serves_every_seed_and_epoch(cell: Cell, encoder: Encoder) -> None:
-    counts = []
-    for seeds, epochs in (((0,), 1), ((0, 1, 2), 3)):
-        with counted_passes(encoder) as passes:
-            cell("cola", seeds=seeds, epochs=epochs)
-        counts.append(len(passes))
-    assert counts[0] == counts[1] > 1
 
 
 def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(cell: Cell) -> None:
@@ -90,12 +91,23 @@ def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(cell:
 
 
 @pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
+@pytest.mark.parametrize("trained", [False, True])
 def test_what_each_row_adds_gives_the_score(
-    name: str, cell: Cell, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
+    name: str,
+    trained: bool,
+    cell: Cell,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
 ) -> None:
-    for scored in cell(name):
-        assert len(scored.examples) == len(corpora[name].split("validation"))
+    """In the split's order, also where batches are scored shortest first."""
+    how = {"constants": control("toeplitz", LAYERS, 12, tasks[name].slots), "heads": HEADS[::2]}
+    split = corpora[name].split("validation")
+    for scored in cell(name, batch_tokens=256, cell={**how, "trained": trained}):
+        assert len(scored.examples) == len(split)
         assert score_of_examples(tasks[name].metric, scored.examples) == scored.score
+        if name == "cola":
+            # The last columns say which class each row has.
+            np.testing.assert_array_equal(scored.examples[:, -1], split.labels)
 
 
 def test_text_is_learned(
@@ -104,23 +116,19 @@ def test_text_is_learned(
     encoder: Encoder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Sentiment of the embedded reviews, against the same probe on features that say nothing."""
-    corpus = corpus_of(
-        "cola",
-        source=EmbeddedSource(kind="embedded"),
-        columns=Columns(text="text", label="label"),
-        metric="accuracy",
-        train_rows=300,
-        validation_rows=150,
-    )
+    """Sentiment of the embedded reviews, against the same probe on features that say nothing; the
+    probe never reads the split it is scored on.
+    """
+    corpus = corpus_of("cola", **REVIEWS, train_rows=300, validation_rows=150)
 
     def says_nothing(batch: MicroBatch) -> list[torch.Tensor]:
         return [torch.zeros(len(batch.input_ids), encoder.width)] * (encoder.layers + 1)
 
-    learned = scores(cell("cola", corpus, metric="accuracy"))
+    learned = scores(cell("cola", corpus, metric="accuracy", epochs=20))
     monkeypatch.setattr(encoder, "token_states", says_nothing)
     control = scores(cell("cola", corpus, metric="accuracy"))
     assert learned.min() > max(0.6, control.max() + 0.05), (learned, control)
+    assert learned.max() < 0.9, "a probe that had seen these rows would know nearly all"
     assert control.max() < 0.58, control
 
 
@@ -169,8 +177,8 @@ def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
     def watch(done: int, total: int) -> None:
         seen.add(len(list((tmp_path / "scratch").rglob("*.bin"))))
 
-    cell("cola", progress=watch)
-    assert max(seen) == 2
+    cell("cola", cell={"progress": watch})
+    assert seen == {1}
     assert not list((tmp_path / "scratch").iterdir())
 
     def fail(done: int, total: int) -> None:
@@ -178,31 +186,88 @@ def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cell("cola", progress=fail)
+        cell("cola", cell={"progress": fail})
     assert not list((tmp_path / "scratch").iterdir())
 
 
+@pytest.mark.parametrize("known", [True, False])
 def test_a_full_disk_is_said_before_anything_runs(
-    cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    known: bool, cell: Cell, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     usage = shutil.disk_usage("/")._replace(free=10**6)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: usage if known else usage._replace(free=9**20)
+    )
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    said = "0.00 GB are free" if known else "No space left on device"
     with (
         counted_passes(encoder) as passes,
-        pytest.raises(DiskSpaceError, match=r"execution\.features_budget_gb"),
+        pytest.raises(DiskSpaceError, match=rf"{said}.* or set execution\.features_budget_gb"),
     ):
         cell("cola")
     assert not passes
+    assert not [*(tmp_path / "scratch").rglob("*.bin")]
     assert len(cell("cola", budget=0)) == 2
 
 
 @pytest.mark.parametrize(("budget", "dropout"), [(1, False), (0, False), (1, True)])
-def test_a_cell_sees_the_replacement_around_it(
+def test_a_cell_sees_its_constants_and_the_replacement_around_it(
     budget: float, dropout: bool, cell: Cell, encoder: Encoder
 ) -> None:
     options: dict[str, Any] = {"seeds": (0,), "budget": budget, "encoder_dropout": dropout}
-    before = scores(cell("wikitext", **options))
-    with replaced(encoder, control("identity", LAYERS, 12, 32), HEADS[::2]):
+    before, identity = scores(cell("wikitext", **options)), control("identity", LAYERS, 12, 32)
+    with replaced(encoder, identity, HEADS[::2]):
         inside = scores(cell("wikitext", **options))
     assert np.abs(inside - before).min() > 1e-3
+    own = cell("wikitext", **options, cell={"constants": identity, "heads": HEADS[::2]})
+    np.testing.assert_allclose(scores(own), inside, atol=1e-6)
     np.testing.assert_allclose(scores(cell("wikitext", **options)), before, atol=1e-6)
+
+
+def test_training_moves_the_matrices_of_constant_heads_alone(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
+) -> None:
+    start, corpus = control("toeplitz", LAYERS, 12, 64), corpora["cola"]
+    task = with_probe(tasks["cola"], epochs=1, batch_size=16, learning_rate=1e-2)
+    matrices = torch.nn.Parameter(start.matrices.clone())
+    learner = JointLearner(encoder, matrices, build_probe(encoder, corpus, task, [0]), corpus)
+    with replaced(encoder, start.of(matrices), HEADS[:18]):
+        learner.train(task.probe, 0, np.arange(32))
+    moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
+    assert bool((moved[:18] > 1e-3).all())
+    assert not moved[18:].any()
+    assert all(parameter.grad is None for parameter in encoder.model.parameters())
+
+
+def test_every_seed_of_trained_constants_is_scored_as_if_alone(cell: Cell) -> None:
+    how = {"constants": control("toeplitz", LAYERS, 12, 32), "heads": HEADS, "trained": True}
+    both = cell("wikitext", cell=how)
+    assert [scored.seed for scored in both] == [0, 1]
+    (alone,) = scores(cell("wikitext", seeds=(1,), cell=how))
+    assert scores(both)[1] == alone != scores(both)[0]
+
+
+def pairs(split: TokenisedSplit) -> list[tuple[int, int]]:
+    """Every pair of slots that an input of the split has tokens at, input by input."""
+    slots = [split.tokens([row]).slot_ids.tolist() for row in split.rows.tolist()]
+    return [(one, other) for row in slots for one in row for other in row]
+
+
+@pytest.mark.parametrize("changes", [{"train_rows": 6}, {**REVIEWS, "train_rows": 1}])
+def test_the_unseen_share_is_of_pairs_of_slots(
+    changes: dict[str, Any],
+    encoder: Encoder,
+    corpus_of: Callable[..., TokenisedCorpus],
+    corpora: dict[str, TokenisedCorpus],
+) -> None:
+    """An average over few texts, of the task or of shorter reviews, against a count by hand."""
+    over, scored = corpus_of("cola", **changes).split("train"), corpora["cola"].split("validation")
+    constants = average_split(encoder, over, slots=64, batch_tokens=512).average()
+    seen, read = set(pairs(over)), pairs(scored)
+    expected = sum(pair not in seen for pair in read) / len(read)
+    assert 0.001 < expected < 0.999
+    assert unseen_by(constants, scored) == expected
+    assert unseen_by(control("toeplitz", LAYERS, 12, 64), scored) == 0

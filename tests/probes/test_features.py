@@ -1,12 +1,11 @@
-"""Extracted features against the encoder run on one padded input at a time, and packed ones by
-hand.
+"""Features against the encoder run on one padded input at a time; in bfloat16, which token probes
+multiply in, by scores.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,17 @@ import torch
 
 from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus
-from papa.encoders.encoder import Encoder
+from papa.encoders.encoder import Encoder, load_encoder
+from papa.encoders.precision import has_bfloat16
+from papa.encoders.reference import EncoderReference
 from papa.errors import DataError
-from papa.probes.features import DiskSpaceError, extract_features
+from papa.probes.evaluate import build_probe
+from papa.probes.features import WordEmbeddings, compute_features, feature_bytes
 from papa.probes.packed import count_tokens
+from papa.spec import TaskSpec
+from tests.probes.conftest import evaluated, scores
 
 TASKS = ["cola", "rte", "wnut17", "wikitext"]
-
-
-def extracted(encoder: Encoder, corpus: TokenisedCorpus, path: Path, **options: Any) -> Any:
-    settings: dict[str, Any] = {"batch_tokens": 512, "dtype": "float32"}
-    return extract_features(encoder, corpus.split("train"), path, **{**settings, **options})
 
 
 @pytest.mark.parametrize(
@@ -39,55 +38,22 @@ def test_features_are_those_of_each_input_alone(
     corpora: dict[str, TokenisedCorpus],
     tmp_path: Path,
 ) -> None:
-    corpus = corpora[task]
-    split = corpus.split("train")
-    features = extracted(encoder, corpus, tmp_path / "values.bin", batch_tokens=batch_tokens)
+    split, path = corpora[task].split("train"), tmp_path / "values.bin"
+    features = compute_features(encoder, split, batch_tokens, "float32", file=path)
+    assert path.stat().st_size == features.values.nbytes
     assert len(features.values) == count_tokens(split) == int(features.offsets[-1])
     for row in range(0, len(split), 7):
-        batch = micro_batch(split, [row])
+        batch, own = micro_batch(split, [row]), slice(*features.offsets[row : row + 2].tolist())
         with torch.inference_mode():
             alone = torch.stack([layer[0] for layer in encoder.hidden_states(batch)], dim=1)
-        slot_ids = batch.columns
+        slot_ids, labels = batch.columns, torch.from_numpy(split.labels_of([row]))
         if split.label_per_token:
-            labels = torch.from_numpy(split.labels[split.offsets[row] : split.offsets[row + 1]])
-            alone, slot_ids, labels = (
-                alone[labels != -100],
-                slot_ids[labels != -100],
-                labels[labels != -100],
-            )
-            start, end = features.offsets[row : row + 2]
-            assert torch.equal(features.labels[start:end], labels)
-        else:
-            assert features.labels[row] == split.labels[row]
-        found = features.values[features.offsets[row] : features.offsets[row + 1]]
-        torch.testing.assert_close(found, alone, atol=2e-5, rtol=1e-5)
-        assert torch.equal(
-            features.slot_ids[features.offsets[row] : features.offsets[row + 1]].long(), slot_ids
-        )
-
-
-@pytest.mark.parametrize("reserves", [True, False])
-def test_a_disk_that_fills_while_the_file_is_reserved(
-    encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    reserves: bool,
-) -> None:
-    def refused(code: int) -> Callable[..., None]:
-        def refuse(*given: int) -> None:
-            raise OSError(code, os.strerror(code))
-
-        return refuse
-
-    full = refused(errno.ENOSPC)
-    monkeypatch.setattr(os, "posix_fallocate", full if reserves else refused(errno.EOPNOTSUPP))
-    monkeypatch.setattr(os, "truncate", full)
-    with pytest.raises(
-        DiskSpaceError, match=r"refused \(No space left on device\), the features of one cell"
-    ):
-        extracted(encoder, corpora["cola"], tmp_path / "values.bin")
-    assert not list(tmp_path.iterdir())
+            kept = labels != -100
+            alone, slot_ids, labels = alone[kept], slot_ids[kept], labels[kept]
+        torch.testing.assert_close(features.values[own], alone, atol=2e-5, rtol=1e-5)
+        assert torch.equal(features.slot_ids[own].long(), slot_ids)
+        found = features.labels[own] if split.label_per_token else features.labels[row : row + 1]
+        assert torch.equal(found, labels)
 
 
 def test_a_split_without_labelled_tokens_is_an_error(
@@ -97,3 +63,69 @@ def test_a_split_without_labelled_tokens_is_an_error(
     monkeypatch.setitem(split.__dict__, "labels", np.full_like(split.labels, -100))
     with pytest.raises(DataError, match="the train split has no labelled token"):
         count_tokens(split)
+
+
+needs_bfloat16 = pytest.mark.skipif(
+    not has_bfloat16(), reason="this CPU does not multiply in bfloat16"
+)
+
+SPLITS = ("train", "validation")
+
+
+@pytest.fixture(scope="module")
+def pos(tasks: dict[str, TaskSpec], shared: Path) -> TaskSpec:
+    """Parts of speech: a token task that a few rows teach something."""
+    files = {split: shared / "data" / "ud_ewt" / f"{split}.jsonl" for split in SPLITS}
+    changes = {
+        "source": {"kind": "files", **files},
+        "columns": {"words": "tokens", "label": "pos_tags"},
+        "metric": "token_f1",
+    }
+    return TaskSpec.model_validate(tasks["wnut17"].model_dump() | changes)
+
+
+@pytest.fixture(scope="module")
+def words(pos: TaskSpec, corpus_of: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
+    return corpus_of("wnut17", source=pos.source, columns=pos.columns, metric=pos.metric)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_what_a_probe_multiplies_in_follows_from_the_key_and_not_from_the_device(
+    device: str, reference: EncoderReference, words: TokenisedCorpus, pos: TaskSpec
+) -> None:
+    model = load_encoder(reference).model
+    for precision in ("float32", "bfloat16"):
+        encoder = Encoder(model, device, precision)
+        for features_of in (encoder, WordEmbeddings(encoder)):
+            probe: Any = build_probe(features_of, words, pos, (0, 1))
+            assert probe.dense.dtype == getattr(torch, precision)
+
+
+@needs_bfloat16
+def test_features_are_stored_as_the_study_says(
+    reference: EncoderReference,
+    encoder: Encoder,
+    words: TokenisedCorpus,
+    pos: TaskSpec,
+    tmp_path: Path,
+) -> None:
+    """In bfloat16 they take half the disk, for the same scores to the last bit: the probe rounds
+    what it reads. Scores are near those in float32.
+    """
+    half, found = load_encoder(replace(reference, precision="bfloat16")), {}
+    for dtype in ("float32", "bfloat16"):
+        sizes = set[int]()
+
+        def look(done: int, total: int, sizes: set[int] = sizes) -> None:
+            sizes.update(path.stat().st_size for path in tmp_path.rglob("*.bin"))
+
+        cell = {"progress": look}
+        found[dtype] = scores(evaluated(half, words, pos, tmp_path, dtype=dtype, cell=cell))
+        assert sizes == {feature_bytes(half, words.split("train"), dtype)}
+    assert found["float32"].tolist() == found["bfloat16"].tolist()
+    streamed = scores(evaluated(half, words, pos, tmp_path, budget=0))
+    full = scores(evaluated(encoder, words, pos, tmp_path))
+    assert full.min() > 0.3
+    assert streamed == pytest.approx(found["float32"], abs=0.02)
+    assert found["float32"] == pytest.approx(full, abs=0.03)

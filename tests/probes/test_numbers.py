@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,16 +21,13 @@ from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import has_bfloat16
 from papa.encoders.reference import EncoderReference
 from papa.errors import NumbersError, SpecError
-from papa.probes.evaluate import evaluate_trained_cell
 from papa.probes.features import WordEmbeddings
 from papa.ranking.learned import train_lambda
-from papa.spec import ExecutionSpec, Precision, RankingSpec, TaskSpec
+from papa.spec import Precision, RankingSpec, TaskSpec
 from tests.probes.conftest import HEADS, evaluated, with_probe
 
 BATCH_TOKENS = 256
-EXECUTION = ExecutionSpec(batch_tokens=BATCH_TOKENS)
-VALUES = "encoder.layer.0.attention.self.value.weight"
-BAD_VALUES = rf"so do the encoder's weights {VALUES}: use other weights"
+WORDS, VALUES = "embeddings.word_embeddings.weight", "encoder.layer.0.attention.self.value.weight"
 Poisoned = Callable[..., Encoder]
 
 
@@ -37,10 +35,10 @@ Poisoned = Callable[..., Encoder]
 def poisoned(reference: EncoderReference) -> Poisoned:
     """The encoder with a bad number in its weights."""
 
-    def build(name: str, place: int, number: float, precision: Precision = "float32") -> Encoder:
+    def build(name: str, place: int, precision: Precision = "float32") -> Encoder:
         model = load_encoder(reference).model
         with torch.no_grad():
-            model.get_parameter(name)[place] = number
+            model.get_parameter(name)[place] = float("inf") if place else float("nan")
         return Encoder(model, precision=precision)
 
     return build
@@ -50,22 +48,20 @@ def rare_token(split: TokenisedSplit) -> tuple[int, int, int]:
     """A token that only one row has: the token, its row, and its batch, counted from 1."""
     batches = list(micro_batches(split, None, BATCH_TOKENS))
     counts = Counter(token for batch in batches for token in batch.input_ids.tolist())
-    for number, batch in enumerate(batches, 1):
-        for token, owner in zip(
-            batch.input_ids.tolist(), batch.inputs_of_tokens.tolist(), strict=True
-        ):
-            if counts[token] == 1 and number > 1:
-                return token, int(batch.rows[owner]), number
+    for number, batch in enumerate(batches[1:], 2):
+        for token, owner in zip(batch.input_ids, batch.inputs_of_tokens, strict=True):
+            if counts[int(token)] == 1:
+                return int(token), int(batch.rows[owner]), number
     raise AssertionError("every token is in several rows")
 
 
-@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+@pytest.mark.parametrize("place", [0, 1])
 def test_an_average_names_layer_row_batch_and_weights(
-    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], number: float
+    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], place: int
 ) -> None:
     split = corpora["cola"].split("train")
     with pytest.raises(NumbersError) as raised:
-        average_split(poisoned(VALUES, 0, number), split, slots=64, batch_tokens=BATCH_TOKENS)
+        average_split(poisoned(VALUES, place), split, slots=64, batch_tokens=BATCH_TOKENS)
     first = next(micro_batches(split, None, BATCH_TOKENS))
     assert str(raised.value) == (
         f"the output of layer 0 of row {int(first.rows[0]) + 1}, batch 1 of the train split holds "
@@ -86,7 +82,7 @@ def test_an_average_names_layer_row_batch_and_weights(
         ),
     ],
 )
-def test_one_bad_token_is_traced_to_its_row_and_batch(
+def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
     poisoned: Poisoned,
     corpora: dict[str, TokenisedCorpus],
     tasks: dict[str, TaskSpec],
@@ -96,35 +92,23 @@ def test_one_bad_token_is_traced_to_its_row_and_batch(
     precision: Precision,
 ) -> None:
     """In the validation split a NaN would lose a prediction and nothing else."""
-    split = corpora["cola"].split(part)  # type: ignore[arg-type]
-    token, row, batch = rare_token(split)
-    encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"), precision)
-    expected = rf"the embeddings of row {row + 1}, batch {batch} of the {part} split holds NaN or infinity: so do"  # noqa: E501
-    options = {"budget": budget, "batch_tokens": BATCH_TOKENS}
-    for model in (encoder, WordEmbeddings(encoder)):
-        with pytest.raises(NumbersError, match=expected):
-            evaluated(model, corpora["cola"], tasks["cola"], tmp_path, **options)
-    if part == "train":
-        with pytest.raises(NumbersError, match=expected):
-            average_split(encoder, split, slots=64, batch_tokens=BATCH_TOKENS)
-
-
-def test_lambda_and_trained_matrices_name_the_minibatch(
-    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
-) -> None:
     corpus, task = corpora["cola"], tasks["cola"]
-    token, row, _ = rare_token(corpus.split("train"))
-    encoder = poisoned("embeddings.word_embeddings.weight", token, float("nan"))
-    constants = control("toeplitz", encoder.layers, encoder.heads, 64)
-    expected = (
-        rf"^the embeddings of row {row + 1}, minibatch \d of epoch 1 holds NaN or infinity: so do"
-    )
-    with pytest.raises(NumbersError, match=expected):
-        train_lambda(encoder, constants, corpus, task, RankingSpec())
-    with pytest.raises(NumbersError, match=expected):
-        evaluate_trained_cell(
-            encoder, constants, HEADS[:12], corpus, task, [0], execution=EXECUTION
-        )
+    token, row, batch = rare_token(corpus.split(part))  # type: ignore[arg-type]
+    encoder = poisoned(WORDS, token, precision)
+    bad = rf"the embeddings of row {row + 1}, {{}} holds NaN or infinity: so do"
+    of_batch = bad.format(f"batch {batch} of the {part} split")
+    how: dict[str, Any] = {"budget": budget, "batch_tokens": BATCH_TOKENS}
+    for model in (encoder, WordEmbeddings(encoder)):
+        with pytest.raises(NumbersError, match=of_batch):
+            evaluated(model, corpus, task, tmp_path, **how)
+    if part == "train":
+        constants = control("toeplitz", encoder.layers, encoder.heads, 64)
+        of_minibatch = "^" + bad.format(r"minibatch \d of epoch 1")
+        with pytest.raises(NumbersError, match=of_minibatch):
+            train_lambda(encoder, constants, corpus, task, RankingSpec())
+        trained = {"constants": constants, "heads": HEADS[:12], "trained": True}
+        with pytest.raises(NumbersError, match=of_minibatch):
+            evaluated(encoder, corpus, task, tmp_path, cell=trained)
 
 
 def test_a_loss_that_diverges_names_its_minibatch(

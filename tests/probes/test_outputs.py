@@ -12,8 +12,6 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 import papa
-from papa.ablation.substitutes import OutputsBySlot
-from papa.attention.constants import control
 from papa.attention.outputs import (
     ConstantOutputs,
     drawn_rows,
@@ -27,7 +25,6 @@ from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EncoderReference
 from tests.probes.conftest import HEADS as EVERY
-from tests.probes.conftest import LAYERS
 
 HEADS = EVERY[::2]
 
@@ -125,34 +122,3 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
         one = encoder.token_states(micro_batch(train, rows))[-1]
         with replaced(encoder, other, HEADS):
             assert (encoder.token_states(micro_batch(train, rows))[-1] - one).abs().max() > 0.01
-
-
-def test_a_length_without_a_donor_takes_the_next_longer_and_a_slot_the_token_before(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
-) -> None:
-    split = corpora["rte"].split("train")
-    found = resampled_outputs(encoder, split, seed=0, batch_tokens=512)
-    drawn = drawn_rows(split, 0)
-    absent = next(length for length in range(max(drawn), 0, -1) if length not in drawn)
-    longer = min(length for length in drawn if length > absent)
-    assert found.index[absent].equal(found.index[longer])
-    assert found.index[-1].equal(found.index[max(drawn)])
-    assert not found.index[longer].equal(found.index[max(drawn)]) or longer == max(drawn)
-    donor = micro_batch(split, [drawn[longer]])
-    places = found.index[longer] - found.index[longer][0]
-    for slot in range(split.slots):
-        assert places[slot] == (donor.slot_ids <= slot).sum() - 1
-
-
-def test_blocks_of_outputs_and_matrices_nest(
-    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
-) -> None:
-    found, matrices = of_split(encoder, train, by_slot=False), control("identity", LAYERS, 12, 64)
-    with (
-        papa.ablated(stock, HEADS, by=matrices),
-        papa.ablated(stock, HEADS[:3], by=OutputsBySlot(found)),
-        replaced(encoder, matrices, HEADS) as entries,
-        replaced(encoder, found, HEADS[:3]) as none,
-    ):
-        assert difference(encoder, stock, train, np.arange(8)) < 1e-5
-    assert entries.read > 0 == none.read

@@ -1,14 +1,16 @@
-"""The probes against the golden logits, plain formulas, and themselves trained alone."""
+"""The probes against the golden logits, plain formulas and plain tables, and themselves trained
+alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -16,9 +18,11 @@ from papa.corpora.batches import MicroBatch
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.ragged import PackedTokens
 from papa.encoders.encoder import Encoder
+from papa.probes import masked
 from papa.probes.features import compute_features
-from papa.probes.packed import PackedFeatures, pack_states
-from papa.probes.probes import SequenceProbe, TokenProbe, dropped
+from papa.probes.masked import DecoderLosses, MaskedProbe
+from papa.probes.packed import PackedFeatures
+from papa.probes.probes import SequenceProbe, dropped
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeature
     )
     batch = MicroBatch.of(np.arange(8), tokens)
     with torch.no_grad():
-        values = pack_states(minilm.token_states(batch), None)
+        values = torch.stack(minilm.token_states(batch), dim=1)
     return PackedFeatures(
         values=values,
         offsets=torch.cat([torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)]),
@@ -49,24 +53,15 @@ def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeature
     )
 
 
-def golden_probe(
-    golden: dict[str, Tensor], seeds: Sequence[int] = (0,), place: int = 0
-) -> SequenceProbe:
-    probe = SequenceProbe(seeds, layers=7, width=384, slots=64, labels=2)
-    with torch.no_grad():
-        probe.slot_weights[place] = golden["probe.weights_per_layer"]
-        probe.dense.weight[place] = golden["probe.dense.weight"].T
-        probe.dense.bias[place] = golden["probe.dense.bias"]
-        probe.classifier.weight[place] = golden["probe.classifier.weight"].T
-        probe.classifier.bias[place] = golden["probe.classifier.bias"]
-    return probe
-
-
 def test_the_sequence_probe_gives_the_golden_logits(
     golden: dict[str, Tensor], golden_features: PackedFeatures
 ) -> None:
-    probe = golden_probe(golden, seeds=(0, 1, 2), place=1)
+    probe = SequenceProbe((0, 1, 2), layers=7, width=384, slots=64, labels=2)
+    names = ("weights_per_layer", "dense.weight", "dense.bias", "classifier.weight")
+    given = [golden[f"probe.{name}"] for name in (*names, "classifier.bias")]
     with torch.no_grad():
+        for own, theirs in zip(probe.parameters(), given, strict=True):
+            own[1] = theirs if own[1].shape == theirs.shape else theirs.T
         logits = probe(golden_features, torch.arange(8).expand(3, 8))
     torch.testing.assert_close(logits[1], golden["logits_0"], atol=1e-5, rtol=0)
     # Negative controls: fresh probes beside it, and other inputs, give other logits.
@@ -97,20 +92,16 @@ def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
     assert not torch.equal(found[0], found[1])
 
 
-def test_probes_start_as_the_paper_says() -> None:
-    probe = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2)
+def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
+    probe = SequenceProbe((5, 9), layers=7, width=384, slots=64, labels=2)
+    alone = SequenceProbe((9,), layers=7, width=384, slots=64, labels=2)
     assert bool((probe.slot_weights == 1 / 64).all())
     for linear in (probe.dense, probe.classifier):
         assert float(linear.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
         assert not linear.bias.any()
     assert not torch.equal(probe.dense.weight[0], probe.dense.weight[1])
-
-
-def test_a_start_depends_on_its_seed_alone() -> None:
-    together = TokenProbe((5, 0, 9), layers=3, width=8, labels=4)
-    alone = TokenProbe((9,), layers=3, width=8, labels=4)
     for name, parameter in alone.named_parameters():
-        assert torch.equal(parameter[0], together.get_parameter(name)[2])
+        assert torch.equal(parameter[0], probe.get_parameter(name)[1])
 
 
 def test_regression_is_scored_by_squared_error(golden_features: PackedFeatures) -> None:
@@ -124,18 +115,66 @@ def test_regression_is_scored_by_squared_error(golden_features: PackedFeatures) 
 
 
 @pytest.fixture(scope="module")
-def words(minilm: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
-    split = corpora["wnut17"].split("train")
-    rows = torch.arange(40).numpy()
-    return compute_features(minilm, split, rows, batch_tokens=1024, dtype="float32")
+def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
+    split = corpora["wikitext"].split("train")
+    rows = torch.arange(12).numpy()
+    return compute_features(encoder, split, 1024, "float32", rows=rows)
 
 
-def test_token_losses_are_means_over_each_seeds_own_tokens(words: PackedFeatures) -> None:
-    probe = TokenProbe((0, 1), layers=7, width=384, labels=13)
-    rows = torch.tensor([[0, 1, 2], [30, 31, 32]])
-    losses = probe.losses(words, rows)
-    for seed in range(2):
-        tokens, _ = words.tokens_of(rows[seed])
-        logits = probe(words.values[tokens].flatten(1).expand(2, -1, -1))[seed]
-        expected = torch.nn.functional.cross_entropy(logits, words.labels[tokens])
-        torch.testing.assert_close(losses[seed], expected)
+@pytest.mark.parametrize("chunk_logits", [1, 5 * 30522, 2**24])
+def test_loss_and_gradients_are_those_of_the_whole_table(
+    chunk_logits: int, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masked, "_CHUNK_LOGITS", chunk_logits)
+    generator = torch.Generator().manual_seed(0)
+    embeddings = encoder.word_embeddings.detach()
+    vocabulary, width = embeddings.shape
+    hidden = torch.randn(2, 7, width, generator=generator)
+    bias = torch.randn(2, vocabulary, generator=generator)
+    labels = torch.randint(vocabulary, (2, 7), generator=generator)
+    labels[0, 3:] = -100
+    if chunk_logits == 1:
+        labels[1] = -100
+    scale = torch.tensor([1.0, 3.0])
+
+    found = [tensor.clone().requires_grad_() for tensor in (hidden, bias)]
+    losses = DecoderLosses.apply(found[0], embeddings, found[1], labels)
+    (losses * scale).sum().backward()
+
+    plain = [tensor.clone().requires_grad_() for tensor in (hidden, bias)]
+    logits = plain[0] @ embeddings.T + plain[1][:, None]
+    # A seed without labels has the loss 0.
+    expected = torch.stack(
+        [F.cross_entropy(logits[s], labels[s], ignore_index=-100).nan_to_num() for s in range(2)]
+    )
+    (expected * scale).sum().backward()
+
+    torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
+    for one, other in zip(found, plain, strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert bool(other.grad.any())
+        other.grad.nan_to_num_()
+        torch.testing.assert_close(one.grad, other.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_predictions_are_log_probabilities_of_the_true_words(
+    encoder: Encoder, features: PackedFeatures
+) -> None:
+    probe = MaskedProbe(
+        (0, 1), layers=encoder.layers + 1, width=384, word_embeddings=encoder.word_embeddings
+    )
+    rows = torch.arange(12)
+    with torch.no_grad():
+        found = probe.predictions(features, rows)
+        losses = probe.losses(features, rows.expand(2, -1))
+    assert found.shape == (2, len(features.labels))
+    assert bool((found < 0).all())
+    torch.testing.assert_close(-found.mean(1), losses, atol=1e-4, rtol=1e-5)
+
+
+def test_narrow_word_embeddings_get_a_linear_map(features: PackedFeatures) -> None:
+    embeddings = torch.randn(1000, 128, generator=torch.Generator().manual_seed(0))
+    probe = MaskedProbe((0, 1), layers=7, width=384, word_embeddings=embeddings)
+    assert probe(torch.zeros(2, 3, 7 * 384)).shape == (2, 3, 128)
+    assert dict(probe.named_parameters())["narrow.weight"].shape == (2, 384, 128)

@@ -13,9 +13,9 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -133,8 +133,7 @@ def planted_task(folder: Path) -> TaskSpec:
     )
 
 
-@dataclass(frozen=True)
-class Planted:
+class Planted(NamedTuple):
     """All that a method needs to score the heads."""
 
     head: Head
@@ -144,11 +143,15 @@ class Planted:
     task: TaskSpec
 
 
-def planted(folder: Path, head: Head) -> Planted:
+def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     """The encoder loaded, the task tokenised, and the average over its training text."""
-    reference, task = planted_encoder(folder / "encoder", head), planted_task(folder)
-    place = folder / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), place, shard_rows=64)
+    task = planted_task(folder)
+    planted_encoder(folder / "encoder", head)
+    if own_head:
+        task = task.model_copy(update={"head": "own"})
+        with_classifier(folder / "encoder", task)
+    reference, place = resolve_encoder(EncoderSpec(name=str(folder / "encoder"))), folder / "corpus"
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=64)
     encoder, corpus = load_encoder(reference), load_corpus(place)
     sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=1024)
     return Planted(head, encoder, sums.average(), corpus, task)
@@ -156,16 +159,9 @@ def planted(folder: Path, head: Head) -> Planted:
 
 def asked_of(given: Planted, scratch: Path, **changes: Any) -> Asked:
     """What a method is asked of it."""
-    asked = Asked(
-        given.encoder,
-        given.constants,
-        given.corpus,
-        given.task,
-        RankingSpec(epochs=6, learning_rate=0.05),
-        seed=0,
-        scratch=scratch,
-        execution=ExecutionSpec(),
-    )
+    _, *what = given
+    ranking, execution = RankingSpec(epochs=6, learning_rate=0.05), ExecutionSpec()
+    asked = Asked(*what, ranking, seed=0, scratch=scratch, execution=execution)
     return replace(asked, **changes)
 
 

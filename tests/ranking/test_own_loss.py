@@ -7,17 +7,12 @@ import pytest
 import torch
 
 from papa.ablation.substitutes import ByPosition
-from papa.attention.average import average_split
-from papa.corpora.corpus import load_corpus, tokenise_corpus
-from papa.encoders.encoder import load_encoder
-from papa.encoders.reference import load_tokenizer, resolve_encoder
-from papa.probes.own import own_answers
-from papa.probes.own_model import opened_own
-from papa.ranking.scores.asked import Asked, frozen_value
+from papa.probes.own import opened_own, own_answers
+from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gradient import gradient
-from papa.spec import EncoderSpec, LayoutSpec
+from papa.ranking.scores.sets import LossValue
 from papa.spec.orders import Head
-from tests.ranking.planted import Planted, asked_of, planted_encoder, planted_task, with_classifier
+from tests.ranking.planted import asked_of, planted
 
 HEAD = (1, 1)
 
@@ -25,15 +20,7 @@ HEAD = (1, 1)
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     folder = tmp_path_factory.mktemp("own")
-    planted_encoder(folder / "encoder", HEAD)
-    task = planted_task(folder).model_copy(update={"head": "own"})
-    with_classifier(folder / "encoder", task)
-    reference = resolve_encoder(EncoderSpec(name=str(folder / "encoder")))
-    place = folder / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), place, shard_rows=64)
-    encoder, corpus = load_encoder(reference), load_corpus(place)
-    sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=1024)
-    return asked_of(Planted(HEAD, encoder, sums.average(), corpus, task), folder / "scratch")
+    return asked_of(planted(folder, HEAD, own_head=True), folder / "scratch")
 
 
 def answered(asked: Asked, constant: list[Head]) -> np.ndarray:
@@ -56,7 +43,7 @@ def answered(asked: Asked, constant: list[Head]) -> np.ndarray:
 
 def test_a_set_is_worth_what_the_answers_say(asked: Asked) -> None:
     """Of all training rows, that a budget of 256 takes; rows have several tags."""
-    value, split = frozen_value(asked), asked.corpus.split("train")
+    value, split = LossValue(asked), asked.corpus.split("train")
     lengths = np.array([(split.labels_of([row]) >= 0).sum() for row in split.rows.tolist()])
     everyone = frozenset(value.heads)
     for constant in ([], [HEAD], [(0, 0), (1, 2)], value.heads):

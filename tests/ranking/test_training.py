@@ -12,8 +12,8 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
-from papa.probes.joint import JointGradients, PartGradient
 from papa.probes.minibatches import Part
+from papa.probes.training import JointLearner
 from papa.ranking.learned import train_lambda
 from papa.ranking.rows import rows_of_seed
 from papa.ranking.seeds import MOVED, is_stable
@@ -29,67 +29,58 @@ def learn(
     return partial(train_lambda, encoder, average, corpus, task)
 
 
-def test_lambda_is_trained_and_repeats(learn: Learn, encoder: Encoder) -> None:
+def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
+    learn: Learn, encoder: Encoder, corpus: TokenisedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {name: value.clone() for name, value in encoder.model.state_dict().items()}
-    seen: list[tuple[int, int]] = []
-    ranking = RankingSpec(epochs=1, rows=64)
-    lambdas = learn(ranking, progress=lambda done, total: seen.append((done, total)))
-    assert lambdas.shape == (1, encoder.layers, 12)
-    assert bool((lambdas != 0.5).all())
-    assert torch.equal(lambdas, learn(ranking))
-    assert not torch.equal(lambdas, learn(ranking, seed=1))
-    assert seen[-1] == (64, 64)
+    loss, found, lambdas = JointLearner.loss, set[int](), list[Tensor]()
+    for seed in (0, 1, 2, 0):
+        rows: list[int] = []
+        told: list[tuple[int, int]] = []
+
+        def recorded(own: JointLearner, part: Part, rows: list[int] = rows) -> Tensor:
+            rows.extend(part.rows.tolist())
+            return loss(own, part)
+
+        monkeypatch.setattr(JointLearner, "loss", recorded)
+        progress = partial(lambda to, *both: to.append(both), told)
+        lambdas.append(learn(RankingSpec(epochs=1, rows=16), seed=seed, progress=progress))
+        assert sorted(rows) == sorted(rows_of_seed(len(corpus.split("train")), 16, seed).tolist())
+        assert len(lambdas) == 4 or found.isdisjoint(rows), "seeds have rows of their own"
+        found |= {*rows}
+        assert told[-1] == (16, 16)
+    assert lambdas[0].shape == (1, encoder.layers, 12)
+    assert bool((lambdas[0] != 0.5).all())
+    assert torch.equal(lambdas[0], lambdas[3])
+    assert not torch.equal(lambdas[0], lambdas[1])
     after = encoder.model.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
-def test_lambda_is_trained_on_a_sample_drawn_by_its_seed(
-    learn: Learn, corpus: TokenisedCorpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gradient, found = JointGradients.gradient, set[int]()
-    for seed in (0, 1, 2):
-        rows: list[int] = []
-
-        def recorded(own: JointGradients, part: Part, rows=rows) -> PartGradient:
-            rows.extend(part.rows.tolist())
-            return gradient(own, part)
-
-        monkeypatch.setattr(JointGradients, "gradient", recorded)
-        learn(RankingSpec(epochs=1, rows=16), seed=seed)
-        assert sorted(rows) == sorted(rows_of_seed(len(corpus.split("train")), 16, seed).tolist())
-        assert found.isdisjoint(rows), "seeds have rows of their own"
-        found |= {*rows}
-
-
 @pytest.mark.unchecked
-def test_lambda_is_trained_for_the_tasks_own_epochs(learn: Learn, task: TaskSpec) -> None:
+def test_lambda_is_trained_for_the_tasks_own_epochs_or_until_its_sets_stay(
+    learn: Learn, task: TaskSpec
+) -> None:
     every = learn(RankingSpec(rows=32))
     assert len(every) == task.probe.epochs == 4
-    assert torch.equal(learn(RankingSpec(rows=32, epochs=1)), every[:1])
-    assert torch.equal(learn(RankingSpec(rows=32, learning_rate=5e-4)), every)
+    assert torch.equal(learn(RankingSpec(rows=32, epochs=1, learning_rate=5e-4)), every[:1])
     # At the task's own rate every λ is .5: an order that has not moved is not stable, whatever its
     # sets do.
     assert every.std(dim=(1, 2)).max() < MOVED
     stable = RankingSpec(rows=32, until_stable=True)
     assert torch.equal(learn(stable, sets=[("lambda", 1)]), every)
 
-
-@pytest.mark.unchecked
-def test_training_ends_once_lambda_has_moved_and_its_sets_stay(learn: Learn) -> None:
-    every = learn(RankingSpec(rows=32, learning_rate=0.1))
+    stable = stable.model_copy(update={"learning_rate": 0.1})
+    every = learn(stable.model_copy(update={"until_stable": False}))
 
     def first_settled(sets: list[tuple[Order, int]]) -> int:
         return next((epochs for epochs in range(2, 4) if is_stable([*every[:epochs]], sets)), 4)
 
     counts = {first_settled([("lambda", count)]): count for count in range(1, 2 * 12)}
     assert len(counts) > 1, "every set settles at the same epoch: the test shows nothing"
-    stable = RankingSpec(rows=32, learning_rate=0.1, until_stable=True)
     for epochs, count in counts.items():
         told: list[tuple[int, int]] = []
-        found = learn(
-            stable,
-            sets=[("lambda", count)],
-            progress=lambda *both, told=told: told.append(both),
-        )
+        progress = partial(lambda to, *both: to.append(both), told)
+        found = learn(stable, sets=[("lambda", count)], progress=progress)
         assert torch.equal(found, every[:epochs])
         assert told[-1] == (128, 128)

@@ -17,8 +17,8 @@ from transformers import (
 )
 
 from papa.attention.constants import ConstantMatrices
-from papa.probes.own_model import opened_own
-from papa.ranking.own import train_lambda_of_own
+from papa.probes.own import opened_own
+from papa.ranking.learned import train_lambda
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
@@ -78,14 +78,13 @@ def lambdas(found: tuple[Step, Store]) -> np.ndarray:
 def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.ndarray]:
     """The loss of every epoch, and λ, on the text and constants of a ranking."""
     rank, store = found
-    model, special_tokens = opened_own(rank["task"], rank["encoder"])
+    opened = model, _ = opened_own(rank["task"], rank["encoder"])
     before = {name: value.clone() for name, value in model.state_dict().items()}
     losses = list[float]()
-    lambdas = train_lambda_of_own(
-        model,
+    lambdas = train_lambda(
+        opened,
         ConstantMatrices.load(rank["constants"].folder(store)),
         open_corpus(rank["corpus"].reference(store)),
-        special_tokens,
         rank["task"],
         rank["ranking"].model_copy(update={"learning_rate": rate}),
         on_epoch=lambda epoch, loss: losses.append(loss[0]),

@@ -8,7 +8,6 @@ is a constant head. As with λ, the gates and a probe are trained together and t
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
 
 import torch
 from jaxtyping import Float
@@ -16,9 +15,9 @@ from torch import Tensor, nn
 
 from papa.attention.mixing import mixed_by
 from papa.probes.evaluate import build_probe
-from papa.probes.joint import JointGradients, PartGradient
 from papa.probes.minibatches import Part, seed_of
-from papa.ranking.scores.asked import Asked, Scored, train_for_epochs
+from papa.probes.training import JointLearner
+from papa.ranking.scores.asked import Asked, Scored
 
 TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 """β, γ and ζ of the hard concrete distribution: a draw is stretched from (0, 1) to (γ, ζ), and what
@@ -40,41 +39,33 @@ def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "
     return (location - TEMPERATURE * math.log(-LOW / HIGH)).sigmoid()
 
 
-class GateGradients(JointGradients):
-    """Gradients of a part's loss, and of its share of what open gates cost, for log α and the
-    probe.
-    """
+class GateLearner(JointLearner):
+    """Log α of every gate, and the probe."""
 
     def __init__(self, asked: Asked) -> None:
-        encoder = asked.encoder
-        self.location = nn.Parameter(
-            torch.zeros(encoder.layers, encoder.heads, device=encoder.device)
+        encoder, task = asked.encoder, asked.task
+        location = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
+        super().__init__(
+            encoder,
+            location,
+            build_probe(encoder, asked.corpus, task, [asked.seed]).to(encoder.device),
+            asked.corpus,
+            dropout=task.probe.encoder_dropout,
+            block=lambda: mixed_by(encoder, asked.constants, drawn_gates(location, self._uniform)),
         )
-        self._uniform = torch.zeros(0)
 
-        def gated() -> AbstractContextManager[None]:
-            return mixed_by(encoder, asked.constants, drawn_gates(self.location, self._uniform))
-
-        probe = build_probe(encoder, asked.corpus, asked.task, [asked.seed]).to(encoder.device)
-        dropout = asked.task.probe.encoder_dropout
-        super().__init__(encoder, self.location, probe, asked.corpus, dropout=dropout, block=gated)
-
-    def gradient(self, part: Part) -> PartGradient:
+    def loss(self, part: Part) -> Float[Tensor, ""]:
+        """The part's share of the loss, and of what open gates cost."""
         # Not a seed that dropout draws from.
         drawn = torch.Generator().manual_seed(seed_of(part.dropout_seed, 2))
-        uniform = torch.rand(self.location.shape, generator=drawn)
-        self._uniform = uniform.clamp(1e-6, 1 - 1e-6).to(self.location)
-        loss, (of_location, *others) = super().gradient(part)
-        cost = part.share * COST * open_probability(self.location).sum()
-        (of_cost,) = torch.autograd.grad(cost, self.location)
-        return loss + cost.item(), [of_location + of_cost, *others]
+        uniform = torch.rand(self.parameter.shape, generator=drawn)
+        self._uniform = uniform.clamp(1e-6, 1 - 1e-6).to(self.parameter)
+        cost = part.share * COST * open_probability(self.parameter).sum()
+        return super().loss(part) + cost
 
 
 def gates(asked: Asked) -> Scored:
     """The probability that each head's gate is open, after as many epochs as λ is trained for."""
-    gradients = GateGradients(asked)
-    epochs = train_for_epochs(
-        asked, gradients.of_parts, gradients.trained, asked.task.probe.learning_rate
-    )
-    values = open_probability(gradients.location.detach()).cpu().numpy()
-    return Scored(values, None, 2 * epochs)
+    learner = GateLearner(asked)
+    epochs = asked.train(learner)
+    return Scored(open_probability(learner.parameter.detach()).cpu().numpy(), None, 2 * epochs)

@@ -15,8 +15,7 @@ from papa.corpora.batches import MicroBatch, micro_batches
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.finite import numbers_of
 from papa.probes.packed import live_features
-from papa.ranking.own import in_batches
-from papa.ranking.scores.asked import Asked, Scored, frozen_probe, own_loss
+from papa.ranking.scores.asked import Asked, Scored
 
 
 @dataclass
@@ -32,17 +31,19 @@ class Gated:
 
 def gradient(asked: Asked) -> Scored:
     """E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the loss of
-    the probe on one input, the mean over its labels.
+    the probe, or of the model's own head, on one input, the mean over its labels.
 
     It equals |Σ ctx · ∂L/∂ctx| over tokens and width, with ctx what the head puts out. The authors'
     code takes the absolute value at each token and adds those up, and divides by the norm of each
     layer; neither is done here.
     """
-    of_rows = _own_gradients(asked) if asked.task.head == "own" else _probes_gradients(asked)
-    done, found = 0, list[np.ndarray]()
-    for gradients in of_rows:
-        found.append(gradients.double().cpu().numpy())
-        done += gradients.shape[1]
+    found, done = list[np.ndarray](), 0
+    for summed, gates, labels in (_own if asked.task.head == "own" else _of_probe)(asked):
+        (of_gates,) = torch.autograd.grad(summed, gates)
+        # An input without a label of its tokens has no loss.
+        by_label = of_gates.abs().cpu() / labels.cpu().to(of_gates.dtype).clamp(min=1)[:, None]
+        found.append(by_label.double().numpy())
+        done += by_label.shape[1]
         asked.progress(done, len(asked.rows))
     of_inputs = np.concatenate(found, axis=1)
     inputs = of_inputs.shape[1]
@@ -50,30 +51,28 @@ def gradient(asked: Asked) -> Scored:
     return Scored(of_inputs.mean(axis=1), error, 2, inputs)
 
 
-def _own_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch heads"]]:
-    """By the loss of what the model's own head answers."""
-    loss, encoder = own_loss(asked, Zeros()), asked.encoder
-    for rows in in_batches(loss, asked.rows):
+OfBatches = Iterator[tuple[Float[Tensor, ""], Float[Tensor, "layers batch heads"], Tensor]]
+"""The sum of a batch's losses, the gates of each of its inputs, and how many labels that has."""
+
+
+def _own(asked: Asked) -> OfBatches:
+    loss, encoder = asked.own_loss(Zeros()), asked.encoder
+    for rows in loss.batches(asked.rows):
         size = encoder.layers, len(rows), encoder.heads
         gates = torch.ones(size, device=loss.model.device, requires_grad=True)
         summed, lengths = loss(rows, gates)
-        (of_gates,) = torch.autograd.grad(summed, gates)
-        yield of_gates.abs() / lengths.to(of_gates).clamp(min=1)[None, :, None]
+        yield summed, gates, lengths
 
 
-def _probes_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch heads"]]:
-    """By the loss of a frozen probe."""
-    encoder, split, rows = asked.encoder, asked.corpus.split("train"), asked.rows
-    probe = frozen_probe(asked)
-    for number, batch in enumerate(micro_batches(split, rows, encoder.tokens_per_batch(None)), 1):
-        gates = torch.ones(
-            encoder.layers, len(batch.rows), encoder.heads, device=encoder.device
-        ).requires_grad_()
+def _of_probe(asked: Asked) -> OfBatches:
+    encoder, split, probe = asked.encoder, asked.corpus.split("train"), asked.frozen_probe()
+    batches = micro_batches(split, asked.rows, encoder.tokens_per_batch(None))
+    for number, batch in enumerate(batches, 1):
+        size = encoder.layers, len(batch.rows), encoder.heads
+        gates = torch.ones(size, device=encoder.device, requires_grad=True)
         rules = {layer: Gated(of_layer) for layer, of_layer in enumerate(gates.unbind())}
         with encoder.ruled(dict(rules)), numbers_of(f"batch {number} of the {split.name} split"):
             states = encoder.token_states(batch)
         features = live_features(states, split, batch)
         summed = probe.losses(features, torch.arange(len(features))[None]) * len(features.labels)
-        (of_gates,) = torch.autograd.grad(summed.sum(), gates)
-        # An input without a label of its tokens has no loss.
-        yield of_gates.abs().cpu() / features.label_counts.clamp(min=1)[None, :, None]
+        yield summed.sum(), gates, features.label_counts

@@ -2,45 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
+from papa.ablation.substitutes import ByPosition
+from papa.attention.replacement import replaced
+from papa.corpora.batches import micro_batches
+from papa.probes.packed import live_features
 from papa.progress import Progress, ignore_progress
-from papa.ranking.scores.asked import Asked, Scored, frozen_value
-from papa.ranking.value import Value
+from papa.ranking.rows import rows_of_seed
+from papa.ranking.scores.asked import Asked, Scored
 from papa.spec.orders import Head
 
 TOLERANCE = 0.01
 """Of v(all) - v(none): an order ends once what is left of it is worth less."""
+_VALUED_ROWS = 256
+"""Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
+Value = Callable[[Set[Head]], float]
+"""v: from the heads that stay input-dependent."""
+
+
+class LossValue:
+    """v(S): the negative mean loss of a frozen probe, or of the model's own head, on a sample of
+    training rows, while all heads outside of S are constant.
+    """
+
+    def __init__(self, asked: Asked) -> None:
+        self.size, self.evaluations = (asked.encoder.layers, asked.encoder.heads), 0
+        self.heads: list[Head] = [*np.ndindex(*self.size)]
+        self._split = asked.corpus.split("train")
+        count = asked.ranking.rows or _VALUED_ROWS
+        self._rows = rows_of_seed(len(self._split), count, asked.seed)
+        self._asked, self._own = asked, asked.task.head == "own"
+        if self._own:
+            self._loss = asked.own_loss(ByPosition(asked.constants.matrices))
+        else:
+            self._probe, tokens = asked.frozen_probe(), asked.encoder.tokens_per_batch(None)
+            self._batches = [*micro_batches(self._split, self._rows, tokens)]
+
+    @torch.inference_mode()
+    def __call__(self, own: Set[Head]) -> float:
+        found = [*(self._own_losses if self._own else self._probes_losses)(own)]
+        self.evaluations += 1
+        return -sum(loss for loss, _ in found) / sum(terms for _, terms in found)
+
+    def _own_losses(self, own: Set[Head]) -> Iterator[tuple[float, int]]:
+        """The sum of the losses of each batch, and how many there are."""
+        shares = torch.zeros(self.size)
+        for head in own:
+            shares[head] = 1.0
+        for batch in self._loss.batches(self._rows):
+            summed, lengths = self._loss(batch, shares.to(self._loss.model.device))
+            yield float(summed), int(lengths.sum())
+
+    def _probes_losses(self, own: Set[Head]) -> Iterator[tuple[float, int]]:
+        encoder, constant = self._asked.encoder, [head for head in self.heads if head not in own]
+        with replaced(encoder, self._asked.constants, constant):
+            for batch in self._batches:
+                features = live_features(encoder.token_states(batch), self._split, batch)
+                losses = self._probe.losses(features, torch.arange(len(features))[None])
+                yield float(losses.sum()) * len(features.labels), len(features.labels)
 
 
 def effect(asked: Asked) -> Scored:
-    """v(all) - v(all without the head) of ``frozen_value``, in units of the loss (after Michel et
-    al., 2019, Section 3.2): 0 for a head that is as good constant, below where it is better.
+    """v(all) - v(all without the head), in units of the loss (after Michel et al., 2019, Section
+    3.2): 0 for a head that is as good constant, below where it is better.
     """
-    value = frozen_value(asked)
-    heads, everyone = value.heads, frozenset(value.heads)
-    whole, lost = value(everyone), dict.fromkeys(heads, 0.0)
-    # From the last layer down: what is known of the layers below stays of use.
-    for done, head in enumerate(reversed(heads), 1):
-        lost[head] = whole - value(everyone - {head})
-        asked.progress(done, len(heads))
-    values = np.array([lost[head] for head in heads])
-    return Scored(
-        values.reshape(asked.encoder.layers, asked.encoder.heads), None, value.evaluations
-    )
+    value = LossValue(asked)
+    everyone, values = frozenset(value.heads), np.zeros(value.size)
+    whole = value(everyone)
+    for done, head in enumerate(value.heads, 1):
+        values[head] = whole - value(everyone - {head})
+        asked.progress(done, len(value.heads))
+    return Scored(values, None, value.evaluations)
 
 
 def greedy(asked: Asked) -> Scored:
     """The greedy order: at each step the head whose becoming constant costs least, while those of
     earlier steps are constant; a score is a place in it.
     """
-    value = frozen_value(asked)
+    value = LossValue(asked)
     places = greedy_places(value, value.heads, asked.ranking.evaluations, asked.progress)
-    shape = asked.encoder.layers, asked.encoder.heads
-    return Scored(places.reshape(shape), None, value.evaluations)
+    return Scored(places.reshape(value.size), None, value.evaluations)
 
 
 def greedy_places(
@@ -66,8 +112,7 @@ def greedy_places(
     while left:
         costs = dict.fromkeys(left, 0.0)
         if len(left) > 1:
-            # From the last layer down: what is known of the layers below stays of use.
-            for head in sorted(left, reverse=True):
+            for head in sorted(left):
                 costs[head] = -value(left - {head})
                 done += 1
                 progress(done, total)
@@ -79,16 +124,12 @@ def greedy_places(
 
 def shapley(asked: Asked) -> Scored:
     """What heads add to the value of others, over all orders of joining (Held & Yang, 2022)."""
-    value = frozen_value(asked)
+    value, evaluations = LossValue(asked), asked.ranking.evaluations
     values, errors, draws = shapley_values(
-        value,
-        value.heads,
-        asked.ranking.evaluations,
-        seed=asked.seed,
-        progress=asked.progress,
+        value, value.heads, evaluations, seed=asked.seed, progress=asked.progress
     )
-    shape = asked.encoder.layers, asked.encoder.heads
-    return Scored(values.reshape(shape), errors.reshape(shape), value.evaluations, draws)
+    size = value.size
+    return Scored(values.reshape(size), errors.reshape(size), value.evaluations, draws)
 
 
 def shapley_values(

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pkgutil import resolve_name
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from papa.attention.average import check_sums
 from papa.attention.product import at_slots, normalised_rows
 from papa.attention.replacement import check_fits
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.encoders.dispatch import InputDependentAttention
-from papa.encoders.finite import numbers_of
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.scores.asked import Asked, Scored
 from papa.scores.intervals import ratio
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The rows of one layer's attention over one batch.
-
-    Attributes:
-        attention: A.
-        constant: C, masked and normalised for each input as where it replaces A.
-        value: V.
-        output_map: what gives A·V the norms that W_O gives it, in fewer numbers.
-        real: where inputs have tokens; other rows and columns hold no meaning.
-        ends: which of those tokens are separators: like that in the last slot.
+class Rows(NamedTuple):
+    """The rows of one layer's attention over one batch: A; C, masked and normalised for each input
+    as where it replaces A; V; what gives A·V the norms that W_O gives it, in fewer numbers; where
+    inputs have tokens, as other rows and columns hold no meaning; and which of those tokens are
+    separators: like that in the last slot.
     """
 
     attention: Float[Tensor, "batch heads m m"]
@@ -87,70 +81,44 @@ def output_distance(rows: Rows) -> OfEach:
     return relative[..., None].expand(own.shape[:-1]), first
 
 
-@dataclass
-class _Scoring:
-    """The rule of one layer: adds up what every method makes of A, input by input.
-
-    ``sums`` holds for each method and head Σs, Σs², Σsn, Σn and Σn² over inputs, of which s is the
-    sum over an input's rows and n their number.
-    """
-
-    methods: tuple[OfRows, ...]
-    matrices: Float[Tensor, "heads slots slots"]
-    output_map: Float[Tensor, "heads head_width head_width"]
-    sums: Float[Tensor, "methods heads 5"]
-    dependent_heads: None = None
-
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        attention = own.probabilities()
-        value = value.to(attention.dtype)
-        heads = torch.arange(len(self.matrices), device=value.device)
-        real, last = batch.attention_mask, batch.columns[batch.column_ids] == self.slots - 1
-        ends = torch.zeros_like(real)
-        separators = torch.isin(batch.input_ids, batch.input_ids[last])
-        ends[batch.inputs_of_tokens, batch.column_ids] = separators
-        constant = normalised_rows(at_slots(self.matrices, heads, batch.columns), real)
-        rows = Rows(attention, constant, value, self.output_map, real, ends)
-        for sums, of_rows in zip(self.sums, self.methods, strict=True):
-            values, counted = of_rows(rows)
-            s = torch.where(counted[:, None], values, 0).double().sum(-1)
-            n = counted.sum(-1, keepdim=True).double().expand_as(s)
-            sums += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
-        return torch.matmul(attention, value)
-
-    @property
-    def slots(self) -> int:
-        return self.matrices.shape[-1]
-
-
 @torch.inference_mode()
 def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     """The mean over rows of each method, over the training text, with its standard error over
     inputs (of a ratio: inputs differ in their rows).
     """
-    encoder, split = asked.encoder, asked.corpus.split("train")
+    encoder, split, rows = asked.encoder, asked.corpus.split("train"), asked.rows
     check_fits(asked.constants, encoder)
-    matrices, rows = asked.constants.matrices.to(encoder.device), asked.rows
+    matrices = asked.constants.matrices.to(encoder.device)
+    heads = torch.arange(encoder.heads, device=encoder.device)
     # W_O = R·Q with orthonormal rows in Q, which change no norm.
     output_maps = torch.linalg.qr(encoder.output_maps.float().mT).R.mT
-    size = (len(methods), encoder.layers, encoder.heads, 5)
+    # Σs, Σs², Σsn, Σn and Σn² over inputs, of which s is the sum over an input's rows, n their
+    # number.
+    size = encoder.layers, encoder.heads, len(methods), 5
     sums = torch.zeros(size, dtype=torch.float64, device=encoder.device)
-    rules = {
-        layer: _Scoring(
-            tuple(methods.values()), matrices[layer], output_maps[layer], sums[:, layer]
-        )
-        for layer in range(encoder.layers)
-    }
-    tokens, done = encoder.tokens_per_batch(asked.execution.batch_tokens), 0
-    with encoder.ruled(dict(rules)):
-        for number, batch in enumerate(micro_batches(split, rows, tokens), 1):
-            with numbers_of(f"batch {number} of the {split.name} split"):
-                encoder.token_states(batch)
-            done += len(batch.rows)
-            asked.progress(done, len(rows))
+
+    def see(layer: int, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
+        attention = own.probabilities()
+        value, real = value.to(attention.dtype), batch.attention_mask
+        last = batch.slot_ids == split.slots - 1
+        ends = torch.zeros_like(real)
+        separators = torch.isin(batch.input_ids, batch.input_ids[last])
+        ends[batch.inputs_of_tokens, batch.column_ids] = separators
+        constant = normalised_rows(at_slots(matrices[layer], heads, batch.columns), real)
+        found = Rows(attention, constant, value, output_maps[layer], real, ends)
+        for number, of_rows in enumerate(methods.values()):
+            values, counted = of_rows(found)
+            s = torch.where(counted[:, None], values, 0).double().sum(-1)
+            n = counted.sum(-1, keepdim=True).double().expand_as(s)
+            sums[layer, :, number] += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
+        return torch.matmul(attention, value)
+
+    tokens = encoder.tokens_per_batch(asked.execution.batch_tokens)
+    encoder.watch(see, micro_batches(split, rows, tokens), len(rows), asked.progress)
+    check_sums(sums, encoder, micro_batches(split, rows, tokens), f"the {split.name} split")
     mean, error = ratio(len(rows), *np.moveaxis(sums.cpu().numpy(), -1, 0))
     return {
-        name: Scored(mean[at], error[at] if len(rows) > 1 else None, 1, len(rows))
+        name: Scored(mean[..., at], error[..., at] if len(rows) > 1 else None, 1, len(rows))
         for at, name in enumerate(methods)
     }
 

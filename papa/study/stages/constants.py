@@ -121,11 +121,13 @@ def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
     """Average a decoder's attention by distance over the training text of a corpus."""
     from safetensors.torch import save_file
 
-    from papa.probes.own import average_by_distance
+    from papa.ablation.observers import AverageByDistance
+    from papa.probes.own import observe
 
     model, special_tokens = run.own_model(corpus["task"], encoder)
-    split = run.corpus(corpus).split("train")
-    found = average_by_distance(model, split, special_tokens, run.progress)
+    split, average = run.corpus(corpus).split("train"), AverageByDistance()
+    observe(model, split, special_tokens, average.see, run.progress)
+    found = average.result()
     tensors = {"weights": found.weights.contiguous(), "ends": found.ends.contiguous()}
     with run.published() as folder:
         save_file(tensors, folder / DISTANCES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 from safetensors.numpy import load_file, save_file
@@ -34,9 +33,9 @@ def answers(
     from papa.ablation.substitutes import ByPosition, OutputsBySlot, Reused
     from papa.attention.constants import ConstantMatrices
     from papa.attention.outputs import ConstantOutputs
-    from papa.probes.cell import unseen_by
-    from papa.probes.own import own_answers, score_of_batch
-    from papa.probes.own_model import class_ids, class_names, classes_told
+    from papa.probes.evaluate import unseen_by
+    from papa.probes.own import class_names, own_answers
+    from papa.scores.answers import class_ids, classes_told
 
     model, special_tokens = run.own_model(task, encoder)
     read = heads.read(run, encoder, task)
@@ -47,19 +46,22 @@ def answers(
         substitute = ByPosition(read.matrices)
     text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(model)
     classes_told(text.label_names, own, task)  # Refused before it runs.
-    score = None
-    if code and code.score:
-        ids = class_ids(text.label_names, own, task) if text.label_names else None
-        score = partial(score_of_batch, code.score, ids)
+    score, ids = code.score if code else None, None
+    if score and text.label_names:
+        ids = class_ids(text.label_names, own, task)
     split = text.split("validation")
-    asked: dict[str, Any] = {
-        "embeddings": task.of_embeddings,
-        "score": score,
-        "progress": run.progress,
-    }
-    found = own_answers(model, split, special_tokens, substitute, chosen, **asked)
-    unseen = unseen_by(read, split) if isinstance(read, ConstantMatrices) else None
-    about = {"classes": own, "constant_heads": chosen, "unseen_share": unseen}
+    found = own_answers(
+        model,
+        split,
+        special_tokens,
+        substitute,
+        chosen,
+        embeddings=task.of_embeddings,
+        score=score,
+        ids=ids,
+        progress=run.progress,
+    )
+    about = {"classes": own, "constant_heads": chosen, "unseen_share": unseen_by(read, split)}
     with run.published() as folder:
         (folder / ABOUT).write_text(json.dumps(about) + "\n")
         save_file(found, folder / ANSWERS)
@@ -87,8 +89,7 @@ def own(
     """Score the answers of a model's own head; the artifact is as that of a probe, which has the
     same for all seeds, as nothing is trained.
     """
-    from papa.probes.own import own_score
-    from papa.probes.own_model import classes_told
+    from papa.scores.answers import classes_told, own_score
 
     text = run.corpus(corpus)
     (before, _), (after, about) = (read_answers(run.found[step]) for step in (original, answers))

@@ -82,16 +82,18 @@ def probe(
     """Train and score the task's probe for every seed while some heads are constant. Constants that
     are ``trained`` are so with the probe, from those of ``heads`` on.
     """
-    from papa.probes.cell import score_cell
+    from papa.probes.evaluate import evaluate_cell, unseen_by
 
     text, chosen = run.corpus(corpus), heads.chosen(run.found)
+    read = heads.read(run, encoder, task)
     with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
-        cell = run.encoder, heads.read(run, encoder, task), chosen, text, task, seeds
-        scores, unseen_share = score_cell(*cell, trained=trained, **asked)
+        how = {"constants": read, "heads": chosen, "trained": trained, **asked}
+        scores = evaluate_cell(run.encoder, text, task, seeds, **how)
+    unseen = None if trained or not chosen else unseen_by(read, text.split("validation"))
     found = ProbeScores(
         scores=tuple(ScoredSeed(one.seed, one.score, one.seconds) for one in scores),
         positive=positive_name(task, text.label_names),
-        unseen_share=unseen_share,
+        unseen_share=unseen,
         constant_heads=chosen,
         heads=encoder.layers * encoder.heads,
         seconds=run.seconds,

@@ -44,16 +44,12 @@ def rank(
         shuffled: whether training labels are shuffled, by the seed.
     """
     from papa.ranking.learned import train_lambda
-    from papa.ranking.own import train_lambda_of_own
 
     text = replace(run.corpus(corpus), shuffled=seed) if shuffled else run.corpus(corpus)
     matrices = run.matrices(constants, encoder, task.slots)
     asked: Any = {"seed": seed, "sets": sets, "progress": run.progress, "on_epoch": run.on_epoch}
-    if task.head == "own":
-        model, special_tokens = run.own_model(task, encoder)
-        lambdas = train_lambda_of_own(model, matrices, text, special_tokens, task, ranking, **asked)
-    else:
-        lambdas = train_lambda(run.encoder, matrices, text, task, ranking, **asked)
+    model = run.own_model(task, encoder) if task.head == "own" else run.encoder
+    lambdas = train_lambda(model, matrices, text, task, ranking, **asked)
     order = order_of_rows(len(text.split("train")), ranking.rows, seed)
     with run.published(epochs=len(lambdas), order_of_rows=order) as folder:
         by_epoch = lambdas.detach().cpu().numpy()
@@ -67,10 +63,10 @@ def frozen_probe(
     """Train the probe of one seed; the methods that read it share it."""
     from safetensors.torch import save_file as save_tensors
 
-    from papa.ranking.scores.asked import trained_probe
+    from papa.probes.evaluate import train_probes
 
     with run.asked() as asked:
-        probe = trained_probe(run.encoder, run.corpus(corpus), task, seed, **asked)
+        (probe,) = train_probes(run.encoder, run.corpus(corpus), task, [seed], **asked)
     with run.published() as folder:
         save_tensors(probe.state_dict(), folder / PROBE)
 
