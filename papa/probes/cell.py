@@ -9,7 +9,8 @@ from typing import Any
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.outputs import ConstantOutputs
-from papa.attention.replacement import EntryCounts, replaced, reused
+from papa.attention.replacement import EntryCounts, replaced
+from papa.attention.substitutes import Substitute
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
@@ -25,7 +26,7 @@ _COUNTED_TOKENS = 4096
 
 def score_cell(
     encoder: Encoder,
-    constants: ConstantMatrices | ConstantOutputs | str | None,
+    constants: Substitute | None,
     heads: Sequence[Head],
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -37,21 +38,18 @@ def score_cell(
     scratch: Path,
     **options: Any,
 ) -> tuple[list[SeedScore], float | None]:
-    """The scores of the task's probe for every seed while ``heads`` are constant (or of the layer
-    before, by ``papa.spec.constants.REUSED``), and the unseen share of an average; ``options`` are
-    those of ``evaluate_cell``.
+    """The scores of the task's probe for every seed while ``heads`` put out ``constants``, and the
+    unseen share of an average; ``options`` are those of ``evaluate_cell``.
     """
     block: AbstractContextManager[Any] = nullcontext()
     if constants is not None and heads:
-        if isinstance(constants, str):
-            block = reused(encoder, heads)
-        elif trained:
+        if trained:
+            assert isinstance(constants, ConstantMatrices | ConstantOutputs)
             scores = evaluate_trained_cell(
                 encoder, constants, heads, corpus, task, seeds, execution=execution, **options
             )
             return scores, None
-        else:
-            block = replaced(encoder, constants, heads)
+        block = replaced(encoder, constants, heads)
     with block:
         scores = evaluate_cell(
             encoder,
@@ -72,5 +70,5 @@ def unseen_by(constants: ConstantMatrices, split: TokenisedSplit) -> float:
     """Of the entries of C that the rows of a split read, the share that the average never saw."""
     entries = EntryCounts()
     for batch in micro_batches(split, None, _COUNTED_TOKENS):
-        entries.add(constants.seen_at(batch.columns), batch)
+        entries.add(constants.seen_at(batch.columns), batch.attention_mask)
     return entries.unseen_share

@@ -8,9 +8,6 @@ averages and head orders are those of probes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +16,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import LayerAttention, attention_modules, routed
-from papa.ablation.observers import AverageByDistance
-from papa.ablation.substitutes import ByDistance, Reused, Substitute, rules_of
 from papa.attention.average import AttentionAverager, AttentionSums
+from papa.attention.distances import AverageByDistance, ByDistance
+from papa.attention.interface import attention_modules, routed
+from papa.attention.substitutes import Substitute, by_layer, rules_of
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
+from papa.encoders.dispatch import See, Watching
 from papa.encoders.finite import sum_is_finite
 from papa.errors import DataError, NumbersError
 from papa.probes.own_model import Padded, answers_of, check_sentences, class_ids, padded_batches
@@ -44,20 +42,6 @@ BatchScore = Callable[[Padded, np.ndarray, Any], Tensor]
 """From a batch, the labels of its rows and what the model put out to a number for each text."""
 
 
-@dataclass
-class AtSlots:
-    """Constants read at the slots of a layout; of the current batch, by token."""
-
-    constants: Substitute
-    slots: Int[Tensor, "batch tokens"]
-
-    def output(
-        self, attention: LayerAttention, layer: int, heads: Int[Tensor, " chosen"]
-    ) -> Tensor:
-        placed = replace(attention, query_slots=self.slots, key_slots=self.slots)
-        return self.constants.output(placed, layer, heads)
-
-
 @torch.inference_mode()
 def own_answers(
     model: PreTrainedModel,
@@ -74,21 +58,14 @@ def own_answers(
     the labelled ones; or ``embeddings``, the mean of the last hidden states over a text's tokens;
     or what ``score`` says of a batch.
     """
-    inside: AbstractContextManager[None] = nullcontext()
-    at: AtSlots | None = None
-    if constants is not None and heads:
-        at = AtSlots(constants, torch.zeros(1, 1, dtype=torch.int64))
-        substitute = constants if isinstance(constants, Reused) else at
-        modules, by_layer = attention_modules(model), dict[int, list[int]]()
-        for layer, head in sorted(heads):
-            by_layer.setdefault(layer, []).append(head)
-        inside = routed(model, modules, rules_of(substitute, by_layer, len(modules)))
+    modules, rules = attention_modules(model), {}
+    if constants is not None:
+        rules = rules_of(constants.to(model.device), by_layer(heads), len(modules))
     found: list[Answers] = []
     rows_found: list[np.ndarray] = []
-    with inside:
+    with routed(model, modules, rules) as dispatch:
         for rows, batch in padded_batches(split, special_tokens, model.device):
-            if at is not None:
-                at.slots = batch.slots
+            dispatch.slots, dispatch.real = batch.slots, batch.mask
             if score is None:
                 answers = answers_of(model, batch, embeddings)
             else:
@@ -191,15 +168,9 @@ def average_by_position(
     progress: Progress = ignore_progress,
 ) -> AttentionSums:
     """Sums of A over a split, which merge as those of encoders; a layer of a batch at a time."""
-    modules = attention_modules(model)
-    averager = AttentionAverager(len(modules), heads, split.slots, model.device)
-
-    def see(attention: LayerAttention, layer: int) -> None:
-        positions = torch.arange(attention.query.shape[-2], device=model.device)
-        probabilities = attention.probabilities(attention.every_head())
-        averager.update(layer, probabilities, positions, attention.real_queries)
-
-    _observe(model, split, special_tokens, see, progress)
+    layers = len(attention_modules(model))
+    averager = AttentionAverager(layers, heads, split.slots, model.device)
+    _observe(model, split, special_tokens, averager.see, progress)
     sums = averager.result()
     if not sum_is_finite(sums.sums):
         raise NumbersError("the decoder's attention", "look at the size of its weights")
@@ -217,7 +188,7 @@ def average_by_distance(
     """
     average = AverageByDistance()
     _observe(model, split, special_tokens, average.see, progress)
-    return average.result()
+    return average.substitute()
 
 
 @torch.inference_mode()
@@ -225,19 +196,16 @@ def _observe(
     model: PreTrainedModel,
     split: TokenisedSplit,
     special_tokens: SpecialTokens,
-    see: Callable[[LayerAttention, int], None],
+    see: See,
     progress: Progress,
 ) -> None:
-    modules = attention_modules(model)
-
-    def rule(attention: LayerAttention, layer: int) -> Tensor:
-        see(attention, layer)
-        return attention.output(attention.every_head())
-
-    rules = {layer: partial(rule, layer=layer) for layer in range(len(modules))}
-    done = 0
-    with routed(model, modules, rules):
+    modules, done = attention_modules(model), 0
+    rules = {layer: Watching(see=see, layer=layer) for layer in range(len(modules))}
+    with routed(model, modules, rules) as dispatch:
         for rows, batch in padded_batches(split, special_tokens, model.device):
+            # A decoder's slots are positions, the same in all inputs.
+            dispatch.slots = torch.arange(batch.mask.shape[1], device=model.device)[None]
+            dispatch.real = batch.mask
             model(**batch.inputs)
             done += len(rows)
             progress(done, len(split))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.mixing import mixed
+from papa.attention.replacement import mixed
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder

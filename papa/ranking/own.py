@@ -13,9 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import attention_modules, routed
-from papa.ablation.substitutes import ByPosition, Mixed, Substitute, rules_of
 from papa.attention.constants import ConstantMatrices
+from papa.attention.interface import attention_modules, routed
+from papa.attention.substitutes import Mixed, Substitute, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import rows_of_seed
@@ -23,7 +23,6 @@ from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
 from papa.errors import SpecError
 from papa.probes.minibatches import minibatches, part_tokens, window_rows
-from papa.probes.own import AtSlots
 from papa.probes.own_model import Padded, answers_of, class_ids, class_names
 from papa.probes.training import adamw
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
@@ -70,10 +69,11 @@ class OwnLoss:
         if task.with_itself:
             with torch.no_grad():
                 own = answers_of(model, batch, task.of_embeddings)
-        at = AtSlots(Mixed(self.substitute, shares), batch.slots)
         layers, every = len(shares), range(shares.shape[-1])
-        rules = rules_of(at, dict.fromkeys(range(layers), every), layers)
-        with routed(model, attention_modules(model), rules):
+        mix = Mixed(self.substitute.to(model.device), shares)
+        rules = rules_of(mix, dict.fromkeys(range(layers), every), layers)
+        with routed(model, attention_modules(model), rules) as dispatch:
+            dispatch.slots, dispatch.real = batch.slots, batch.mask
             found = answers_of(model, batch, task.of_embeddings)
         return self._loss(own, found, self.split.labels_of(numbers)), found["lengths"]
 
@@ -128,8 +128,8 @@ def train_lambda_of_own(
     size = (int(config.num_hidden_layers), int(config.num_attention_heads))
     theta = nn.Parameter(torch.zeros(size, device=model.device))
     optimizer, lambdas = adamw([theta], task.probe, rate), list[Tensor]()
-    substitute = ByPosition(constants.matrices)
-    loss_of = OwnLoss.on_training_text(model, substitute, corpus, special_tokens, task)
+    on_device = constants.to(model.device)
+    loss_of = OwnLoss.on_training_text(model, on_device, corpus, special_tokens, task)
     window = window_rows(
         len(split),
         int(split.lengths.sum()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,8 @@ from transformers import BertModel
 
 from papa.attention.average import averaging
 from papa.attention.constants import ConstantMatrices
-from papa.attention.mixing import mixed
-from papa.attention.replacement import replaced
-from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import InputDependentAttention
+from papa.attention.replacement import mixed, replaced
+from papa.encoders.dispatch import Heads, LayerAttention, Rule, chosen
 from papa.encoders.encoder import Encoder
 from tests.encoders import trained
 from tests.encoders.inputs import Inputs
@@ -78,7 +76,8 @@ def test_replaced_heads(golden: Golden, same: Encoder, count: int) -> None:
         assert golden.difference(str(count), same) > 0.01
 
 
-class AsAssigned:
+@dataclass(frozen=True, kw_only=True)
+class AsAssigned(Rule):
     """The authors' assignment of the heads that stay: in the order in which Python iterates over a
     set.
 
@@ -87,24 +86,22 @@ class AsAssigned:
     way round (docs/fidelity.md).
     """
 
-    def __init__(self, rule) -> None:
-        self.rule, self.dependent_heads = rule, rule.dependent_heads
-        places = list(set(range(12)) - (set(range(12)) - set(rule.dependent_heads.tolist())))
-        self.source = [places.index(head) for head in sorted(places)]
+    @property
+    def constant(self) -> frozenset[int]:
+        return self.outer.constant if self.outer else frozenset()
 
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        if self.dependent_heads.numel():
-            own = InputDependentAttention(
-                own.query[:, self.source], own.key[:, self.source], own.mask, own.scaling
-            )
-        return self.rule(own, value, batch)
+    def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
+        if attention.dependent:
+            places = list(set(range(12)) - (set(range(12)) - set(attention.dependent)))
+            source = tuple(places.index(head) for head in sorted(places))
+            query, key = chosen(attention.query, source), chosen(attention.key, source)
+            attention = replace(attention, query=query, key=key)
+        return attention.output(heads)
 
 
 @contextmanager
 def as_assigned(encoder: Encoder):
-    rules = encoder.dispatch.rules
-    wrapped = {layer: AsAssigned(getattr(rule, "rule", rule)) for layer, rule in rules.items()}
-    with encoder.dispatch.ruled(wrapped):
+    with encoder.ruled({layer: AsAssigned() for layer in range(encoder.layers)}):
         yield
 
 

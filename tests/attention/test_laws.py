@@ -16,9 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import papa
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mean_qk import mean_qk
-from papa.attention.mixing import mixed
-from papa.attention.replacement import replaced
-from papa.encoders.dispatch import InputDependentAttention
+from papa.attention.replacement import mixed, replaced
+from papa.encoders.dispatch import LayerAttention, Watching
 from papa.errors import ArtifactError
 from tests.attention.cases import EVERY, HALF, Case, distance
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
@@ -223,8 +222,20 @@ def test_attention_dropout_keeps_the_mean(block: str) -> None:
         rule = case.encoder.dispatch.rules[1]
 
         def output(dropout: float) -> Tensor:
-            own = InputDependentAttention(query, key, mask, 0.3, dropout=dropout)
-            return rule(own, value, batch).unflatten(0, (copies, 4))
+            attention = LayerAttention(
+                query,
+                key,
+                value,
+                mask,
+                0.3,
+                batch.columns[None],
+                batch.columns[None],
+                0,
+                visible=mask,
+                dropout=dropout,
+                batch=batch,
+            )
+            return rule(attention, attention.every).unflatten(0, (copies, 4))
 
         torch.manual_seed(0)
         draws = torch.cat([output(0.2) for _ in range(600 // copies)])
@@ -241,14 +252,12 @@ def test_attention_dropout_is_the_models_own(case: Case) -> None:
     """
     told: list[float] = []
 
-    class Listening:
-        dependent_heads = None
+    def listen(attention: LayerAttention, layer: int) -> Tensor:
+        told.append(attention.dropout)
+        return attention.output(attention.every)
 
-        def __call__(self, own: InputDependentAttention, value: Tensor, batch) -> Tensor:
-            told.append(own.dropout)
-            return own.product(value)
-
-    with case.encoder.ruled(dict.fromkeys(range(case.encoder.layers), Listening())):
+    rules = {n: Watching(see=listen, layer=n) for n in range(case.encoder.layers)}
+    with case.encoder.ruled(rules):
         for training in (False, True, False):
             case.encoder.model.train(training)
             case.states(case.inputs(1))

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from papa.attention.average import AttentionSums, averaging
-from papa.attention.mixing import mixed
-from papa.attention.replacement import replaced
+from papa.attention.replacement import mixed, replaced
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import chosen_precision, has_bfloat16
 from papa.encoders.reference import EMBEDDED, resolve_encoder

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from papa.attention.constants import ConstantMatrices, control
-from papa.attention.mixing import mixed
+from papa.attention.replacement import mixed
 from papa.corpora import TokenisedCorpus
 from papa.corpora.batches import micro_batch
 from papa.encoders.encoder import Encoder

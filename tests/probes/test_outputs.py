@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 import papa
-from papa.ablation.substitutes import OutputsBySlot
 from papa.attention.constants import control
 from papa.attention.outputs import (
     ConstantOutputs,
@@ -150,7 +149,7 @@ def test_blocks_of_outputs_and_matrices_nest(
     found, matrices = of_split(encoder, train, by_slot=False), control("identity", LAYERS, 12, 64)
     with (
         papa.ablated(stock, HEADS, by=matrices),
-        papa.ablated(stock, HEADS[:3], by=OutputsBySlot(found)),
+        papa.ablated(stock, HEADS[:3], by=found),
         replaced(encoder, matrices, HEADS) as entries,
         replaced(encoder, found, HEADS[:3]) as none,
     ):

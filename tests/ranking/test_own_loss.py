@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from papa.ablation.substitutes import ByPosition
 from papa.attention.average import average_split
 from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.encoder import load_encoder
@@ -45,7 +44,7 @@ def answered(asked: Asked, constant: list[Head]) -> np.ndarray:
         model,
         split,
         special_tokens,
-        ByPosition(asked.constants.matrices),
+        asked.constants,
         constant,
     )
     logits = torch.from_numpy(found["logits"]).log_softmax(-1)

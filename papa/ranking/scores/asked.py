@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import nn
 
-from papa.ablation.substitutes import ByPosition, Substitute
 from papa.attention.constants import ConstantMatrices
+from papa.attention.substitutes import Substitute
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.rows import rows_of_seed
 from papa.encoders.encoder import Encoder
@@ -157,7 +157,7 @@ def frozen_value(asked: Asked) -> LossValue:
     split = asked.corpus.split("train")
     rows = rows_of_seed(len(split), asked.ranking.rows or _VALUED_ROWS, asked.seed)
     if asked.task.head == "own":
-        loss = own_loss(asked, ByPosition(asked.constants.matrices))
+        loss = own_loss(asked, asked.constants)
         return LossValue(OwnLosses(loss, rows, (asked.encoder.layers, asked.encoder.heads)))
     probe = frozen_probe(asked)
     return LossValue(FrozenLosses(asked.encoder, asked.constants, split, rows, probe))

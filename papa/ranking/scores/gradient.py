@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.ablation.substitutes import Zeros
-from papa.corpora.batches import MicroBatch, micro_batches
-from papa.encoders.dispatch import InputDependentAttention
+from papa.attention.substitutes import Mixed, Zeros, rules_of
+from papa.corpora.batches import micro_batches
 from papa.encoders.finite import numbers_of
 from papa.probes.packed import live_features
 from papa.ranking.own import in_batches
 from papa.ranking.scores.asked import Asked, Scored, frozen_probe, own_loss
-
-
-@dataclass
-class Gated:
-    """The rule of one layer whose heads put out g·A·V; g is of each input."""
-
-    gates: Float[Tensor, "batch heads"]
-    dependent_heads: None = None
-
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        return own.product(value) * self.gates[:, :, None, None]
 
 
 def gradient(asked: Asked) -> Scored:
@@ -65,12 +52,14 @@ def _probes_gradients(asked: Asked) -> Iterator[Float[Tensor, "layers batch head
     """By the loss of a frozen probe."""
     encoder, split, rows = asked.encoder, asked.corpus.split("train"), asked.rows
     probe = frozen_probe(asked)
+    every = dict.fromkeys(range(encoder.layers), range(encoder.heads))
     for number, batch in enumerate(micro_batches(split, rows, encoder.tokens_per_batch(None)), 1):
         gates = torch.ones(
             encoder.layers, len(batch.rows), encoder.heads, device=encoder.device
         ).requires_grad_()
-        rules = {layer: Gated(of_layer) for layer, of_layer in enumerate(gates.unbind())}
-        with encoder.ruled(dict(rules)), numbers_of(f"batch {number} of the {split.name} split"):
+        # Each input has gates of its own.
+        rules = rules_of(Mixed(Zeros(), gates), every, encoder.layers)
+        with encoder.ruled(rules), numbers_of(f"batch {number} of the {split.name} split"):
             states = encoder.token_states(batch)
         features = live_features(states, split, batch)
         summed = probe.losses(features, torch.arange(len(features))[None]) * len(features.labels)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from papa.attention.mixing import mixed
+from papa.attention.replacement import mixed
 from papa.corpora.batches import micro_batch
 from papa.probes.joint import PartGradient
 from papa.probes.minibatches import Part

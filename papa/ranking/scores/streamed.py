@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from papa.attention.product import at_slots, normalised_rows
+from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import check_fits
-from papa.corpora.batches import MicroBatch, micro_batches
-from papa.encoders.dispatch import InputDependentAttention
+from papa.corpora.batches import micro_batches
+from papa.encoders.dispatch import LayerAttention, Watching
 from papa.encoders.finite import numbers_of
 from papa.ranking.scores.asked import Asked, Scored
 from papa.scores.intervals import ratio
@@ -89,38 +89,34 @@ def output_distance(rows: Rows) -> OfEach:
 
 @dataclass
 class _Scoring:
-    """The rule of one layer: adds up what every method makes of A, input by input.
+    """Adds up what every method makes of A, input by input.
 
-    ``sums`` holds for each method and head Σs, Σs², Σsn, Σn and Σn² over inputs, of which s is the
-    sum over an input's rows and n their number.
+    ``sums`` holds for each layer, method and head Σs, Σs², Σsn, Σn and Σn² over inputs, of which s
+    is the sum over an input's rows and n their number.
     """
 
     methods: tuple[OfRows, ...]
-    matrices: Float[Tensor, "heads slots slots"]
-    output_map: Float[Tensor, "heads head_width head_width"]
-    sums: Float[Tensor, "methods heads 5"]
-    dependent_heads: None = None
+    constants: ConstantMatrices
+    output_maps: Float[Tensor, "layers heads head_width head_width"]
+    sums: Float[Tensor, "layers methods heads 5"]
 
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        attention = own.probabilities()
-        value = value.to(attention.dtype)
-        heads = torch.arange(len(self.matrices), device=value.device)
-        real, last = batch.attention_mask, batch.columns[batch.column_ids] == self.slots - 1
+    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+        batch, every = attention.batch, attention.every
+        assert batch is not None
+        probabilities = attention.probabilities(every)
+        value = attention.value.to(probabilities.dtype)
+        real, last = batch.attention_mask, batch.slot_ids == self.constants.slots - 1
         ends = torch.zeros_like(real)
         separators = torch.isin(batch.input_ids, batch.input_ids[last])
         ends[batch.inputs_of_tokens, batch.column_ids] = separators
-        constant = normalised_rows(at_slots(self.matrices, heads, batch.columns), real)
-        rows = Rows(attention, constant, value, self.output_map, real, ends)
-        for sums, of_rows in zip(self.sums, self.methods, strict=True):
+        constant = self.constants.matrices_of(attention, layer, every)
+        rows = Rows(probabilities, constant, value, self.output_maps[layer], real, ends)
+        for sums, of_rows in zip(self.sums[layer], self.methods, strict=True):
             values, counted = of_rows(rows)
             s = torch.where(counted[:, None], values, 0).double().sum(-1)
             n = counted.sum(-1, keepdim=True).double().expand_as(s)
             sums += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
-        return torch.matmul(attention, value)
-
-    @property
-    def slots(self) -> int:
-        return self.matrices.shape[-1]
+        return torch.matmul(probabilities, value)
 
 
 @torch.inference_mode()
@@ -130,25 +126,21 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     """
     encoder, split = asked.encoder, asked.corpus.split("train")
     check_fits(asked.constants, encoder)
-    matrices, rows = asked.constants.matrices.to(encoder.device), asked.rows
+    constants, rows = asked.constants.to(encoder.device), asked.rows
     # W_O = R·Q with orthonormal rows in Q, which change no norm.
     output_maps = torch.linalg.qr(encoder.output_maps.float().mT).R.mT
-    size = (len(methods), encoder.layers, encoder.heads, 5)
+    size = (encoder.layers, len(methods), encoder.heads, 5)
     sums = torch.zeros(size, dtype=torch.float64, device=encoder.device)
-    rules = {
-        layer: _Scoring(
-            tuple(methods.values()), matrices[layer], output_maps[layer], sums[:, layer]
-        )
-        for layer in range(encoder.layers)
-    }
+    scoring = _Scoring(tuple(methods.values()), constants, output_maps, sums)
+    rules = {layer: Watching(see=scoring.see, layer=layer) for layer in range(encoder.layers)}
     tokens, done = encoder.tokens_per_batch(asked.execution.batch_tokens), 0
-    with encoder.ruled(dict(rules)):
+    with encoder.ruled(rules):
         for number, batch in enumerate(micro_batches(split, rows, tokens), 1):
             with numbers_of(f"batch {number} of the {split.name} split"):
                 encoder.token_states(batch)
             done += len(batch.rows)
             asked.progress(done, len(rows))
-    mean, error = ratio(len(rows), *np.moveaxis(sums.cpu().numpy(), -1, 0))
+    mean, error = ratio(len(rows), *np.moveaxis(sums.transpose(0, 1).cpu().numpy(), -1, 0))
     return {
         name: Scored(mean[at], error[at] if len(rows) > 1 else None, 1, len(rows))
         for at, name in enumerate(methods)

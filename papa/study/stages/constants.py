@@ -49,15 +49,15 @@ def read_constants(
     encoder: EncoderReference,
     task: TaskSpec,
 ) -> Any:
-    """What constants put out for a task: ``ConstantMatrices``, ``ConstantOutputs``, a substitute,
-    or ``papa.spec.constants.REUSED``; ``made`` is their source's artifact, verified here.
+    """What constants put out for a task, a substitute; ``made`` is their source's artifact,
+    verified here.
     """
-    from papa.ablation.substitutes import Streaming
     from papa.attention.constants import ConstantMatrices, control, derived
     from papa.attention.outputs import read_outputs
+    from papa.attention.substitutes import Reused, Streaming
 
     if kind == REUSED:
-        return REUSED
+        return Reused()
     if kind in OF_DECODERS:
         return Streaming(**parameters)
     if kind in CONTROLS:
@@ -147,7 +147,7 @@ def read_distances(made: ArtifactReference, encoder: EncoderReference) -> Any:
     """What a finished step of stage ``relative`` holds, a ``ByDistance``."""
     from safetensors.torch import load_file
 
-    from papa.ablation.substitutes import ByDistance
+    from papa.attention.distances import ByDistance
 
     with opened(made, DISTANCES) as folder:
         held = load_file(folder / DISTANCES)

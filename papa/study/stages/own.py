@@ -34,20 +34,13 @@ def answers(
     """Have a model's own head answer the validation rows while some heads are constant; ``code``
     has a score of the user's own of what it puts out, if any.
     """
-    from papa.ablation.substitutes import ByPosition, OutputsBySlot, Reused
     from papa.attention.constants import ConstantMatrices
-    from papa.attention.outputs import ConstantOutputs
     from papa.probes.cell import unseen_by
     from papa.probes.own import own_answers, score_of_batch
     from papa.probes.own_model import class_ids, class_names, classes_told
 
     model, special_tokens = run.own_model(task, encoder)
     read: Any = heads.constants and heads.constants.read(run.found, encoder, task)
-    substitute = Reused() if isinstance(read, str) else read
-    if isinstance(read, ConstantOutputs):
-        substitute = OutputsBySlot(read.to(model.device))
-    elif isinstance(read, ConstantMatrices):
-        substitute = ByPosition(read.matrices)
     text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(model)
     classes_told(text.label_names, own, task)  # Refused before it runs.
     score = None
@@ -59,7 +52,7 @@ def answers(
         model,
         split,
         special_tokens,
-        substitute,
+        read,
         chosen,
         embeddings=task.of_embeddings,
         score=score,
