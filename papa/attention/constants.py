@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from papa.attention.product import at_slots, constant_product
 from papa.attention.substitutes import Weights, read_at
 from papa.encoders.dispatch import Heads, LayerAttention, at_least_single, chosen, indices
 from papa.encoders.reference import EncoderReference
-from papa.errors import ArtifactError, DataError
+from papa.errors import DataError
 from papa.spec import ConstantsKind
 from papa.spec.constants import CONTROLS, DERIVED
 from papa.storage.artifacts import Address, check_form, published, reading, reference, verify
@@ -39,11 +38,9 @@ class ConstantMatrices(Weights):
         seen: whether any input of the average had tokens at both slots; controls count as seen
             everywhere.
         kind: as the specification names it.
-        counts: in how many inputs of the average both slots held a token, whole numbers; None where
-            there was no average, and for matrices that are only to replace attention.
-        encoder_digest: of the encoder whose attention was averaged; None where it is not known, or
-            does not matter.
-        special: the slots of [CLS] and [SEP] in the average's texts; None where they are not known.
+        counts: in how many inputs of the average both slots held a token.
+        encoder_digest: of the encoder whose attention was averaged.
+        special: the slots of [CLS] and [SEP] in the average's texts.
     """
 
     matrices: Float[Tensor, "layers heads slots slots"]
@@ -119,46 +116,24 @@ class ConstantMatrices(Weights):
     ) -> ConstantMatrices:
         """Load and verify.
 
-        Args:
-            encoder: the encoder they shall serve; None skips the check.
-            slots: the S they shall serve; None skips the check.
-
         Raises:
-            ArtifactError: the artifact is damaged, or was made for another encoder or S.
+            ArtifactError: the artifact is damaged, or was made for another encoder (by digest: a
+                name may stand for other weights tomorrow) or S than these.
         """
-        path = reference(folder).folder / FILE
         with reading(folder):
             metadata = verify(folder, FILE)
-            # By digest, not name: a name may stand for other weights tomorrow.
-            if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
-                made_for = metadata["encoder"]
-                raise ArtifactError(
-                    f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), "
-                    f"this study uses {encoder.name} ({encoder.digest[:12]}): rerun 'average' for "
-                    "this encoder"
-                )
-            if slots is not None and metadata["slots"] != slots:
-                raise ArtifactError(
-                    f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun "
-                    f"'average' or set slots: {metadata['slots']}"
-                )
-            try:
-                tensors = load_file(path)
-            except (OSError, SafetensorError) as error:
-                raise ArtifactError(
-                    f"{path} cannot be read ({error}): delete {folder} and run again"
-                ) from None
-            shape = tuple(tensors["matrices"].shape)
-            of = shape[:2] if encoder is None else (encoder.layers, encoder.heads)
-            square = (metadata["slots"], metadata["slots"])
-            seen = tensors["seen"]
+            tensors = load_file(reference(folder).folder / FILE)
+            matrices, seen = tensors["matrices"], tensors["seen"]
+            made_for, size = metadata["encoder"]["digest"], metadata["slots"]
+            of = matrices.shape[:2] if encoder is None else (encoder.layers, encoder.heads)
             check_form(
-                matrices=((shape, tensors["matrices"].dtype), ((*of, *square), torch.float32)),
-                seen=((tuple(seen.shape), seen.dtype), (square, torch.bool)),
-                counts=(tuple(tensors.get("counts", seen).shape), square),
+                encoder=(made_for, made_for if encoder is None else encoder.digest),
+                slots=(size, slots or size),
+                matrices=((matrices.shape, matrices.dtype), ((*of, size, size), torch.float32)),
+                seen=((seen.shape, seen.dtype), ((size, size), torch.bool)),
+                counts=(tensors.get("counts", seen).shape, (size, size)),
             )
-            kind, counts = metadata["kind"], tensors.get("counts")
-            return cls(matrices=tensors["matrices"], seen=seen, kind=kind, counts=counts)
+            return cls(matrices, seen, metadata["kind"], tensors.get("counts"))
 
 
 def control(

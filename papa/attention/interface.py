@@ -134,7 +134,7 @@ def routed(
             config._attn_implementation_internal = PADDED
         with dispatch.ruled(rules):
             yield dispatch
-        if dispatch.passes and not dispatch.reached:
+        if dispatch.reached is False:
             raise EncoderError(
                 "no attention of the model passed through transformers' interface, so no head was "
                 "replaced: something else has exchanged the forward methods of its layers"
@@ -157,9 +157,7 @@ def _begins_pass(part: nn.Module, dispatch: Dispatch) -> Any:
             )
         dispatch.seen_real = _real_tokens(given.get("attention_mask"))
         positions = given.get("position_ids")
-        dispatch.position_ids = None
         if isinstance(positions, Tensor) and positions.dim() == 2:
-            dispatch.position_ids = positions
             _refuse_packed(positions, dispatch.seen_real)
         if inputs := [given[name] for name in _INPUTS if isinstance(given.get(name), Tensor)]:
             dispatch.texts = _texts(inputs[0], dispatch.seen_real)

@@ -24,7 +24,6 @@ from papa.encoders.dispatch import (
     chosen,
     dropped,
     indices,
-    shared_or,
 )
 from papa.errors import DataError, SpecError
 
@@ -91,7 +90,7 @@ class Weights(Substitute):
         rows = self.rows(part, layer, heads)
         rows = rows.to(torch.promote_types(part.value.dtype, torch.float32))
         if part.visible is not None:
-            rows = rows * shared_or(part.visible, heads)
+            rows = rows * chosen(part.visible, heads)
         return normalised(rows).expand(len(part.value), -1, -1, -1)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:

@@ -40,8 +40,7 @@ class LayerAttention:
         mask: whether a query may look at a key; None where all may.
         scaling: factor on the dot products.
         query_slots, key_slots: the slot of each, from 0; one row where all inputs have the same.
-        longest: how many slots matrices need.
-        visible: the keys that constants may weigh; None where they may all.
+        longest: how many slots matrices need, of padded texts.
         bias: added to the scaled scores: relative positions, or the model's own mask.
         softcap: scores are bounded by it (Gemma 2); None where they are not.
         dropout: probability with which entries of A are dropped.
@@ -54,7 +53,7 @@ class LayerAttention:
         ends: of a part of the queries, ``last_slots`` of all.
         window: one more than the farthest slot that is seen, which is in the mask; None where all
             are.
-        position_ids: of padded queries, where the model was given some.
+        position_ids: of padded queries, where the layer is told them.
     """
 
     query: Float[Tensor, "batch dependent queries width"]
@@ -64,8 +63,7 @@ class LayerAttention:
     scaling: float
     query_slots: Int[Tensor, "#batch queries"]
     key_slots: Int[Tensor, "#batch keys"]
-    longest: int
-    visible: Bool[Tensor, "#batch #heads #queries keys"] | None = None
+    longest: int = 0
     bias: Float[Tensor, "#batch #dependent #queries keys"] | None = None
     softcap: float | None = None
     dropout: float = 0.0
@@ -84,6 +82,13 @@ class LayerAttention:
     def every(self) -> Heads:
         """All heads of the layer."""
         return tuple(range(self.value.shape[1]))
+
+    @property
+    def visible(self) -> Bool[Tensor, "#batch #heads #queries keys"] | None:
+        """The keys that constants may weigh: of packed inputs all tokens, of padded ones those that
+        the model's mask allows; None where they may all.
+        """
+        return self.mask if self.batch is None else real_keys(self.batch)
 
     def parts(self) -> Iterator[LayerAttention]:
         """The same call, some queries at a time: A of a part is small, however long a text is."""
@@ -106,7 +111,6 @@ class LayerAttention:
                 ends=self.last_slots,
                 first=self.first + start,
                 mask=cut(self.mask),
-                visible=cut(self.visible),
                 bias=cut(self.bias),
             )
 
@@ -154,7 +158,7 @@ class LayerAttention:
         lowest = torch.finfo(scores.dtype).min
         for mask in (self.mask, seen):
             if mask is not None:
-                scores = scores.masked_fill(~shared_or(mask, heads), lowest)
+                scores = scores.masked_fill(~chosen(mask, heads), lowest)
         return scores.softmax(dim=-1)
 
     def output(self, heads: Heads) -> Float[Tensor, "batch chosen queries value_width"]:
@@ -176,7 +180,7 @@ class LayerAttention:
         # On a CPU the fused backward pass is fourteen times as slow in bfloat16 as the forward one.
         if bias is not None or (value.requires_grad and value.device.type == "cpu"):
             value = at_least_single(value)
-        mask = self.mask if self.mask is None else shared_or(self.mask, heads)
+        mask = self.mask if self.mask is None else chosen(self.mask, heads)
         if bias is not None:
             bias = bias.to(value.dtype)
             lowest = torch.finfo(bias.dtype).min
@@ -190,7 +194,7 @@ class LayerAttention:
         """Queries, keys and bias of some dependent heads."""
         if self.dependent is not None:
             heads = tuple(map(self.dependent.index, heads))
-        bias = self.bias if self.bias is None else shared_or(self.bias, heads)
+        bias = self.bias if self.bias is None else chosen(self.bias, heads)
         return chosen(self.query, heads), chosen(self.key, heads), bias
 
 
@@ -205,15 +209,17 @@ def dropped(rows: Float[Tensor, "..."], dropout: float) -> Float[Tensor, "..."]:
 
 
 def chosen(states: Tensor, heads: Heads) -> Tensor:
-    """Some heads of states [batch, heads, …]; themselves where these are all."""
-    if heads == tuple(range(states.shape[1])):
+    """Some heads of states [batch, heads, …]; themselves where these are all, or share them."""
+    if states.shape[1] == 1 or heads == tuple(range(states.shape[1])):
         return states
     return states[:, indices(heads, states.device)]
 
 
-def shared_or(states: Tensor, heads: Heads) -> Tensor:
-    """``chosen``, of what all heads may share."""
-    return states if states.shape[1] == 1 else chosen(states, heads)
+def real_keys(batch: MicroBatch) -> Bool[Tensor, "batch 1 1 m"] | None:
+    """Where inputs have a token; None where they have one everywhere, as kernels are faster
+    without.
+    """
+    return None if batch.dense else batch.attention_mask[:, None, None, :]
 
 
 @lru_cache(maxsize=4096)
@@ -276,40 +282,35 @@ class Dispatch:
         modules: that of each layer; one stands for several layers where they share weights.
         heads: of each layer.
         rules: of the layers that have one.
-        batch: what packed tokens are of.
+        batch: what packed tokens are of; None where they are padded.
         slots, real: of padded tokens, the slot of each and whether it is one, where the caller of
             the model knows.
         seen_real: which padded tokens up to those of the current pass are real, likewise.
-        texts, position_ids: as in ``LayerAttention``.
-        passes: forward passes begun.
+        texts: as in ``LayerAttention``.
+        reached: whether attention came by since the last pass began; None before any.
         calls: of each module in the current pass.
+        places: where padded queries and keys stand, by how many there are, likewise.
+        kept_rows: of linear maps, those for some heads, while ``rules`` are in force.
     """
 
     modules: Sequence[nn.Module]
     heads: int
     rules: Mapping[int, Rule] = field(default_factory=dict)
     batch: MicroBatch | None = None
-    mask: Bool[Tensor, "batch 1 1 m"] | None = None
-    slots: Int[Tensor, "batch tokens"] | None = None
+    slots: Int[Tensor, "#batch tokens"] | None = None
     real: Bool[Tensor, "batch tokens"] | None = None
     seen_real: Bool[Tensor, "batch seen"] | None = None
     texts: tuple[bytes, ...] | None = None
-    position_ids: Int[Tensor, "#batch queries"] | None = None
-    passes: int = 0
-    reached: bool = False
+    reached: bool | None = None
     calls: Counter[nn.Module] = field(default_factory=Counter)
     places: dict[tuple[int, int], tuple[Tensor, Tensor, int, int]] = field(default_factory=dict)
     kept_rows: dict[Any, Any] = field(default_factory=dict)
 
     def begin(self, batch: MicroBatch | None = None) -> None:
         """Start a forward pass; over a packed ``batch``, which lies on the model's device."""
-        self.passes += 1
+        self.batch, self.reached = batch, False
         self.calls.clear()
         self.places.clear()
-        self.batch = batch
-        if batch is not None:
-            # Without a mask the fused kernels are faster.
-            self.mask = None if batch.dense else batch.attention_mask[:, None, None, :]
 
     def layer(self, module: nn.Module) -> int:
         """The layer that a module stands for at its next call."""
@@ -359,29 +360,21 @@ def attend(
     value: Float[Tensor, "batch value_heads keys value_width"],
     attention_mask: Tensor | None = None,
     *,
-    scaling: float,
     bias: Bias | None = None,
-    dropout: float = 0.0,
-    softcap: float | None = None,
-    window: int | None = None,
-    position_ids: Tensor | None = None,
+    **options: Any,
 ) -> Float[Tensor, "batch queries heads value_width"]:
     """What the heads of a module's layer put out: of packed tokens, side by side in one row, or of
-    padded ones, whose ``attention_mask`` the model made; ``window`` is one more than the farthest
-    slot that is seen, and is in that mask already.
+    padded ones, whose ``attention_mask`` the model made; ``options`` are of ``LayerAttention``.
     """
     dispatch: Dispatch | None = getattr(module, "papa_dispatch", None)
-    options = {"scaling": scaling, "dropout": dropout, "softcap": softcap, "window": window}
-    if dispatch is None or dispatch.batch is None:
-        causal = bool(getattr(module, "is_causal", False))
-        call = _padded(dispatch, query, key, value, attention_mask, position_ids, causal, options)
+    dispatch = dispatch or Dispatch([module], query.shape[1])
+    if dispatch.batch is None:
+        call = _padded(dispatch, module, query, key, value, attention_mask, options)
     else:
         call = _packed(dispatch, module, query, key, value, bias, options)
-    rule = None
-    if dispatch is not None:
-        rule = dispatch.rules.get(dispatch.layer(module))
-        dispatch.calls[module] += 1
-        dispatch.reached = True
+    rule = dispatch.rules.get(dispatch.layer(module))
+    dispatch.calls[module] += 1
+    dispatch.reached = True
     output = call.output(call.every) if rule is None else rule(call, call.every)
     output = output.to(value.dtype)
     if call.batch is not None:
@@ -399,22 +392,24 @@ def _packed(
     options: dict[str, Any],
 ) -> LayerAttention:
     batch, dependent = dispatch.packed, dispatch.dependent_heads(module)
-    if dependent == ():
-        # Stand-ins without a head.
-        query = key = query.new_empty(*batch.shape, 0, query.shape[-1]).transpose(1, 2)
-    else:
-        if dependent is not None and query.shape[1] == dispatch.heads:
-            query, key = chosen(query, dependent), chosen(key, dependent)
-        query, key = batch.unpack_heads(query), batch.unpack_heads(key)
-    mask = dispatch.mask
-    if (window := options["window"]) is not None:
+    options.pop("position_ids", None)  # Of all inputs side by side.
+    mask, slots, added = real_keys(batch), batch.columns[None], None
+    if (window := options.get("window")) is not None:
         near = (dispatch.slot_distances().abs() < window)[None, None]
         mask = near if mask is None else near & mask
-    slots, added = batch.columns[None], None
-    if bias is not None and dependent != ():
-        added = bias(query, key)
-        if added is not None and dependent is not None and added.shape[1] == dispatch.heads:
-            added = chosen(added, dependent)
+    if dependent == ():
+        # Stand-ins without a head.
+        query = key = query.new_empty(len(batch.rows), 0, len(batch.columns), query.shape[-1])
+    else:
+        own = dependent or tuple(range(dispatch.heads))
+        # Where one map gives queries, keys and values, those of all heads are there.
+        whole = query.shape[1] == dispatch.heads
+        query, key = (
+            batch.unpack_heads(chosen(states, own) if whole else states) for states in (query, key)
+        )
+        added = None if bias is None else bias(query, key)
+        if added is not None and added.shape[1] == dispatch.heads:
+            added = chosen(added, own)
     return LayerAttention(
         query,
         key,
@@ -422,8 +417,6 @@ def _packed(
         mask,
         query_slots=slots,
         key_slots=slots,
-        longest=0,
-        visible=dispatch.mask,
         bias=added,
         real=batch.attention_mask,
         dependent=dependent,
@@ -433,47 +426,40 @@ def _packed(
 
 
 def _padded(
-    dispatch: Dispatch | None,
+    dispatch: Dispatch,
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
-    position_ids: Tensor | None,
-    causal: bool,
+    bias: Tensor | None,
     options: dict[str, Any],
 ) -> LayerAttention:
-    bias = attention_mask
     if bias is not None and bias.dtype == torch.bool:
-        lowest = torch.finfo(query.dtype).min
-        bias = query.new_zeros(bias.shape).masked_fill_(~bias, lowest)
-    mask = None if bias is None else bias > torch.finfo(bias.dtype).min / 2
-    size = queries, keys = query.shape[-2], key.shape[-2]
-    places = dispatch.places if dispatch is not None else {}
-    if size not in places:
-        if dispatch is not None and dispatch.slots is not None:
+        bias = torch.where(bias, 0.0, torch.finfo(query.dtype).min)
+    causal = bool(getattr(module, "is_causal", False))
+    size = query.shape[-2], key.shape[-2]
+    if size not in dispatch.places:
+        given = dispatch.seen_real, options.get("position_ids"), causal
+        found = _slots(*given, *size, query.device)
+        if dispatch.slots is not None:
             found = dispatch.slots, dispatch.slots, 0
-        else:
-            real = dispatch.seen_real if dispatch is not None else None
-            found = _slots(real, position_ids, causal, queries, keys, query.device)
         # Once a pass and not a layer: on a GPU it waits for what was asked before.
-        places[size] = *found, int(found[1].max()) + 1
-    query_slots, key_slots, first, longest = places[size]
+        dispatch.places[size] = *found, int(found[1].max()) + 1
+    query_slots, key_slots, first, longest = dispatch.places[size]
     groups = query.shape[1] // key.shape[1]
     return LayerAttention(
         query,
         key.repeat_interleave(groups, dim=1),
         value.repeat_interleave(groups, dim=1),
-        mask,
+        None if bias is None else bias > torch.finfo(bias.dtype).min / 2,
         query_slots=query_slots,
         key_slots=key_slots,
         longest=longest,
-        visible=mask,
         bias=bias,
-        real=dispatch.real if dispatch is not None else None,
+        real=dispatch.real,
         first=first,
         causal=causal,
-        texts=dispatch.texts if dispatch is not None else None,
-        position_ids=dispatch.position_ids if dispatch is not None else None,
+        texts=dispatch.texts,
         **options,
     )
 
@@ -505,24 +491,12 @@ def _slots(
     return by_index[:, last - queries : last], by_index[:, :keys], last - queries
 
 
-_WITHOUT_EFFECT = frozenset(
-    {
-        # The mask holds these.
-        "is_causal",
-        "position_ids",
-        "cache_position",
-        "token_type_ids",
-        "mm_token_type_ids",
-        # These say what to return, or how to compute the same.
-        "deterministic",
-        "output_attentions",
-        "output_hidden_states",
-        "output_router_logits",
-        "return_dict",
-        "use_cache",
-        "num_items_in_batch",
-    }
-)
+# The mask holds the first; the others say what to return, or how to compute the same.
+_WITHOUT_EFFECT = {
+    *("is_causal", "cache_position", "token_type_ids", "mm_token_type_ids", "deterministic"),
+    *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
+    *("use_cache", "num_items_in_batch"),
+}
 """Arguments of attention functions that do not change what attention is."""
 
 
@@ -535,9 +509,10 @@ def _attention(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
+    sliding_window: int | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
-    sliding_window: int | None = None,
+    position_ids: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """PAPA's entry in transformers' attention interface."""
@@ -558,7 +533,7 @@ def _attention(
         dropout=dropout,
         softcap=softcap,
         window=sliding_window,
-        position_ids=others.get("position_ids"),
+        position_ids=position_ids,
     )
     return found, None
 

@@ -5,25 +5,52 @@ MiniLM.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import papa
 from papa.library.ablating import substitute_for
-from tests.ablation.copying import (
-    HEADS,
-    LAYERS,
-    copying_loss,
-    repeated,
-    small_gpt2,
-    trained_copier,
-)
 
 pytestmark = pytest.mark.unchecked
+LAYERS, HEADS, HALF, TOKENS = 2, 4, 24, 64
+
+
+def repeated(seed: int, texts: int = 64) -> Tensor:
+    """Random tokens, and the same again."""
+    half = torch.randint(TOKENS, (texts, HALF), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([half, half], dim=1)
+
+
+def copying_loss(model: GPT2LMHeadModel, ids: Tensor) -> Tensor:
+    """Of each token of the second half but the first, which is known only from the first half."""
+    logits = model(input_ids=ids).logits[:, HALF:-1]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, HALF + 1 :].flatten())
+
+
+@torch.enable_grad()
+def small_gpt2(
+    positions: int, words: int, loss_of: Callable[[Any, int], Tensor], enough: float, **more: Any
+) -> GPT2LMHeadModel:
+    """A small GPT-2, trained step by step until its loss is small enough."""
+    torch.manual_seed(0)
+    sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": 64, "n_positions": positions}
+    drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), 0)
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **drops, **ends, vocab_size=words, **more))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(1000):
+        loss = loss_of(model, step)
+        if loss.item() < enough:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval()
 
 
 @torch.no_grad()
@@ -31,7 +58,10 @@ def test_a_decoder_that_copies_from_a_fixed_distance_looks_at_positions_alone() 
     """Without its heads' output it cannot copy; with attention that never sees the text it copies
     as well as ever.
     """
-    copier, held_out = trained_copier(), repeated(10_001)
+    copier = small_gpt2(
+        2 * HALF, TOKENS, lambda model, step: copying_loss(model, repeated(step, 16)), 0.05
+    )
+    held_out = repeated(10_001)
     data = [{"input_ids": repeated(seed)} for seed in range(20_000, 20_002)]
     everything = {layer: range(HEADS) for layer in range(LAYERS)}
     loss = {"own": float(copying_loss(copier, held_out))}

@@ -82,7 +82,7 @@ def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
     return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
 
 
-@stage("mean_qk", version=1)
+@stage("mean_qk", version=2)
 def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
     """Mean queries and keys over the training text of a corpus, and their scores by distance, of an
     encoder with rotary positions.
@@ -103,7 +103,7 @@ def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
     found.save(run.step.folder(run.store), encoder, run.metadata())
 
 
-@stage("outputs", version=1)
+@stage("outputs", version=2)
 def outputs(
     run: Context,
     encoder: EncoderReference,
@@ -128,7 +128,7 @@ def outputs(
         found.save(folder / FILE)
 
 
-@stage("relative", version=1)
+@stage("relative", version=2)
 def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
     """Average a decoder's attention by distance over the training text of a corpus."""
     from safetensors.torch import save_file

@@ -22,7 +22,7 @@ from papa.study.step import Context, Step, stage
 ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 
 
-@stage("answers", version=1)
+@stage("answers", version=2)
 def answers(
     run: Context,
     encoder: EncoderReference,

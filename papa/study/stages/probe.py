@@ -62,7 +62,7 @@ class ConstantHeads:
         return tuple(sorted(self.ranked(found)[: self.count]))
 
 
-@stage("probe", version=5)
+@stage("probe", version=6)
 def probe(
     run: Context,
     encoder: EncoderReference,
