@@ -9,8 +9,7 @@ entry that n inputs have, in batches of b, the error is at most b · 2^-24 · c 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,14 +126,6 @@ class AttentionAverager:
     def substitute(self) -> ConstantMatrices:
         """Their average."""
         return self.result().average()
-
-
-@contextmanager
-def averaging(encoder: Encoder, slots: int) -> Iterator[AttentionAverager]:
-    """Inside the block, every batch given to ``encoder.observe`` is added to the averager."""
-    averager = AttentionAverager(encoder.layers, encoder.heads, slots, encoder.device)
-    with encoder.watched(averager.see):
-        yield averager
 
 
 @torch.inference_mode()

@@ -8,6 +8,7 @@ averages and head orders are those of probes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from papa.attention.interface import attention_modules, routed
 from papa.attention.substitutes import Substitute, by_layer, rules_of
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens
-from papa.encoders.dispatch import See, Watching
+from papa.encoders.dispatch import Dispatch, See, Watching
 from papa.encoders.finite import sum_is_finite
 from papa.errors import DataError, NumbersError
 from papa.probes.own_model import Padded, answers_of, check_sentences, class_ids, padded_batches
@@ -58,14 +59,17 @@ def own_answers(
     the labelled ones; or ``embeddings``, the mean of the last hidden states over a text's tokens;
     or what ``score`` says of a batch.
     """
-    modules, rules = attention_modules(model), {}
-    if constants is not None:
+    inside: AbstractContextManager[Dispatch | None] = nullcontext()
+    if constants is not None and heads:
+        modules = attention_modules(model)
         rules = rules_of(constants.to(model.device), by_layer(heads), len(modules))
+        inside = routed(model, modules, rules)
     found: list[Answers] = []
     rows_found: list[np.ndarray] = []
-    with routed(model, modules, rules) as dispatch:
+    with inside as dispatch:
         for rows, batch in padded_batches(split, special_tokens, model.device):
-            dispatch.slots, dispatch.real = batch.slots, batch.mask
+            if dispatch is not None:
+                dispatch.slots, dispatch.real = batch.slots, batch.mask
             if score is None:
                 answers = answers_of(model, batch, embeddings)
             else:

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from papa.attention.average import averaging
+from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import mixed, replaced
 from papa.encoders.dispatch import Heads, LayerAttention, Rule, chosen
@@ -119,7 +119,8 @@ def test_mixed(golden: Golden, minilm: Encoder) -> None:
 def test_average(golden: Golden, minilm: Encoder) -> None:
     corpus = golden.inputs("corpus.")
     by_length = corpus.attention_mask.sum(dim=1).argsort(stable=True)
-    with torch.inference_mode(), averaging(minilm, SLOTS) as averager:
+    averager = AttentionAverager(minilm.layers, minilm.heads, SLOTS)
+    with torch.inference_mode(), minilm.watched(averager.see):
         for rows in by_length.split(50):
             minilm.observe(corpus[rows].compact())
     assert torch.equal(averager.counts.float(), golden.tensors["counts"])
