@@ -36,11 +36,12 @@ def averaged(inputs: int) -> None:
     import torch
 
     from benchmarks.setting import base_sized, full_batch
-    from papa.attention.average import averaging
+    from papa.attention.average import AttentionAverager
     from papa.encoders.encoder import Encoder
 
     encoder = Encoder(base_sized("eager"))
-    with torch.inference_mode(), averaging(encoder, 256) as averager:
+    averager = AttentionAverager(encoder.layers, encoder.heads, 256)
+    with torch.inference_mode(), encoder.watched(averager.see):
         for _ in range(inputs // 8):
             encoder.observe(full_batch(8, 256))
         averager.result().average()

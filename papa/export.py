@@ -22,7 +22,7 @@ from torch.utils.benchmark import Timer
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from papa.ablation.substitutes import ByPosition
+from papa.attention.constants import ConstantMatrices
 from papa.attention.product import at_slots, constant_product
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.family import Family
@@ -294,7 +294,7 @@ def export(
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ArtifactError(f"{folder} holds something: give a new or an empty folder")
     substitute = substitute_for(model, constants)
-    if not isinstance(substitute, ByPosition):
+    if not isinstance(substitute, ConstantMatrices):
         raise SpecError("the constants are no matrices: give them as papa.average does")
     layers, count, slots, _ = substitute.matrices.shape
     by_layer = heads_by_layer(heads, [count] * layers)

@@ -5,7 +5,7 @@ devices do not meet, as on CUDA.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -139,8 +139,13 @@ def virtual_gpu() -> Iterator[None]:
     """Inside the block ``cuda`` is there."""
     before = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
+    told = {"is_available": True, "device_count": 1, "mem_get_info": (2**33, 2**33)}
     try:
-        with Operators(), Moves(), patch.object(torch.cuda, "is_available", return_value=True):
+        with ExitStack() as stack:
+            for name, answer in told.items():
+                stack.enter_context(patch.object(torch.cuda, name, return_value=answer))
+            stack.enter_context(Operators())
+            stack.enter_context(Moves())
             yield
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(before)

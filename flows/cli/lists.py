@@ -15,7 +15,7 @@ def models() -> None:
     in place.
     """
     with one_sentence():
-        from papa.ablation import TESTED
+        from papa.attention import TESTED
         from papa.encoders.reference import EMBEDDED
         from papa.encoders.supported import FAMILIES
 

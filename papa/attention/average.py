@@ -9,20 +9,20 @@ entry that n inputs have, in batches of b, the error is at most b · 2^-24 · c 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float, Int
+import torch.nn.functional as F
+from jaxtyping import Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.split import TokenisedSplit
-from papa.encoders.dispatch import InputDependentAttention
+from papa.encoders.dispatch import LayerAttention
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import numbers_of, sum_is_finite
 from papa.errors import NumbersError
@@ -71,54 +71,61 @@ class AttentionSums:
 
 
 class AttentionAverager:
-    """Streams attention into sums: ``update`` with every layer of a batch, then ``result``."""
+    """Streams attention into sums: ``see`` every layer of a batch, then ``result``. Slots are made
+    room for as padded texts need them.
+    """
 
     def __init__(
-        self, layers: int, heads: int, slots: int, device: torch.device | str = "cpu"
+        self, layers: int, heads: int, slots: int = 0, device: torch.device | str = "cpu"
     ) -> None:
         self.sums = torch.zeros(layers, heads, slots, slots, dtype=torch.float64, device=device)
         self.counts = torch.zeros(slots, slots, dtype=torch.float64, device=device)
 
-    def update(
-        self,
-        layer: int,
-        probabilities: Float[Tensor, "batch heads m m"],
-        slots: Int[Tensor, " m"],
-        attention_mask: Bool[Tensor, "batch m"],
-    ) -> None:
-        """Add A of one layer over one batch, 0 in columns without a token; the first layer's call
-        also counts the inputs.
-        """
-        pairs = (slots[:, None] * len(self.counts) + slots).flatten()
+    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+        """Add A of one layer over one batch; the first layer's call also counts the inputs."""
+        if (more := attention.longest - len(self.counts)) > 0:
+            self.sums = F.pad(self.sums, (0, more, 0, more))
+            self.counts = F.pad(self.counts, (0, more, 0, more))
+        found, batch = list[Tensor](), attention.batch
+        dense = batch is not None and batch.dense
         if layer == 0:
-            real = attention_mask.double()
-            self.counts.view(-1).index_add_(0, pairs, (real.T @ real).flatten())
-        if not bool(attention_mask.all()):
-            # A row of an input without a token there adds nothing.
-            probabilities = probabilities * attention_mask[:, None, :, None]
-        total = probabilities.sum(dim=0).double().mul_(GRID).round_().div_(GRID)
-        # One flat index: with three index tensors this would take six times as long.
-        self.sums[layer].flatten(1).index_add_(1, pairs, total.flatten(1))
+            real = attention.real_queries.double()
+            shared = len(attention.query_slots) == 1
+            both = (real.T @ real)[None] if shared else real[:, :, None] * real[:, None, :]
+            self._add(self.counts[None], attention, both[:, None])
+        for part in attention.parts():
+            probabilities = part.probabilities(part.every)
+            found.append(torch.matmul(probabilities, part.value.to(probabilities.dtype)))
+            if not dense:
+                # A row of an input without a token there adds nothing.
+                probabilities = probabilities * part.real_queries[:, None, :, None]
+            self._add(self.sums[layer], part, probabilities)
+        if attention.outer is not None:
+            return attention.output(attention.every)
+        return torch.cat(found, dim=2)
 
-    def see(
-        self, layer: int, own: InputDependentAttention, value: Tensor, batch: MicroBatch
-    ) -> Tensor:
-        """``update`` with A, which gives A·V."""
-        probabilities = own.probabilities()
-        self.update(layer, probabilities, batch.columns, batch.attention_mask)
-        return torch.matmul(probabilities, value.to(probabilities.dtype))
+    def _add(
+        self,
+        sums: Float[Tensor, "heads slots slots"],
+        part: LayerAttention,
+        weights: Float[Tensor, "batch heads queries keys"],
+    ) -> None:
+        """Add weights of pairs at their slots, rounded to the grid."""
+        pairs = part.query_slots[:, :, None] * len(self.counts) + part.key_slots[:, None, :]
+        if len(pairs) == 1:
+            weights = weights.sum(dim=0, keepdim=True)
+        on_grid = weights.double().mul_(GRID).round_().div_(GRID)
+        # One flat index: with three index tensors this would take six times as long.
+        at = pairs.expand(len(on_grid), -1, -1).flatten()
+        sums.flatten(1).index_add_(1, at, on_grid.transpose(0, 1).flatten(1))
 
     def result(self) -> AttentionSums:
         """The sums so far, on the CPU."""
         return AttentionSums(self.sums.cpu(), self.counts.cpu())
 
-
-@contextmanager
-def averaging(encoder: Encoder, slots: int) -> Iterator[AttentionAverager]:
-    """Inside the block, every batch given to ``encoder.observe`` is added to the averager."""
-    averager = AttentionAverager(encoder.layers, encoder.heads, slots, encoder.device)
-    with encoder.watched(averager.see):
-        yield averager
+    def substitute(self) -> ConstantMatrices:
+        """Their average."""
+        return self.result().average()
 
 
 @torch.inference_mode()

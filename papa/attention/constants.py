@@ -1,6 +1,4 @@
-"""Constant matrices: what an encoder's attention is replaced by (paper, Sections 3.1 and 5.2); and
-constants by the distance of two tokens, in inputs whose tokens stand side by side.
-"""
+"""Constant matrices: what an encoder's attention is replaced by (paper, Sections 3.1 and 5.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,20 +15,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from papa.attention.kinds import Averages
-from papa.attention.product import at_slots, constant_product, masked_product
+from papa.attention.product import at_slots, constant_product
+from papa.attention.substitutes import Weights, read_at
+from papa.encoders.dispatch import Heads, LayerAttention, at_least_single, chosen, indices
 from papa.encoders.reference import EncoderReference
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, DataError
 from papa.spec import ConstantsKind
 from papa.spec.constants import CONTROLS, DERIVED
 from papa.storage.artifacts import Address, ArtifactReference, published, read_metadata, verified
 
 FILE = "constants.safetensors"
-APART = 2
-"""Tokens with a weight of their own, as heads rest on them: the first, and an encoder's last."""
 
 
 @dataclass(frozen=True)
-class ConstantMatrices:
+class ConstantMatrices(Weights):
     """C: one matrix for every head, the same for every input (paper, Section 3.1).
 
     Attributes:
@@ -39,11 +37,9 @@ class ConstantMatrices:
         seen: whether any input of the average had tokens at both slots; controls count as seen
             everywhere.
         kind: as the specification names it.
-        counts: in how many inputs of the average both slots held a token, whole numbers; None where
-            there was no average, and for matrices that are only to replace attention.
-        encoder_digest: of the encoder whose attention was averaged; None where it is not known, or
-            does not matter.
-        special: the slots of [CLS] and [SEP] in the average's texts; None where they are not known.
+        counts: in how many inputs of the average both slots held a token.
+        encoder_digest: of the encoder whose attention was averaged.
+        special: the slots of [CLS] and [SEP] in the average's texts.
     """
 
     matrices: Float[Tensor, "layers heads slots slots"]
@@ -78,22 +74,25 @@ class ConstantMatrices:
         """Which pairs of these slots any input of the average had tokens at."""
         return self.seen[slots[:, None], slots]
 
-    def product(
-        self,
-        layer: int,
-        heads: Int[Tensor, " chosen"],
-        value: Float[Tensor, "batch chosen m width"],
-        slots: Int[Tensor, " m"],
-        real: Bool[Tensor, "batch m"],
-        dropout: float = 0.0,
-    ) -> Float[Tensor, "batch chosen m width"]:
-        """What some heads of a layer put out for values at these slots."""
-        matrices = at_slots(self.matrices[layer], heads, slots).to(value.dtype)
-        return constant_product(matrices, value, real, dropout)
+    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        if part.longest > self.slots:
+            raise DataError(
+                f"a text has {part.longest} tokens and the constant matrices have {self.slots} "
+                'slots: cut it, or take matrices for more slots or by="relative", which has no '
+                "limit"
+            )
+        matrices = self.matrices[layer].to(part.value.device)
+        return read_at(matrices[indices(heads, matrices.device)], part)
 
-    def to(self, device: torch.device) -> ConstantMatrices:
-        """Themselves on a device, to replace attention."""
-        return replace(self, matrices=self.matrices.to(device), seen=self.seen.to(device))
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        batch = attention.batch
+        if batch is None:
+            return super().output(attention, layer, heads)
+        value = at_least_single(chosen(attention.value, heads))
+        own = indices(heads, value.device)
+        matrices = at_slots(self.matrices[layer], own, batch.columns).to(value.dtype)
+        real = None if batch.dense else batch.attention_mask
+        return constant_product(matrices, value, real, attention.dropout)
 
     def save(self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
         """Publish the matrices as an artifact that names the encoder and S they belong to."""
@@ -120,30 +119,23 @@ class ConstantMatrices:
     ) -> ConstantMatrices:
         """Load and verify.
 
-        Args:
-            encoder: the encoder they shall serve; None skips the check.
-            slots: the S they shall serve; None skips the check.
-
         Raises:
-            ArtifactError: the artifact is damaged, or was made for another encoder or S.
+            ArtifactError: the artifact is damaged, or was made for another encoder (by digest: a
+                name may stand for other weights tomorrow) or S than these.
         """
-        path, metadata = verified(artifact, FILE) / FILE, read_metadata(artifact)
-        # By digest, not name: a name may stand for other weights tomorrow.
-        if encoder is not None and metadata["encoder"]["digest"] != encoder.digest:
-            made_for = metadata["encoder"]
-            raise ArtifactError(
-                f"{path} was made for encoder {made_for['name']} ({made_for['digest'][:12]}), "
-                f"this study uses {encoder.name} ({encoder.digest[:12]}): rerun 'average' for "
-                "this encoder"
-            )
-        if slots is not None and metadata["slots"] != slots:
-            raise ArtifactError(
-                f"{path} was made for S={metadata['slots']}, this study uses S={slots}: rerun "
-                f"'average' or set slots: {metadata['slots']}"
-            )
-        tensors = load_file(path)
+        folder, metadata = verified(artifact, FILE), read_metadata(artifact)
+        for what, made_for, asked in (
+            ("encoder", metadata["encoder"]["digest"], encoder and encoder.digest),
+            ("S", metadata["slots"], slots),
+        ):
+            if asked not in (None, made_for):
+                raise ArtifactError(
+                    f"{folder / FILE} was made for {what} {made_for}, this study uses {asked}: "
+                    "rerun 'average'"
+                )
+        tensors = load_file(folder / FILE)
         kind, counts = metadata["kind"], tensors.get("counts")
-        return cls(matrices=tensors["matrices"], seen=tensors["seen"], kind=kind, counts=counts)
+        return cls(tensors["matrices"], tensors["seen"], kind, counts)
 
 
 def control(
@@ -173,77 +165,3 @@ def derived(
     # Where a kind knows an entry that no input had, it counts as seen.
     seen = average.seen | (matrices > 0).any(dim=0).any(dim=0)
     return ConstantMatrices(matrices, seen, kind)
-
-
-@dataclass(frozen=True)
-class DistanceWeights:
-    """A constant for each distance between two tokens, and for a text's ends wherever a token
-    stands.
-
-    Attributes:
-        weights: r[layer, head, d], what a token takes from the one ``d`` before it; the middle
-            entry is d = 0. A distance beyond the first or the last entry has that entry's.
-        ends: weights of the first token, and of the last one in an encoder.
-    """
-
-    weights: Float[Tensor, "layers heads distances"]
-    ends: Float[Tensor, "layers heads 2"]
-    kind: ClassVar[str] = "relative by distance"
-
-    @property
-    def values(self) -> Tensor:
-        return self.weights
-
-    @property
-    def reach(self) -> int:
-        """The longest distance with a weight of its own."""
-        return self.weights.shape[-1] // 2
-
-    def to(self, device: torch.device) -> DistanceWeights:
-        return replace(self, weights=self.weights.to(device), ends=self.ends.to(device))
-
-    def table(self, layer: int, heads: Int[Tensor, " chosen"]) -> Float[Tensor, "chosen places"]:
-        """What ``places`` reads."""
-        return torch.cat([self.ends[layer], self.weights[layer]], dim=-1)[heads]
-
-    def seen_at(self, positions: Int[Tensor, " m"]) -> Bool[Tensor, "m m"]:
-        """Whether any input of the average had two tokens as far apart; the first token always."""
-        near = (positions[:, None] - positions).abs() <= self.reach
-        return near | (positions == 0)
-
-    def product(
-        self,
-        layer: int,
-        heads: Int[Tensor, " chosen"],
-        value: Float[Tensor, "batch chosen m width"],
-        positions: Int[Tensor, " m"],
-        real: Bool[Tensor, "batch m"],
-        dropout: float = 0.0,
-    ) -> Float[Tensor, "batch chosen m width"]:
-        """Rows on real tokens, divided by their sums, times V, without a matrix for each input.
-
-        The last token stands at another place in each input, so it is a column of its own.
-        """
-        last = (real.sum(dim=1) - 1)[:, None]
-        table = self.table(layer, heads).to(value.dtype)
-        nowhere = positions.new_full((), -1)
-        shared = table[:, places(positions[:, None], positions, nowhere, self.reach)]
-        ends = table[:, 1, None, None].expand(-1, positions.shape[0], -1)
-        at_end = last[:, None, :, None].expand(-1, value.shape[1], -1, value.shape[-1])
-        return masked_product(
-            torch.cat([shared, ends], dim=-1),
-            torch.cat([value, value.gather(2, at_end)], dim=2),
-            torch.cat([real & (positions != last), torch.ones_like(last, dtype=torch.bool)], dim=1),
-        )
-
-
-def places(
-    queries: Int[Tensor, "..."], keys: Int[Tensor, "..."], last: Int[Tensor, "..."], reach: int
-) -> Int[Tensor, "... queries keys"]:
-    """Where in a table a pair of tokens finds its weight: the first token, the last, or a distance
-    from the farthest ahead to the farthest behind, of which ``reach`` have places of their own.
-
-    Positions have shapes that make a table of pairs; ``last`` is -1 where that token is not apart.
-    """
-    distances = (queries - keys).clamp(-reach, reach) + reach + APART
-    return torch.where(keys == 0, 0, torch.where(keys == last, 1, distances))

@@ -1,4 +1,4 @@
-"""Constant matrices from two vectors a head: its mean query and its mean key, at every distance.
+"""Attention made of two vectors a head: its mean query and its mean key, at every distance.
 
 With rotary positions the score of a query and a key depends on their distance alone once both are
 means (the score behind DuoAttention's heads in kvpress). Without them it is the same everywhere.
@@ -6,55 +6,129 @@ means (the score behind DuoAttention's heads in kvpress). Without them it is the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
-from functools import partial
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.attention.constants import ConstantMatrices
+from papa.attention.substitutes import Weights
 from papa.corpora.batches import MicroBatch
+from papa.encoders.dispatch import Heads, LayerAttention, indices
 from papa.encoders.encoder import Encoder
 from papa.errors import EncoderError
+
+
+@dataclass(frozen=True)
+class ByMeanScores(Weights):
+    """softmax over the tokens that a token may see, of scores by distance.
+
+    s[layer, head, d] is of a token and the one ``d`` before it; the middle entry is d = 0. A
+    distance beyond the first or the last entry has that entry's.
+    """
+
+    scores: Float[Tensor, "layers heads distances"]
+
+    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        scores, reach = self.scores[layer].to(part.value.device), self.scores.shape[-1] // 2
+        apart = part.query_slots[:, :, None] - part.key_slots[:, None, :]
+        found = scores[indices(heads, scores.device)][:, apart.clamp(-reach, reach) + reach]
+        return (found - found.amax(dim=-1, keepdim=True)).exp().transpose(0, 1)
+
+
+class MeanQueriesAndKeys:
+    """Means of queries and keys over all real tokens, before their rotation."""
+
+    def __init__(self, model: Any, modules: Sequence[nn.Module]) -> None:
+        modelling = sys.modules[type(modules[0]).__module__]
+        self._rotate: Any = getattr(modelling, "apply_rotary_pos_emb", None)
+        self._rotary: Any = getattr(model.base_model, "rotary_emb", None)
+        if self._rotate is None or self._rotary is None:
+            raise EncoderError(no_rotation(type(modules[0]).__name__))
+        by_kind = "layer_type" in inspect.signature(self._rotary.forward).parameters
+        self._kinds = [(kind,) for kind in model.config.layer_types] if by_kind else None
+        self._sums: dict[int, Float[Tensor, "2 heads width"]] = {}
+        self._tokens: dict[int, Int[Tensor, ""]] = {}
+        self._call: dict[int, LayerAttention] = {}
+
+    def _rotation(
+        self, layer: int, positions: Int[Tensor, "#batch tokens"], like: Tensor
+    ) -> tuple[Float[Tensor, "#batch tokens width"], Float[Tensor, "#batch tokens width"]]:
+        found = self._rotary(like, positions, *(self._kinds[layer] if self._kinds else ()))
+        if found[0].shape[-1] != like.shape[-1]:
+            raise EncoderError(no_rotation("the model"))
+        return found
+
+    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+        queries, positions = attention.query.shape[-2], attention.position_ids
+        if positions is None:
+            by_index = torch.arange(queries, device=attention.query.device)[None]
+            positions = by_index if attention.batch is None else attention.query_slots
+        cos, sin = self._rotation(layer, positions, attention.query)
+        own = slice(attention.first, attention.first + queries)
+        squares, real = cos.square() + sin.square(), attention.real_queries
+        turned_back = torch.stack(
+            self._rotate(attention.query, attention.key[:, :, own], cos / squares, -sin / squares)
+        )
+        sums = (turned_back.double() * real[:, None, :, None]).sum(dim=(1, 3))
+        self._sums[layer] = self._sums.get(layer, 0.0) + sums
+        self._tokens[layer] = self._tokens.get(layer, 0) + real.sum()
+        if layer not in self._call or attention.longest > self._call[layer].longest:
+            self._call[layer] = attention
+        return attention.output(attention.every)
+
+    def substitute(self, slots: int = 0) -> ByMeanScores:
+        """Scores at every distance that so many slots have, or the longest text, farthest ahead
+        first.
+        """
+        found = list[Tensor]()
+        for layer, sums in sorted(self._sums.items()):
+            call = self._call[layer]
+            means = (sums / self._tokens[layer]).to(call.query.dtype)
+            everywhere = torch.arange(slots or call.longest, device=means.device)[None]
+            cos, sin = self._rotation(layer, everywhere, means)
+            expanded = means[:, None, :, None].expand(-1, 1, -1, everywhere.shape[1], -1)
+            query, key = (turned[0] for turned in self._rotate(*expanded, cos, sin))
+            ahead, behind = (query[:, :1] * key).sum(dim=-1), (query * key[:, :1]).sum(dim=-1)
+            scores = torch.cat([ahead.flip(-1), behind[:, 1:]], dim=-1) * call.scaling
+            cap = call.softcap
+            found.append(scores if cap is None else torch.tanh(scores / cap) * cap)
+        return ByMeanScores(torch.stack(found))
+
+    @property
+    def windows(self) -> list[int | None]:
+        """One more than how far each layer looks; None where it looks at all."""
+        return [call.window for _, call in sorted(self._call.items())]
 
 
 @torch.inference_mode()
 def mean_qk(encoder: Encoder, batches: Iterable[MicroBatch], slots: int) -> ConstantMatrices:
     """softmax(RoPE(q̄) · RoPE(k̄)), of the means over all tokens before their rotation, of an
-    encoder with rotary positions.
+    encoder with rotary positions; 0 where a layer does not look.
     """
-    scores = encoder.family.scores_of_means
-    if scores is None:
-        raise EncoderError(no_rotation(encoder.family.name))
-    sums = torch.zeros(2, encoder.layers, encoder.width, dtype=torch.float64, device=encoder.device)
-    modules: list[Any] = list(encoder.family.attentions(encoder.model))
-    tokens = 0
-    with ExitStack() as hooks:
-        for which, name in enumerate(("query", "key")):
-            for layer, module in enumerate(modules):
-                see = partial(_add, sums[which, layer])
-                hooks.callback(getattr(module, name).register_forward_hook(see).remove)
+    means, matrices = MeanQueriesAndKeys(encoder.model, encoder.dispatch.modules), list[Tensor]()
+    with encoder.watched(means.see):
         for batch in batches:
             encoder.observe(batch)
-            tokens += len(batch.input_ids)
-    query, key = (sums / tokens).float().unflatten(-1, (encoder.heads, -1)).unbind()
-    matrices = [
-        scores(encoder.model, layer, query[layer], key[layer], slots).softmax(dim=-1)
-        for layer in range(encoder.layers)
-    ]
+    places = torch.arange(slots)
+    apart = places[:, None] - places
+    for scores, window in zip(means.substitute(slots).scores.cpu(), means.windows, strict=True):
+        found = scores[:, apart + slots - 1]
+        if window is not None:
+            found = found.masked_fill(apart.abs() >= window, -torch.inf)
+        matrices.append(found.softmax(dim=-1))
     seen = torch.ones(slots, slots, dtype=torch.bool)
-    return ConstantMatrices(torch.stack(matrices).cpu(), seen, "mean_qk")
+    return ConstantMatrices(torch.stack(matrices), seen, "mean_qk")
 
 
-def _add(sums: Tensor, module: nn.Module, given: Any, projected: Tensor) -> None:
-    sums += projected[0].double().sum(dim=0)
-
-
-def no_rotation(family: str) -> str:
-    """What a person reads of an encoder without rotary positions."""
+def no_rotation(what: str) -> str:
+    """What a person reads of a model without rotary positions."""
     return (
-        f"constants 'mean_qk' need rotary positions, and {family} has none, so that the mean query "
-        "and the mean key have one score at every distance: take relative"
+        f"'mean_qk' needs rotary positions of whole heads, and {what} has none, so that the mean "
+        "query and the mean key have one score at every distance: take 'relative'"
     )

@@ -13,14 +13,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from papa.attention.product import at_slots, normalised_rows
 from papa.spec.orders import Head
 
 if TYPE_CHECKING:  # A report needs no encoder.
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.batches import MicroBatch
     from papa.descriptions.treebank import LaidTrees, Tree
-    from papa.encoders.dispatch import InputDependentAttention
+    from papa.encoders.dispatch import LayerAttention
     from papa.encoders.encoder import Encoder
 
 Attention = Literal["input-dependent", "constant", "replaced"]
@@ -65,24 +64,6 @@ class Description(Protocol):
     def frame(self) -> pd.DataFrame: ...
 
 
-@dataclass
-class _Kept:
-    """The rule of one layer that keeps the attention and V of one text: C, of which the rows of
-    heads that stay input-dependent (``own``) become theirs.
-    """
-
-    attention: Float[Tensor, "heads n n"]
-    own: Int[Tensor, " own"]
-    dependent_heads: None = None
-
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        from papa.encoders.dispatch import at_least_single
-
-        self.attention[self.own] = own.probabilities()[0, self.own]
-        self.value = at_least_single(value)
-        return self.attention @ self.value
-
-
 @torch.no_grad()
 def seen_in(
     encoder: Encoder,
@@ -96,26 +77,35 @@ def seen_in(
     (None: all); memory holds all matrices of the batch's one text.
     """
     from papa.attention.replacement import check_fits
+    from papa.encoders.dispatch import Watching, at_least_single
 
     check_fits(constants, encoder)
-    (row,), shape = batch.rows.tolist(), constants.matrices.shape[:2]
-    batch = batch.to(encoder.device)
-    matrices = constants.matrices.to(encoder.device).flatten(0, 1)
-    at = at_slots(matrices, torch.arange(len(matrices), device=encoder.device), batch.columns)
-    fixed = normalised_rows(at, batch.attention_mask)[0].unflatten(0, shape)
-    after = torch.full(shape, heads is not None, device=encoder.device)
+    (row,), every = batch.rows.tolist(), tuple(range(encoder.heads))
+    replaced = torch.full((encoder.layers, encoder.heads), heads is None, device=encoder.device)
     for head in heads or ():
-        after[head] = False
-    gamma = encoder.attention_norm_weights
-    for own in (torch.ones_like(after), after):
-        attention = fixed.clone()
-        rules = [_Kept(own, at.nonzero().flatten()) for own, at in zip(attention, own, strict=True)]
-        with encoder.ruled(dict(enumerate(rules))):
+        replaced[head] = True
+    held, gamma = constants.to(encoder.device), encoder.attention_norm_weights
+    fixed, attentions, values = list[Tensor](), list[Tensor](), list[Tensor]()
+
+    def see(attention: LayerAttention, layer: int) -> Tensor:
+        rows, value = attention.probabilities(every)[0], at_least_single(attention.value)[0]
+        if len(fixed) < encoder.layers:
+            fixed.append(held.matrices_of(attention, layer, every)[0])
+        else:
+            rows = torch.where(replaced[layer, :, None, None], fixed[layer], rows)
+        attentions.append(rows)
+        values.append(value)
+        return (rows @ value)[None]
+
+    rules = {layer: Watching(see=see, layer=layer) for layer in range(encoder.layers)}
+    of: Attention
+    for of in ("input-dependent", "replaced"):
+        with encoder.ruled(rules):
             states = torch.stack(encoder.token_states(batch))
         seen = Seen(
-            "input-dependent" if own is not after else "replaced",
-            attention.cpu(),
-            torch.cat([rule.value for rule in rules]).cpu(),
+            of,
+            torch.stack(attentions).cpu(),
+            torch.stack(values).cpu(),
             states.cpu(),
             (batch.input_ids == separator).cpu(),
             encoder.output_maps.cpu(),
@@ -123,6 +113,8 @@ def seen_in(
             torch.from_numpy(laid.words[row]) if laid else None,
             None if gamma is None else gamma.cpu(),
         )
+        attentions.clear()
+        values.clear()
         yield seen
-        if own is not after:
-            yield replace(seen, of="constant", attention=fixed.cpu())
+        if of == "input-dependent":
+            yield replace(seen, of="constant", attention=torch.stack(fixed).cpu())

@@ -13,7 +13,6 @@ a distance. The second and third put them in logarithmic buckets, and v2-xlarge 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,84 +22,68 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import (
-    Dispatch,
-    InputDependentAttention,
-    at_least_single,
-    split_heads,
-)
-from papa.encoders.family import Family
-from papa.encoders.linear import linear_of
-
-
-@dataclass(frozen=True)
-class Projections:
-    """What the linear maps of an attention module are called.
-
-    Attributes:
-        query, key, value: of the content.
-        position_key: of relative positions, met by queries (c2p); None where this term is off.
-        position_query: of relative positions, met by keys (p2c); None where this term is off.
-        terms: how many terms the scaling 1/√(head width · terms) counts.
-    """
-
-    query: str
-    key: str
-    value: str
-    position_key: str | None
-    position_query: str | None
-    terms: int
+from papa.encoders.dispatch import Dispatch, at_least_single, attend
+from papa.encoders.family import Family, split_heads
 
 
 def _attend(
     module: Any,
-    dispatch: Dispatch,
-    projections: Projections,
     hidden_states: Float[Tensor, "1 tokens width"],
     *_: object,
     relative_pos: Int[Tensor, "m m"] | None = None,
     rel_embeddings: Float[Tensor, "relative width"] | None = None,
     **__: object,
 ) -> tuple[Float[Tensor, "1 tokens width"], None]:
-    head_width: int = module.attention_head_size
-    query, key, value = (
-        split_heads(getattr(module, name)(hidden_states), head_width)
-        for name in (projections.query, projections.key, projections.value)
-    )
-    scaling = (head_width * projections.terms) ** -0.5
+    head_width, kinds = module.attention_head_size, module.pos_att_type
+    if fused := getattr(module, "in_proj", None):
+        by_head = fused(hidden_states).unflatten(-1, (-1, 3, head_width))
+        query, key, value = by_head.permute(3, 0, 2, 1, 4)
+        # The first version has no bias on keys.
+        query = query + split_heads(module.q_bias[None, None].to(query.dtype), head_width)
+        value = value + split_heads(module.v_bias[None, None].to(value.dtype), head_width)
+        terms = 1 + len(kinds)
+    else:
+        query, key, value = (
+            split_heads(linear(hidden_states), head_width)
+            for linear in (module.query_proj, module.key_proj, module.value_proj)
+        )
+        terms = 1 + ("c2p" in kinds) + ("p2c" in kinds)
+    scaling = (head_width * terms) ** -0.5
     bias = None
-    query, key = dispatch.unpack_projected(query, key)
-    if dispatch.any_dependent_heads() and relative_pos is not None and rel_embeddings is not None:
+    if relative_pos is not None and rel_embeddings is not None:
         embeddings = module.pos_dropout(rel_embeddings)[None]
-        # A bias is added to scores that are scaled already.
-        scaled = at_least_single(query) * scaling, at_least_single(key) * scaling
-        bias = _position_scores(module, projections, *scaled, relative_pos, embeddings)
+        bias = partial(_position_scores, module, scaling, relative_pos, embeddings)
     dropout = module.dropout.p if module.training else 0.0
-    own = InputDependentAttention(query, key, dispatch.mask, scaling, bias, dropout)
-    return dispatch.attend(own, value).flatten(2), None
+    output = attend(module, query, key, value, scaling=scaling, bias=bias, dropout=dropout)
+    return output.flatten(2), None
 
 
 def _position_scores(
     module: Any,
-    projections: Projections,
-    query: Float[Tensor, "batch dependent m head_width"],
-    key: Float[Tensor, "batch dependent m head_width"],
+    scaling: float,
     relative: Int[Tensor, "m m"],
     embeddings: Float[Tensor, "1 relative width"],
+    query: Float[Tensor, "batch dependent m head_width"],
+    key: Float[Tensor, "batch dependent m head_width"],
 ) -> Float[Tensor, "batch dependent m m"] | None:
     """Both terms with positions: against every relative one once, then read at each pair."""
+    if hasattr(module, "in_proj"):
+        names = ("pos_proj", "pos_q_proj")
+    else:
+        shared = module.share_att_key
+        names = ("key_proj", "query_proj") if shared else ("pos_key_proj", "pos_query_proj")
 
-    def read(states: Tensor, projection: str, pairs: Int[Tensor, "m m"]) -> Tensor:
-        positions = split_heads(getattr(module, projection)(embeddings), query.shape[-1])
+    def read(states: Tensor, name: str, pairs: Int[Tensor, "m m"]) -> Tensor:
+        positions = split_heads(getattr(module, name)(embeddings), query.shape[-1])
+        # A bias is added to scores that are scaled already.
+        states = at_least_single(states) * scaling
         by_position = states @ positions.to(states.dtype).transpose(-1, -2)
         return by_position.gather(-1, pairs.expand(*query.shape[:2], *pairs.shape))
 
-    scores = None
-    if projections.position_key is not None:
-        scores = read(query, projections.position_key, relative)
-    if projections.position_query is not None:
+    scores = read(query, names[0], relative) if "c2p" in module.pos_att_type else None
+    if "p2c" in module.pos_att_type:
         # Rows are keys here: pairs are read as [j, i] and turned.
-        by_key = read(key, projections.position_query, relative.T).transpose(-1, -2)
+        by_key = read(key, names[1], relative.T).transpose(-1, -2)
         scores = by_key if scores is None else scores + by_key
     return scores
 
@@ -122,7 +105,7 @@ class SlotPositions:
 
     def _rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
         """The rows that occur, ascending, and which of them each pair of columns means."""
-        batch = self._dispatch.current_batch
+        batch = self._dispatch.packed
         if batch is not self._batch:
             # The same batch may come again with gradients, which tensors made in inference mode
             # cannot serve.
@@ -142,46 +125,16 @@ class SlotPositions:
 
 
 def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
-    """Make a DeBERTa encoder's relative positions those of slots, where it has some; and build no
-    mask of its own, which would be a square of all tokens.
+    """Have a DeBERTa encoder's layers hand over their attention, and make its relative positions
+    those of slots, where it has some; it builds no mask, which would be a square of all tokens.
     """
     encoder.get_attention_mask = lambda attention_mask: attention_mask
     if encoder.relative_attention:
         positions = SlotPositions(encoder, dispatch, row)
         encoder.get_rel_pos = positions.get_rel_pos
         encoder.get_rel_embedding = positions.get_rel_embedding
-
-
-def _route_v1(module: Any, dispatch: Dispatch) -> None:
-    """Split the fused projection; each head's rows are its query, key and value, in this order."""
-    heads, head_width = module.num_attention_heads, module.attention_head_size
-    fused = module.in_proj.weight.view(heads, 3, head_width, -1)
-    query, key, value = (fused[:, part].flatten(0, 1) for part in range(3))
-    module.query = linear_of(query, module.q_bias.data)
-    # The first version has no bias on keys.
-    module.key = linear_of(key)
-    module.value = linear_of(value, module.v_bias.data)
-    del module.in_proj, module.q_bias, module.v_bias
-    kinds = module.pos_att_type
-    projections = Projections(
-        query="query",
-        key="key",
-        value="value",
-        position_key="pos_proj" if "c2p" in kinds else None,
-        position_query="pos_q_proj" if "p2c" in kinds else None,
-        terms=1 + len(kinds),
-    )
-    module.forward = partial(_attend, module, dispatch, projections)
-
-
-def _stored_v1(module: Any) -> dict[str, Tensor]:
-    maps = (module.query.weight, module.key.weight, module.value.weight)
-    by_head = [weight.unflatten(0, (module.num_attention_heads, 1, -1)) for weight in maps]
-    return {
-        "in_proj.weight": torch.cat(by_head, dim=1).flatten(0, 2),
-        "q_bias": module.query.bias,
-        "v_bias": module.value.bias,
-    }
+    for layer in encoder.layer:
+        layer.attention.self.forward = partial(_attend, layer.attention.self)
 
 
 def _prepare_v1(model: Any, dispatch: Dispatch) -> None:
@@ -204,27 +157,11 @@ def _refuse(config: PreTrainedConfig) -> str | None:
 DEBERTA = Family(
     name="DeBERTa",
     model_types=("deberta",),
-    projections=("query", "key", "pos_proj", "pos_q_proj"),
-    route=_route_v1,
+    projections=("in_proj", "pos_proj", "pos_q_proj"),
     prepare=_prepare_v1,
-    stored=_stored_v1,
     refuse=_refuse,
     note="relative positions are distances of slots; talking heads are not supported",
-    attention_implementation="eager",
 )
-
-
-def _route_v2(module: Any, dispatch: Dispatch) -> None:
-    kinds, shared = module.pos_att_type, module.share_att_key
-    projections = Projections(
-        query="query_proj",
-        key="key_proj",
-        value="value_proj",
-        position_key=("key_proj" if shared else "pos_key_proj") if "c2p" in kinds else None,
-        position_query=("query_proj" if shared else "pos_query_proj") if "p2c" in kinds else None,
-        terms=1 + ("c2p" in kinds) + ("p2c" in kinds),
-    )
-    module.forward = partial(_attend, module, dispatch, projections)
 
 
 def _prepare_v2(model: Any, dispatch: Dispatch) -> None:
@@ -257,13 +194,14 @@ class SlotConvolution(nn.Module):
         self.dispatch = dispatch
 
     def forward(self, states: Float[Tensor, "1 width tokens"]) -> Float[Tensor, "1 width tokens"]:
-        batch = self.dispatch.current_batch
+        batch = self.dispatch.packed
         unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
         spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
         spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
-        return batch.pack(self.convolution(spread)[..., batch.columns].transpose(1, 2)).transpose(
-            1, 2
-        )
+        # PyTorch rounds what convolutions multiply on a GPU, and not what linear maps do.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            convolved = self.convolution(spread)
+        return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
 
 
 DEBERTA_V2 = Family(
@@ -271,11 +209,9 @@ DEBERTA_V2 = Family(
     model_types=("deberta-v2",),
     projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
     value="value_proj",
-    route=_route_v2,
     prepare=_prepare_v2,
     note=(
         "relative positions are buckets of distances of slots; so is the convolution of v2-xlarge "
         "and v2-xxlarge"
     ),
-    attention_implementation="eager",
 )

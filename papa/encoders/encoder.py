@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -12,17 +12,16 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import (
+    PACKED,
     Dispatch,
+    Rule,
     See,
     StopForward,
     Watching,
+    at_least_single,
 )
 from papa.encoders.finite import check_states
-from papa.encoders.linear import (
-    FrozenLinear,
-    FrozenLinears,
-    dependent_heads_projected,
-)
+from papa.encoders.linear import hold_in_bfloat16, project_dependent_heads
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference
 from papa.encoders.supported import family_of, supported
@@ -73,8 +72,8 @@ class Encoder:
         if hasattr(model, "pooler"):
             # It reads [CLS] alone, and probes read every slot.
             model.pooler = None  # type: ignore[assignment]
-        if family.attention_implementation == "papa":
-            model.set_attn_implementation("papa")  # type: ignore[operator]
+        if getattr(model, "_supports_attention_backend", False):
+            model.set_attn_implementation(PACKED)  # type: ignore[operator]
         self.model = model.requires_grad_(False).eval().to(device)
         self.family = family
         self.config: Any = model.config
@@ -85,14 +84,16 @@ class Encoder:
         self.width: int = config.hidden_size
         self.head_width = self.width // self.heads
         self.reference: EncoderReference | None = None
-        self.dispatch = Dispatch()
-        self._attentions = list(family.attentions(model))
-        for module in dict.fromkeys(self._attentions):
-            family.route(module, self.dispatch)
+        if precision == "bfloat16" and self.device.type == "cpu":
+            hold_in_bfloat16(model)
+        modules = list(family.attentions(model))
+        self.dispatch = Dispatch(modules, self.heads)
+        for module in dict.fromkeys(modules):
+            # The interface hands its function the module and nothing else of ours.
+            module.papa_dispatch = self.dispatch  # type: ignore[assignment]
+            project_dependent_heads(module, family.projections, self.dispatch, self.head_width)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
-        on_cpu = self.device.type == "cpu"
-        self._frozen_linears = FrozenLinears(model) if precision == "bfloat16" and on_cpu else None
 
     def tokens_per_batch(self, asked: int | None) -> int:
         """The tokens of a micro-batch: what was asked for, else what suits the device."""
@@ -101,7 +102,8 @@ class Encoder:
     @property
     def output_maps(self) -> Float[Tensor, "layers heads head_width width"]:
         """W_O of every head: its part of the linear map of what a layer's heads put out."""
-        weights = [linear.weight.T for linear in self.family.output_maps(self.model)]
+        maps = self.family.output_maps(self.model)
+        weights = [at_least_single(linear.weight.T) for linear in maps]
         return torch.stack(weights).unflatten(1, (self.heads, -1))
 
     @property
@@ -141,7 +143,9 @@ class Encoder:
     def watched(self, see: See) -> AbstractContextManager[None]:
         """Inside the block every layer of what is given to ``observe`` is shown to ``see``."""
         last = self.layers - 1
-        return self.ruled({layer: Watching(see, layer, layer == last) for layer in range(last + 1)})
+        return self.ruled(
+            {layer: Watching(see=see, layer=layer, last=layer == last) for layer in range(last + 1)}
+        )
 
     def watch(self, see: See, batches: Iterable[MicroBatch], rows: int, progress: Progress) -> None:
         """Show every layer of all batches, which hold so many rows."""
@@ -159,43 +163,22 @@ class Encoder:
         with self._in_precision():
             output = self.model(**inputs, return_dict=True, **options)
         # Silence here would report scores of heads that were never replaced.
-        if self.dispatch.layer != self.layers:
+        if (seen := self.dispatch.calls.total()) != self.layers:
             raise EncoderError(
-                f"{self.dispatch.layer} of {self.layers} layers sent their attention through PAPA: "
-                "the model or its configuration was changed after it was wrapped (another "
-                "attention implementation, say); load it again"
+                f"{seen} of {self.layers} layers sent their attention through PAPA: the model or "
+                "its configuration was changed after it was wrapped (another attention "
+                "implementation, say); load it again"
             )
         return output
 
     def _in_precision(self) -> AbstractContextManager[Any]:
-        if self._frozen_linears is not None:
-            return self._frozen_linears.in_use()
-        if self.precision == "float32":
+        if self.precision == "float32" or self.device.type == "cpu":
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
 
-    @contextmanager
-    def ruled(self, rules: dict[int, Any]) -> Iterator[None]:
+    def ruled(self, rules: Mapping[int, Rule]) -> AbstractContextManager[None]:
         """Inside the block the layers follow ``rules``: queries and keys only where they ask."""
-        # A rule for all heads, as of averaging or mixing, needs whole projections.
-        some_heads = any(rule.dependent_heads is not None for rule in rules.values())
-        names, prepared = (
-            self.family.projections,
-            FrozenLinear if self._frozen_linears else _as_it_is,
-        )
-        sliced = (
-            dependent_heads_projected(
-                self._attentions, names, self.dispatch, self.head_width, prepared
-            )
-            if some_heads
-            else nullcontext()
-        )
-        with sliced, self.dispatch.ruled(rules):
-            yield
-
-
-def _as_it_is(linear: nn.Linear) -> nn.Linear:
-    return linear
+        return self.dispatch.ruled(rules)
 
 
 def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
@@ -207,9 +190,6 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
             f"'{reference.name}' is a decoder: measure it by its own head, in a study with kind: "
             "causal and head: own, or load it with papa.load_encoder for papa.measure"
         )
-    family = family_of(reference.model_type)
-    attention = family.attention_implementation if family else "eager"
-    model = load_model(reference, attention=attention)
-    encoder = Encoder(model, device, reference.precision)
+    encoder = Encoder(load_model(reference), device, reference.precision)
     encoder.reference = reference
     return encoder

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Dispatch, route_interface
+from papa.encoders.dispatch import Dispatch
 
 
 @dataclass(frozen=True)
@@ -26,21 +27,16 @@ class Family:
         output_maps: W_O, the linear maps of what all heads of a layer put out, side by side.
         attention_norms: the layer normalisations of a state plus what its layer's attention adds to
             it; None where layers normalise before attention.
-        projections: attribute names, on a routed self-attention module, of the linear maps whose
-            rows only heads with input-dependent attention need: queries, keys, positions. A module
-            may lack some.
-        value: that of the map to values, likewise; a module before routing may lack it.
+        projections: attribute names, on a self-attention module, of the linear maps whose rows only
+            heads with input-dependent attention need: queries, keys, positions. A module may lack
+            some; one map may give values too.
+        value: that of the map to values, where it is one of its own.
+        rotary: whether queries and keys are turned by their positions.
         segments: whether the model knows segments.
         padding: the position that padding has, after which those of real tokens count, whatever
             their slots; None where positions are slots.
-        route: makes a self-attention module send its attention through the dispatch.
-        attention_implementation: what the model is loaded with.
-        prepare: what else of the model counts columns and must count slots.
-        scores_of_means: of a model, a layer, a query and a key of each head [heads, width] before
-            their rotation, and S: their scores at all slots [heads, S, S], -inf where the layer
-            does not look; None where positions are not rotary.
-        stored: an attention module's maps to queries, keys and values as files name them, where
-            ``route`` takes them out of one map; None where it leaves them.
+        prepare: what of a model does not call transformers' attention interface, or counts columns
+            and must count slots; None where all is well.
         refuse: from the configuration, why a variant is not supported; None where it is.
     """
 
@@ -58,13 +54,10 @@ class Family:
     ]
     projections: tuple[str, ...] = ("query", "key")
     value: str = "value"
+    rotary: bool = False
     segments: bool = True
     padding: Callable[[PreTrainedConfig], int] | None = None
-    route: Callable[[nn.Module, Dispatch], None] = route_interface
-    attention_implementation: str = "papa"
-    prepare: Callable[[nn.Module, Dispatch], None] | None = None
-    scores_of_means: Callable[[Any, int, Tensor, Tensor, int], Tensor] | None = None
-    stored: Callable[[Any], dict[str, Tensor]] | None = None
+    prepare: Callable[[Any, Dispatch], None] | None = None
     refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
     def positions(self, config: Any) -> int:
@@ -87,3 +80,10 @@ class Family:
             last = max(getattr(config, "type_vocab_size", 2) - 1, 0)
             inputs["token_type_ids"] = batch.token_type_ids.clamp(max=last)
         return {name: numbers[None] for name, numbers in inputs.items()}
+
+
+def split_heads(
+    states: Float[Tensor, "batch n heads_width"], head_width: int
+) -> Float[Tensor, "batch heads n width"]:
+    """One slice per head."""
+    return states.unflatten(-1, (-1, head_width)).transpose(1, 2)

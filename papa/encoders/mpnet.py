@@ -6,19 +6,14 @@ from functools import partial
 from typing import Any
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, split_heads
-from papa.encoders.family import Family
-
-
-def _route(module: nn.Module, dispatch: Dispatch) -> None:
-    module.forward = partial(_attend, module, dispatch)
+from papa.encoders.dispatch import Dispatch, attend
+from papa.encoders.family import Family, split_heads
 
 
 def _attend(
     module: Any,
-    dispatch: Dispatch,
     hidden_states: Float[Tensor, "1 tokens width"],
     attention_mask: None = None,
     position_bias: Float[Tensor, "1 heads m m"] | None = None,
@@ -28,15 +23,16 @@ def _attend(
     query, key, value = (
         split_heads(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v)
     )
-    query, key = dispatch.unpack_projected(query, key)
-    dependent_heads = dispatch.dependent_heads()
-    if position_bias is not None and dependent_heads is not None:
-        position_bias = position_bias[:, dependent_heads]
-    dropout = module.dropout.p if module.training else 0.0
-    own = InputDependentAttention(
-        query, key, dispatch.mask, head_width**-0.5, position_bias, dropout
+    output = attend(
+        module,
+        query,
+        key,
+        value,
+        scaling=head_width**-0.5,
+        bias=lambda query, key: position_bias,
+        dropout=module.dropout.p if module.training else 0.0,
     )
-    return (module.o(dispatch.attend(own, value).flatten(2)),)
+    return (module.o(output.flatten(2)),)
 
 
 def _prepare(model: Any, dispatch: Dispatch) -> None:
@@ -49,6 +45,8 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
         return encoder.relative_attention_bias(buckets).permute(2, 0, 1)[None]
 
     encoder.compute_position_bias = compute_position_bias
+    for layer in encoder.layer:
+        layer.attention.attn.forward = partial(_attend, layer.attention.attn)
 
 
 MPNET = Family(
@@ -62,11 +60,9 @@ MPNET = Family(
     segments=False,
     # Fixed in transformers' MPNet, whatever the configuration says.
     padding=lambda config: 1,
-    route=_route,
     prepare=_prepare,
     note=(
         "absolute positions count real tokens, relative ones are distances of slots; both as with "
         "padding"
     ),
-    attention_implementation="eager",
 )

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation import observers
-from papa.ablation import substitutes as made
-from papa.ablation.interface import LayerAttention, attention_modules, head_count, routed
-from papa.ablation.substitutes import Substitute
+from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
+from papa.attention.distances import AverageByDistance
+from papa.attention.interface import attention_modules, head_count, routed
+from papa.attention.mean_qk import MeanQueriesAndKeys
+from papa.attention.outputs import DrawnOutputs, MeanOutputs
+from papa.attention.substitutes import (
+    Observer,
+    OfFunction,
+    Reused,
+    Streaming,
+    Substitute,
+    Zeros,
+    rules_of,
+)
+from papa.encoders.dispatch import Watching
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, nearest_first
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-_KINDS: dict[str, Callable[..., Substitute | observers.Observer]] = {
-    "zeros": made.Zeros,
-    "reused": made.Reused,
-    "streaming": made.Streaming,
-    "mean": observers.MeanOfOutputs,
-    "resample": observers.DrawnOutputs,
-    "average": observers.AverageByPosition,
-    "relative": observers.AverageByDistance,
-    "mean_qk": observers.MeanQueriesAndKeys,
+_MADE: dict[str, Callable[..., Substitute]] = {
+    "zeros": Zeros,
+    "reused": Reused,
+    "streaming": Streaming,
+}
+_FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Observer]] = {
+    "mean": lambda model, modules, seed: MeanOutputs(),
+    "resample": lambda model, modules, seed: DrawnOutputs(seed),
+    "average": lambda model, modules, seed: AttentionAverager(
+        len(modules), head_count(modules[0]), device=model.device
+    ),
+    "relative": lambda model, modules, seed: AverageByDistance(),
+    "mean_qk": lambda model, modules, seed: MeanQueriesAndKeys(model, modules),
 }
 
 
@@ -63,7 +76,7 @@ def ablated(
     """
     modules = attention_modules(model)
     chosen = heads_by_layer(heads, [head_count(module) for module in modules])
-    rules = made.rules_of(substitute_for(model, by, data=data, seed=seed), chosen, len(modules))
+    rules = rules_of(substitute_for(model, by, data=data, seed=seed), chosen, len(modules))
     with routed(cast("PreTrainedModel", model), modules, rules):
         yield
 
@@ -100,31 +113,29 @@ def substitute_for(
     seed: int = 0,
 ) -> Substitute:
     """What ``by`` names, made once for several blocks: ``ablated`` takes it."""
-    modules = attention_modules(model)
-    by = by.matrices if isinstance(by, ConstantMatrices) else by
+    modules, held = attention_modules(model), cast("PreTrainedModel", model)
+    if isinstance(by, ConstantMatrices):
+        checked_matrices(by.matrices, len(modules), head_count(modules[0]))
     if isinstance(by, Tensor | np.ndarray):
-        return made.ByPosition(checked_matrices(by, len(modules), head_count(modules[0])))
-    if isinstance(by, Substitute) and not isinstance(by, type):
-        return by
+        matrices = checked_matrices(by, len(modules), head_count(modules[0]))
+        by = ConstantMatrices(matrices, torch.ones(matrices.shape[-2:], dtype=torch.bool), "own")
+    if isinstance(by, Substitute):
+        return by.to(held.device)
     if callable(by):
-        return made.OfFunction(by)
+        return OfFunction(by)
     parameters = dict(by) if isinstance(by, Mapping) else {"kind": by}
-    if (name := parameters.pop("kind", None)) not in _KINDS:
-        known = nearest_first(str(name), _KINDS)
+    name = parameters.pop("kind", None)
+    if name in _MADE:
+        return _MADE[name](**parameters)
+    if name not in _FROM_TEXT:
+        known = nearest_first(str(name), [*_MADE, *_FROM_TEXT])
         raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
-    if name == "resample":
-        parameters["seed"] = seed
-    kind = _KINDS[name](**parameters)
-    if isinstance(kind, Substitute):
-        return kind
-    batches = batches_of(data)
-    keyed = kind if isinstance(kind, observers.MeanQueriesAndKeys) else None
-    watching = keyed.watching(modules) if keyed else nullcontext()
-    rules = {layer: partial(_seen, kind, layer) for layer in range(len(modules))}
-    with torch.no_grad(), watching, routed(cast("PreTrainedModel", model), modules, rules):
+    batches, observer = batches_of(data), _FROM_TEXT[name](model, modules, seed, **parameters)
+    rules = {at: Watching(see=observer.see, layer=at) for at in range(len(modules))}
+    with torch.no_grad(), routed(held, modules, rules):
         for inputs in batches:
             model(**inputs)
-    return kind.result()
+    return observer.substitute().to(held.device)
 
 
 def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = None) -> Tensor:
@@ -155,10 +166,3 @@ def batches_of(
             '[tokenizer(texts, padding=True, return_tensors="pt")]'
         )
     return batches
-
-
-def _seen(
-    observer: observers.Observer, layer: int, attention: LayerAttention
-) -> Float[Tensor, "batch heads queries width"]:
-    observer.see(attention, layer)
-    return attention.output(attention.every_head())

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from papa.ablation.interface import attention_modules, head_count
-from papa.ablation.substitutes import Mixed, Substitute
+from papa.attention.interface import attention_modules, head_count
+from papa.attention.substitutes import Mixed, Substitute
 from papa.errors import NumbersError, SpecError, meant
 from papa.library.ablating import ablated, batches_of, substitute_for
 from papa.library.encoder import TextEncoder, check_loaded

@@ -19,7 +19,7 @@ from torch import nn
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.outputs import ConstantOutputs
-from papa.attention.replacement import EntryCounts, replaced, reused
+from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
@@ -65,7 +65,7 @@ def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
         return None
     entries = EntryCounts()
     for batch in micro_batches(split, None, _COUNTED_TOKENS):
-        entries.add(constants.seen_at(batch.columns), batch)
+        entries.add(constants.seen_at(batch.columns), batch.attention_mask)
     return entries.unseen_share
 
 
@@ -107,8 +107,7 @@ def evaluate_cell(
         options = scratch, execution, features.dtype
         block: AbstractContextManager[Any] = nullcontext()
         if heads and constants is not None:
-            reusing = isinstance(constants, str)
-            block = reused(model, heads) if reusing else replaced(model, constants, heads)
+            block = replaced(model, constants, heads)
         with block:
             make = loaded(code.probe) if code else None
             probes = train_probes(encoder, corpus, task, seeds, *options, make=make, **told)

@@ -7,10 +7,10 @@ averages and head orders are those of probes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,12 +20,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import LayerAttention, LayerRule, attention_modules, routed
-from papa.ablation.substitutes import Reused, Substitute, rules_of
 from papa.attention.average import AttentionAverager, AttentionSums
+from papa.attention.interface import attention_modules, routed
+from papa.attention.substitutes import Substitute, by_layer, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_for
+from papa.encoders.dispatch import Dispatch, See, Watching
 from papa.encoders.files import read_configuration_file
 from papa.encoders.finite import sum_is_finite
 from papa.encoders.reference import EncoderReference, load_tokenizer
@@ -176,20 +177,6 @@ def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, T
     return {"top": logits.argmax(1), "log_probabilities": true, "lengths": lengths}
 
 
-@dataclass
-class AtSlots:
-    """Constants read at the slots of a layout; of the current batch, by token."""
-
-    constants: Substitute
-    slots: Int[Tensor, "batch tokens"]
-
-    def output(
-        self, attention: LayerAttention, layer: int, heads: Int[Tensor, " chosen"]
-    ) -> Tensor:
-        placed = replace(attention, query_slots=self.slots, key_slots=self.slots)
-        return self.constants.output(placed, layer, heads)
-
-
 @torch.inference_mode()
 def own_answers(
     model: PreTrainedModel,
@@ -208,17 +195,16 @@ def own_answers(
     or what a ``score`` of the user's own says of a batch, whose labels are ``ids``, what the head
     calls the task's classes.
     """
-    at, done = AtSlots(constants or Reused(), torch.zeros(1, 1, dtype=torch.int64)), 0
-    found, rules = dict[str, dict[int, Tensor]](), dict[int, LayerRule]()
+    inside: AbstractContextManager[Dispatch | None] = nullcontext()
     if constants is not None and heads:
-        by_layer = dict[int, list[int]]()
-        for layer, head in sorted(heads):
-            by_layer.setdefault(layer, []).append(head)
-        substitute = constants if isinstance(constants, Reused) else at
-        rules = rules_of(substitute, by_layer, len(attention_modules(model)))
-    with routed(model, attention_modules(model), rules) if rules else nullcontext():
+        modules = attention_modules(model)
+        rules = rules_of(constants.to(model.device), by_layer(heads), len(modules))
+        inside = routed(model, modules, rules)
+    found, done = dict[str, dict[int, Tensor]](), 0
+    with inside as dispatch:
         for rows, batch in padded_batches(split, special_tokens, model.device):
-            at.slots = batch.slots
+            if dispatch is not None:
+                dispatch.slots, dispatch.real = batch.slots, batch.mask
             if score is None:
                 answers = answers_of(model, batch, embeddings)
             else:
@@ -265,15 +251,9 @@ def average_by_position(
     progress: Progress = ignore_progress,
 ) -> AttentionSums:
     """Sums of A over a split, which merge as those of encoders; a layer of a batch at a time."""
-    layers, device = len(attention_modules(model)), model.device
-    averager = AttentionAverager(layers, heads, split.slots, device)
-
-    def see(attention: LayerAttention, layer: int) -> None:
-        positions = torch.arange(attention.query.shape[-2], device=device)
-        probabilities = attention.probabilities(attention.every_head())
-        averager.update(layer, probabilities, positions, attention.real_queries)
-
-    observe(model, split, special_tokens, see, progress)
+    layers = len(attention_modules(model))
+    averager = AttentionAverager(layers, heads, split.slots, model.device)
+    observe(model, split, special_tokens, averager.see, progress)
     sums = averager.result()
     if not sum_is_finite(sums.sums):
         raise NumbersError("the decoder's attention", "look at the size of its weights")
@@ -285,19 +265,17 @@ def observe(
     model: PreTrainedModel,
     split: TokenisedSplit,
     special_tokens: SpecialTokens,
-    see: Callable[[LayerAttention, int], None],
+    see: See,
     progress: Progress = ignore_progress,
 ) -> None:
     """Show every layer of a model's passes over a split."""
     modules, done = attention_modules(model), 0
-
-    def rule(attention: LayerAttention, layer: int) -> Tensor:
-        see(attention, layer)
-        return attention.output(attention.every_head())
-
-    rules = {layer: partial(rule, layer=layer) for layer in range(len(modules))}
-    with routed(model, modules, rules):
+    rules = {layer: Watching(see=see, layer=layer) for layer in range(len(modules))}
+    with routed(model, modules, rules) as dispatch:
         for rows, batch in padded_batches(split, special_tokens, model.device):
+            # A decoder's slots are positions, the same in all inputs.
+            dispatch.slots = torch.arange(batch.mask.shape[1], device=model.device)[None]
+            dispatch.real = batch.mask
             model(**batch.inputs)
             done += len(rows)
             progress(done, len(split))

@@ -13,9 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.substitutes import ByPosition
 from papa.attention.constants import ConstantMatrices
-from papa.attention.mixing import mixed
+from papa.attention.replacement import mixed
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.tokens import SpecialTokens
 from papa.encoders.encoder import Encoder
@@ -65,7 +64,7 @@ def train_lambda(
         joint.train(spec, seed, rows, **how)
     else:
         config = encoder[0].config
-        loss = OwnLoss(*encoder, ByPosition(constants.matrices), corpus, task)
+        loss = OwnLoss(*encoder, constants, corpus, task)
         layers, heads = int(config.num_hidden_layers), int(config.num_attention_heads)
         learner = ThetaLearner((layers, heads), loss, loss.batches, rows)
         theta, of_tokens = learner.theta, (int(split.lengths.sum()), layers * config.hidden_size)

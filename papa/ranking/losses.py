@@ -12,13 +12,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.ablation.interface import attention_modules, routed
-from papa.ablation.substitutes import Mixed, Substitute, rules_of
+from papa.attention.interface import attention_modules, routed
+from papa.attention.substitutes import Mixed, Substitute, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.tokens import IGNORED, SpecialTokens
 from papa.probes.minibatches import part_tokens
-from papa.probes.own import AtSlots, Padded, answers_of, class_names
+from papa.probes.own import Padded, answers_of, class_names
 from papa.scores.answers import class_ids
 from papa.spec import TaskSpec
 
@@ -64,10 +64,11 @@ class OwnLoss:
         if task.with_itself:
             with torch.no_grad():
                 own = answers_of(model, batch, task.of_embeddings)
-        at = AtSlots(Mixed(self._substitute, shares), batch.slots)
         layers, every = len(shares), range(shares.shape[-1])
-        rules = rules_of(at, dict.fromkeys(range(layers), every), layers)
-        with routed(model, attention_modules(model), rules):
+        mix = Mixed(self._substitute.to(model.device), shares)
+        rules = rules_of(mix, dict.fromkeys(range(layers), every), layers)
+        with routed(model, attention_modules(model), rules) as dispatch:
+            dispatch.slots, dispatch.real = batch.slots, batch.mask
             found = answers_of(model, batch, task.of_embeddings)
         return self._summed(own, found, self.split.labels_of(numbers)), found["lengths"]
 

@@ -231,7 +231,7 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 from papa.encoders.supported import family_of
 
                 family = family_of(encoder.model_type)
-                if family is not None and family.scores_of_means is None:
+                if family is not None and not family.rotary:
                     yield where, no_rotation(family.name)
         for scores in study.scores:
             found = len(scores.values), len(scores.values[0])

@@ -15,8 +15,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 import papa
-from papa.ablation import interface
-from papa.ablation.substitutes import Mixed, Streaming
+from papa.attention.interface import attention_modules
+from papa.attention.substitutes import Mixed, Streaming
+from papa.encoders import dispatch
 from papa.errors import SpecError
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, HEADS, LAYERS, SOME_HEADS, alone
 from tests.make import DECODERS, answers, inputs_of, random_model
@@ -34,7 +35,7 @@ def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
     with papa.ablated(model, SOME_HEADS, by=by, data=data):
         whole = answers(model, inputs)
     with (
-        patch.object(interface, "_ENTRIES", 2 * 2 * HEADS * 9),
+        patch.object(dispatch, "_ENTRIES", 2 * 2 * HEADS * 9),
         papa.ablated(model, SOME_HEADS, by=by, data=data),
     ):
         torch.testing.assert_close(answers(model, inputs), whole, atol=EXACT, rtol=0)
@@ -103,7 +104,7 @@ def test_a_mix_with_streaming_is_duo_attention(name: str) -> None:
     alpha = torch.rand(
         LAYERS, HEADS, generator=torch.Generator().manual_seed(2), dtype=torch.float64
     )
-    sinks, recent, layers = 2, 4, interface.attention_modules(model)
+    sinks, recent, layers = 2, 4, attention_modules(model)
 
     def two_ways(
         module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **more: Any

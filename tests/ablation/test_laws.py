@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import papa
-from papa.ablation import TESTED
-from papa.ablation.substitutes import Streaming
+from papa.attention import TESTED
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import replaced, reused
+from papa.attention.replacement import replaced
+from papa.attention.substitutes import Reused, Streaming
 from papa.encoders.encoder import Encoder
 from tests.encoders.inputs import SLOTS, some_inputs
 from tests.make import ABLATED, DECODERS, TEXT, answers, inputs_of, random_model
@@ -123,10 +123,8 @@ def test_the_packed_way_gives_the_same_states(name: str, by: str) -> None:
     inputs, encoder = some_inputs(1, pad=model.config.pad_token_id), Encoder(model)
     padded = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
     for heads in (SOME_HEADS, [(layer, head) for layer in EVERY_HEAD for head in range(HEADS)]):
-        packed_way = (
-            replaced(encoder, constants, heads) if by == "constants" else reused(encoder, heads)
-        )
-        with torch.no_grad(), packed_way:
+        substitute = constants if by == "constants" else Reused()
+        with torch.no_grad(), replaced(encoder, substitute, heads):
             packed = encoder.token_states(inputs.compact())[-1]
         with papa.ablated(model, heads, by=constants if by == "constants" else by):
             torch.testing.assert_close(answers(model, padded), packed, atol=EXACT, rtol=0)

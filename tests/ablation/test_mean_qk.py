@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import papa
-from papa.ablation.interface import attention_modules
+from papa.attention.interface import attention_modules
 from papa.errors import EncoderError
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, LAYERS
 from tests.make import answers, inputs_of, random_model

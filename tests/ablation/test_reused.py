@@ -14,7 +14,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 import papa
-from papa.ablation.substitutes import Mixed, Reused
+from papa.attention.substitutes import Mixed, Reused
 from papa.errors import SpecError
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, LAYERS, SOME_HEADS
 from tests.finished import score_study

@@ -31,7 +31,8 @@ def test_a_decoder_that_copies_from_a_fixed_distance_looks_at_positions_alone() 
     """Without its heads' output it cannot copy; with attention that never sees the text it copies
     as well as ever.
     """
-    copier, held_out = trained_copier(), repeated(10_001)
+    copier = trained_copier()
+    held_out = repeated(10_001)
     data = [{"input_ids": repeated(seed)} for seed in range(20_000, 20_002)]
     everything = {layer: range(HEADS) for layer in range(LAYERS)}
     loss = {"own": float(copying_loss(copier, held_out))}

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor
 
-from papa.attention.average import AttentionSums, averaging
+from papa.attention.average import AttentionAverager, AttentionSums
 from papa.attention.constants import ConstantMatrices
 from papa.encoders.encoder import Encoder
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
@@ -70,7 +70,8 @@ class Case:
         return self.encoder.family.attentions(self.plain)
 
     def average(self, *batches: Inputs) -> AttentionSums:
-        with averaging(self.encoder, SLOTS) as averager:
+        averager = AttentionAverager(*self.shape, SLOTS, self.encoder.device)
+        with self.encoder.watched(averager.see):
             for batch in batches:
                 self.encoder.observe(batch.compact())
         return averager.result()

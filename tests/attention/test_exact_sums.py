@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from papa.attention.average import GRID, AttentionAverager, AttentionSums
+from papa.encoders.dispatch import Heads, LayerAttention
 
 LAYERS, HEADS, SLOTS, INPUTS = 2, 2, 6, 600
 UNIT = Fraction(1, 2**24)
@@ -31,13 +32,23 @@ def inputs() -> tuple[Tensor, Tensor]:
     return scores.softmax(dim=-1), mask
 
 
+class Given(LayerAttention):
+    """A call whose A is its queries."""
+
+    def probabilities(self, heads: Heads, seen: Tensor | None = None) -> Tensor:
+        return self.query
+
+
 def summed(probabilities: Tensor, mask: Tensor, rows: np.ndarray, batch: int) -> AttentionSums:
     """The sums over some inputs, ``batch`` at a time."""
     averager = AttentionAverager(LAYERS, HEADS, SLOTS)
     for start in range(0, len(rows), batch):
         chosen = torch.from_numpy(rows[start : start + batch])
         for layer in range(LAYERS):
-            averager.update(layer, probabilities[chosen, layer], torch.arange(SLOTS), mask[chosen])
+            given, slots = probabilities[chosen, layer], torch.arange(SLOTS)[None]
+            averager.see(
+                Given(given, given, given, None, 1, slots, slots, real=mask[chosen]), layer
+            )
     return averager.result()
 
 

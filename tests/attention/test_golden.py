@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import BertModel
 
-from papa.attention.average import averaging
+from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
-from papa.attention.mixing import mixed
-from papa.attention.replacement import replaced
-from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import InputDependentAttention
+from papa.attention.replacement import mixed, replaced
+from papa.encoders.dispatch import Heads, LayerAttention, Rule, chosen
 from papa.encoders.encoder import Encoder
-from tests.encoders import trained
 from tests.encoders.inputs import Inputs
 
 SLOTS = 64
@@ -60,25 +55,16 @@ def golden(shared: Path) -> Golden:
     return Golden(load_file(path), [(layer, head) for layer, head in order])
 
 
-@pytest.fixture(
-    scope="module",
-    params=["minilm", "as_deberta", "as_deberta_v2"],
-)
-def same(request: pytest.FixtureRequest, minilm: Encoder) -> Encoder:
-    """MiniLM, and in other families' classes that compute the same."""
-    name = request.param
-    return minilm if name == "minilm" else Encoder(getattr(trained, name)(minilm))
-
-
 @pytest.mark.parametrize("count", [0, 36, 72])
-def test_replaced_heads(golden: Golden, same: Encoder, count: int) -> None:
-    with replaced(same, golden.constants, golden.order[:count]):
-        assert golden.difference(str(count), same) < 1e-5
-    with replaced(same, golden.constants, golden.order[count % 72 : count % 72 + 9]):
-        assert golden.difference(str(count), same) > 0.01
+def test_replaced_heads(golden: Golden, minilm: Encoder, count: int) -> None:
+    with replaced(minilm, golden.constants, golden.order[:count]):
+        assert golden.difference(str(count), minilm) < 1e-5
+    with replaced(minilm, golden.constants, golden.order[count % 72 : count % 72 + 9]):
+        assert golden.difference(str(count), minilm) > 0.01
 
 
-class AsAssigned:
+@dataclass(frozen=True, kw_only=True)
+class AsAssigned(Rule):
     """The authors' assignment of the heads that stay: in the order in which Python iterates over a
     set.
 
@@ -87,24 +73,22 @@ class AsAssigned:
     way round (docs/fidelity.md).
     """
 
-    def __init__(self, rule) -> None:
-        self.rule, self.dependent_heads = rule, rule.dependent_heads
-        places = list(set(range(12)) - (set(range(12)) - set(rule.dependent_heads.tolist())))
-        self.source = [places.index(head) for head in sorted(places)]
+    @property
+    def constant(self) -> frozenset[int]:
+        return self.outer.constant if self.outer else frozenset()
 
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        if self.dependent_heads.numel():
-            own = InputDependentAttention(
-                own.query[:, self.source], own.key[:, self.source], own.mask, own.scaling
-            )
-        return self.rule(own, value, batch)
+    def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
+        if attention.dependent:
+            places = list(set(range(12)) - (set(range(12)) - set(attention.dependent)))
+            source = tuple(places.index(head) for head in sorted(places))
+            query, key = chosen(attention.query, source), chosen(attention.key, source)
+            attention = replace(attention, query=query, key=key)
+        return attention.output(heads)
 
 
 @contextmanager
 def as_assigned(encoder: Encoder):
-    rules = encoder.dispatch.rules
-    wrapped = {layer: AsAssigned(getattr(rule, "rule", rule)) for layer, rule in rules.items()}
-    with encoder.dispatch.ruled(wrapped):
+    with encoder.ruled({layer: AsAssigned() for layer in range(encoder.layers)}):
         yield
 
 
@@ -125,38 +109,21 @@ def test_the_authors_swap_two_heads_at_63(golden: Golden, minilm: Encoder) -> No
         assert golden.difference("63", minilm) > 0.1
 
 
-def test_mixed(golden: Golden, same: Encoder) -> None:
-    with mixed(same, golden.constants, golden.tensors["lambda_logits"]):
-        assert golden.difference("mix", same) < 1e-5
-    with mixed(same, golden.constants, -golden.tensors["lambda_logits"]):
-        assert golden.difference("mix", same) > 0.01
+def test_mixed(golden: Golden, minilm: Encoder) -> None:
+    with mixed(minilm, golden.constants, golden.tensors["lambda_logits"]):
+        assert golden.difference("mix", minilm) < 1e-5
+    with mixed(minilm, golden.constants, -golden.tensors["lambda_logits"]):
+        assert golden.difference("mix", minilm) > 0.01
 
 
 def test_average(golden: Golden, minilm: Encoder) -> None:
     corpus = golden.inputs("corpus.")
     by_length = corpus.attention_mask.sum(dim=1).argsort(stable=True)
-    with torch.inference_mode(), averaging(minilm, SLOTS) as averager:
+    averager = AttentionAverager(minilm.layers, minilm.heads, SLOTS)
+    with torch.inference_mode(), minilm.watched(averager.see):
         for rows in by_length.split(50):
             minilm.observe(corpus[rows].compact())
     assert torch.equal(averager.counts.float(), golden.tensors["counts"])
     found = averager.result().average().matrices
     assert float((found - golden.tensors["average_attention"]).abs().max()) < 2e-6
     assert float((found[:, 0] - golden.tensors["average_attention"][:, 1]).abs().max()) > 0.1
-
-
-def test_roberta_is_bert_with_counted_positions(golden: Golden, minilm: Encoder) -> None:
-    bert = BertModel(copy.deepcopy(minilm.config), add_pooling_layer=False)
-    bert.load_state_dict(minilm.model.state_dict())
-    bert.eval().set_attn_implementation("eager")
-    roberta, inputs = Encoder(trained.as_roberta(minilm)), golden.inputs()
-    batch, mask = inputs.compact(), inputs.attention_mask.long()
-
-    @torch.inference_mode()
-    def difference(positions: Tensor) -> float:
-        states = bert(input_ids=inputs.input_ids, attention_mask=mask, position_ids=positions)
-        expected = states.last_hidden_state[:, batch.columns]
-        found = roberta.hidden_states(batch)[-1]
-        return float((found - expected).abs()[batch.attention_mask].max())
-
-    assert difference((mask.cumsum(dim=1) - 1).clamp(min=0)) < 1e-5
-    assert difference(torch.arange(64)[None]) > 0.01

@@ -16,9 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import papa
 from papa.attention.constants import ConstantMatrices
 from papa.attention.mean_qk import mean_qk
-from papa.attention.mixing import mixed
-from papa.attention.replacement import replaced
-from papa.encoders.dispatch import InputDependentAttention
+from papa.attention.replacement import mixed, replaced
+from papa.encoders.dispatch import LayerAttention, Watching
 from papa.errors import ArtifactError
 from tests.attention.cases import EVERY, HALF, Case, distance
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
@@ -36,17 +35,10 @@ def test_compact_equals_padded(anywhere: Case) -> None:
     assert case.away(inputs, case.padded(inputs)) < case.tolerance
     assert case.away(case.inputs(2), case.padded(inputs)) > 0.1
     pairs = some_inputs(1, (3, 9, 5), second=(6, 2, 1), pad=case.pad, segments=case.segments)
-    assert case.away(pairs, case.padded(pairs)) < case.tolerance
-
-
-@no_gradients
-def test_inputs_side_by_side_do_not_meet(case: Case) -> None:
-    """All tokens run as one row, here longer than most variants have positions; attention keeps
-    inputs apart.
-    """
-    inputs = case.inputs(1, tuple(range(1, 15)))
-    assert int(inputs.attention_mask.sum()) > 100
-    assert case.away(inputs, case.padded(inputs)) < case.tolerance
+    # Side by side these are a row longer than most variants have positions.
+    many = case.inputs(1, tuple(range(1, 15)))
+    for given in (pairs, many):
+        assert case.away(given, case.padded(given)) < case.tolerance
 
 
 @no_gradients
@@ -144,19 +136,6 @@ def test_average_equals_plain(anywhere: Case) -> None:
 
 
 @no_gradients
-def test_merged_shards_equal_one_pass_bit_for_bit(case: Case) -> None:
-    batches = [case.inputs(seed) for seed in range(3)]
-    whole = case.average(*batches)
-    # As ``average_split`` makes them: such tensors may not be changed in place just anywhere.
-    with torch.inference_mode():
-        left, right = case.average(*batches[:1]), case.average(*batches[1:])
-    assert not torch.equal(right.sums, whole.sums)
-    left.merge(right)
-    assert torch.equal(left.sums, whole.sums)
-    assert torch.equal(left.counts, whole.counts)
-
-
-@no_gradients
 def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
     inputs, constants = case.inputs(1), case.constants()
     before = case.states(inputs)
@@ -223,8 +202,18 @@ def test_attention_dropout_keeps_the_mean(block: str) -> None:
         rule = case.encoder.dispatch.rules[1]
 
         def output(dropout: float) -> Tensor:
-            own = InputDependentAttention(query, key, mask, 0.3, dropout=dropout)
-            return rule(own, value, batch).unflatten(0, (copies, 4))
+            attention = LayerAttention(
+                query,
+                key,
+                value,
+                mask,
+                0.3,
+                batch.columns[None],
+                batch.columns[None],
+                dropout=dropout,
+                batch=batch,
+            )
+            return rule(attention, attention.every).unflatten(0, (copies, 4))
 
         torch.manual_seed(0)
         draws = torch.cat([output(0.2) for _ in range(600 // copies)])
@@ -241,14 +230,12 @@ def test_attention_dropout_is_the_models_own(case: Case) -> None:
     """
     told: list[float] = []
 
-    class Listening:
-        dependent_heads = None
+    def listen(attention: LayerAttention, layer: int) -> Tensor:
+        told.append(attention.dropout)
+        return attention.output(attention.every)
 
-        def __call__(self, own: InputDependentAttention, value: Tensor, batch) -> Tensor:
-            told.append(own.dropout)
-            return own.product(value)
-
-    with case.encoder.ruled(dict.fromkeys(range(case.encoder.layers), Listening())):
+    rules = {n: Watching(see=listen, layer=n) for n in range(case.encoder.layers)}
+    with case.encoder.ruled(rules):
         for training in (False, True, False):
             case.encoder.model.train(training)
             case.states(case.inputs(1))

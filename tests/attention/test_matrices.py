@@ -61,14 +61,10 @@ def test_what_was_saved_is_loaded_and_what_does_not_fit_is_said(tmp_path: Path) 
     assert torch.equal(loaded.matrices, saved.matrices)
     assert torch.equal(loaded.seen, saved.seen)
     assert loaded.kind == "average"
-    with pytest.raises(
-        ArtifactError, match=r"made for S=8, this study uses S=16: rerun 'average' or set slots: 8"
-    ):
+    with pytest.raises(ArtifactError, match="slots is 8, expected 16"):
         ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=16)
     other = replace(reference, name="other", digest="0" * 64)
-    with pytest.raises(
-        ArtifactError, match=r"made for encoder embedded/all-MiniLM-L6-v2 .*this study uses other"
-    ):
+    with pytest.raises(ArtifactError, match=r"encoder is .*, expected 0000"):
         ConstantMatrices.load(tmp_path / "c", encoder=other)
     path = verified(tmp_path / "c") / FILE
     path.write_bytes(path.read_bytes()[:-1] + b"?")

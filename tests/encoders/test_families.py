@@ -13,7 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from papa.attention.constants import control
-from papa.attention.mixing import mixed
+from papa.attention.replacement import mixed
 from papa.corpora.batches import MicroBatch
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import resolve_encoder

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from papa.attention.average import AttentionSums, averaging
-from papa.attention.mixing import mixed
-from papa.attention.replacement import replaced
+from papa.attention.average import AttentionAverager, AttentionSums
+from papa.attention.replacement import mixed, replaced
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.precision import chosen_precision, has_bfloat16
 from papa.encoders.reference import EMBEDDED, resolve_encoder
@@ -40,7 +39,8 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
     )
 
     def average(batch: Inputs) -> AttentionSums:
-        with averaging(half, SLOTS) as averager:
+        averager = AttentionAverager(half.layers, half.heads, SLOTS)
+        with half.watched(averager.see):
             half.observe(batch.compact())
         return averager.result()
 

@@ -15,9 +15,9 @@ from transformers import PretrainedConfig
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.encoders import supported
-from papa.encoders.dispatch import Dispatch, InputDependentAttention, split_heads
+from papa.encoders.dispatch import Dispatch, attend
 from papa.encoders.encoder import Encoder
-from papa.encoders.family import Family
+from papa.encoders.family import Family, split_heads
 from papa.errors import EncoderError
 from tests.attention.cases import HALF, distance
 from tests.encoders.inputs import SLOTS, some_inputs
@@ -66,19 +66,17 @@ class Model(nn.Module):
         return SimpleNamespace(hidden_states=states)
 
 
-def attend(module: Attention, dispatch: Dispatch, states: Tensor, real: None) -> Tensor:
+def handing_over(module: Attention, states: Tensor, real: None) -> Tensor:
     query, key, value = (
         split_heads(linear(states), WIDTH // HEADS)
         for linear in (module.queries, module.keys, module.values)
     )
-    own = InputDependentAttention(
-        *dispatch.unpack_projected(query, key), dispatch.mask, (WIDTH // HEADS) ** -0.5
-    )
-    return dispatch.attend(own, value).flatten(2)
+    return attend(module, query, key, value, scaling=(WIDTH // HEADS) ** -0.5).flatten(2)
 
 
-def route(module: nn.Module, dispatch: Dispatch) -> None:
-    module.forward = partial(attend, module, dispatch)
+def prepare(model: Model, dispatch: Dispatch) -> None:
+    for block in model.blocks:
+        block.forward = partial(handing_over, block)  # type: ignore[method-assign]
 
 
 BARE = Family(
@@ -86,9 +84,8 @@ BARE = Family(
     model_types=("bare",),
     attentions=lambda model: list(model.blocks),
     projections=("queries", "keys"),
-    route=route,
+    prepare=prepare,
     note="absolute positions are slots",
-    attention_implementation="eager",
 )
 
 

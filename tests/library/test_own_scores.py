@@ -17,7 +17,7 @@ from transformers import (
 )
 
 import papa
-from papa.ablation.substitutes import Mixed, Zeros
+from papa.attention.substitutes import Mixed, Zeros
 from papa.library.fidelity import answers
 from tests.library.test_fidelity import EVERY_HEAD, HEADS, LAYERS, bert, gpt, texts
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from papa.attention.constants import control
-from papa.attention.mixing import mixed
+from papa.attention.replacement import mixed
 from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.tokens import IGNORED

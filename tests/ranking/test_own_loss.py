@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from papa.ablation.substitutes import ByPosition
 from papa.probes.own import opened_own, own_answers
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gradient import gradient
@@ -32,7 +31,7 @@ def answered(asked: Asked, constant: list[Head]) -> np.ndarray:
         model,
         split,
         special_tokens,
-        ByPosition(asked.constants.matrices),
+        asked.constants,
         constant,
     )
     logits = torch.from_numpy(found["logits"]).log_softmax(-1)

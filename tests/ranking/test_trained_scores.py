@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.mixing import mixed_by
+from papa.attention.replacement import mixed_by
 from papa.corpora.batches import micro_batch
 from papa.probes.minibatches import parts_of
 from papa.ranking.scores.asked import Asked

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
-from papa.ablation.substitutes import Substitute
 from papa.attention.constants import ConstantMatrices
+from papa.attention.substitutes import Substitute
 from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import train_probes

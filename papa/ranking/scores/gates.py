@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from papa.attention.mixing import mixed_by
+from papa.attention.replacement import mixed_by
 from papa.probes.evaluate import build_probe
 from papa.probes.minibatches import Part, seed_of
 from papa.probes.training import JointLearner

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.ablation.substitutes import Zeros
-from papa.corpora.batches import MicroBatch, micro_batches
-from papa.encoders.dispatch import InputDependentAttention
+from papa.attention.substitutes import Mixed, Zeros, rules_of
+from papa.corpora.batches import micro_batches
 from papa.encoders.finite import numbers_of
 from papa.probes.packed import live_features
 from papa.ranking.scores.asked import Asked, Scored
-
-
-@dataclass
-class Gated:
-    """The rule of one layer whose heads put out g·A·V; g is of each input."""
-
-    gates: Float[Tensor, "batch heads"]
-    dependent_heads: None = None
-
-    def __call__(self, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        return own.product(value) * self.gates[:, :, None, None]
 
 
 def gradient(asked: Asked) -> Scored:
@@ -67,11 +54,13 @@ def _own(asked: Asked) -> OfBatches:
 def _of_probe(asked: Asked) -> OfBatches:
     encoder, split, probe = asked.encoder, asked.corpus.split("train"), asked.frozen_probe()
     batches = micro_batches(split, asked.rows, encoder.tokens_per_batch(None))
+    every = dict.fromkeys(range(encoder.layers), range(encoder.heads))
     for number, batch in enumerate(batches, 1):
         size = encoder.layers, len(batch.rows), encoder.heads
         gates = torch.ones(size, device=encoder.device, requires_grad=True)
-        rules = {layer: Gated(of_layer) for layer, of_layer in enumerate(gates.unbind())}
-        with encoder.ruled(dict(rules)), numbers_of(f"batch {number} of the {split.name} split"):
+        # Each input has gates of its own.
+        rules = rules_of(Mixed(Zeros(), gates), every, encoder.layers)
+        with encoder.ruled(rules), numbers_of(f"batch {number} of the {split.name} split"):
             states = encoder.token_states(batch)
         features = live_features(states, split, batch)
         summed = probe.losses(features, torch.arange(len(features))[None]) * len(features.labels)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from papa.attention.mixing import mixed
+from papa.attention.replacement import mixed
 from papa.corpora.batches import micro_batch
 from papa.probes.minibatches import Part
 from papa.probes.training import JointLearner

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from papa.ablation.substitutes import ByPosition
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
 from papa.probes.packed import live_features
@@ -38,7 +37,7 @@ class LossValue:
         self._rows = rows_of_seed(len(self._split), count, asked.seed)
         self._asked, self._own = asked, asked.task.head == "own"
         if self._own:
-            self._loss = asked.own_loss(ByPosition(asked.constants.matrices))
+            self._loss = asked.own_loss(asked.constants)
         else:
             self._probe, tokens = asked.frozen_probe(), asked.encoder.tokens_per_batch(None)
             self._batches = [*micro_batches(self._split, self._rows, tokens)]

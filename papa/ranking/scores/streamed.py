@@ -12,10 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.attention.average import check_sums
-from papa.attention.product import at_slots, normalised_rows
 from papa.attention.replacement import check_fits
-from papa.corpora.batches import MicroBatch, micro_batches
-from papa.encoders.dispatch import InputDependentAttention
+from papa.corpora.batches import micro_batches
+from papa.encoders.dispatch import LayerAttention
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.scores.asked import Asked, Scored
 from papa.scores.intervals import ratio
@@ -88,8 +87,7 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     """
     encoder, split, rows = asked.encoder, asked.corpus.split("train"), asked.rows
     check_fits(asked.constants, encoder)
-    matrices = asked.constants.matrices.to(encoder.device)
-    heads = torch.arange(encoder.heads, device=encoder.device)
+    constants = asked.constants.to(encoder.device)
     # W_O = R·Q with orthonormal rows in Q, which change no norm.
     output_maps = torch.linalg.qr(encoder.output_maps.float().mT).R.mT
     # Σs, Σs², Σsn, Σn and Σn² over inputs, of which s is the sum over an input's rows, n their
@@ -97,21 +95,23 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     size = encoder.layers, encoder.heads, len(methods), 5
     sums = torch.zeros(size, dtype=torch.float64, device=encoder.device)
 
-    def see(layer: int, own: InputDependentAttention, value: Tensor, batch: MicroBatch) -> Tensor:
-        attention = own.probabilities()
-        value, real = value.to(attention.dtype), batch.attention_mask
+    def see(attention: LayerAttention, layer: int) -> Tensor:
+        batch, every = attention.batch, attention.every
+        assert batch is not None
+        probabilities = attention.probabilities(every)
+        value, real = attention.value.to(probabilities.dtype), batch.attention_mask
         last = batch.slot_ids == split.slots - 1
         ends = torch.zeros_like(real)
         separators = torch.isin(batch.input_ids, batch.input_ids[last])
         ends[batch.inputs_of_tokens, batch.column_ids] = separators
-        constant = normalised_rows(at_slots(matrices[layer], heads, batch.columns), real)
-        found = Rows(attention, constant, value, output_maps[layer], real, ends)
+        constant = constants.matrices_of(attention, layer, every)
+        found = Rows(probabilities, constant, value, output_maps[layer], real, ends)
         for number, of_rows in enumerate(methods.values()):
             values, counted = of_rows(found)
             s = torch.where(counted[:, None], values, 0).double().sum(-1)
             n = counted.sum(-1, keepdim=True).double().expand_as(s)
             sums[layer, :, number] += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
-        return torch.matmul(attention, value)
+        return torch.matmul(probabilities, value)
 
     tokens = encoder.tokens_per_batch(asked.execution.batch_tokens)
     encoder.watch(see, micro_batches(split, rows, tokens), len(rows), asked.progress)

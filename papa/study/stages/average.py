@@ -25,7 +25,7 @@ _CALLS_A_WORKER = 4
 """A worker that is lost takes a part of its work with it, and large sums are seldom sent."""
 
 
-@stage("average", version=2, where="pool")
+@stage("average", version=3, where="pool")
 def average(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
     """Average an encoder's attention over the training text of a corpus, in ``slots`` slots."""
     shards = read_metadata(run.found[corpus].path)["shards"]["train"]

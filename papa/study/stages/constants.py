@@ -42,13 +42,14 @@ class Constants:
         """
         from safetensors.torch import load_file
 
-        from papa.ablation.substitutes import ByDistance, Streaming
         from papa.attention.constants import ConstantMatrices, control, derived
+        from papa.attention.distances import ByDistance
         from papa.attention.outputs import read_outputs
+        from papa.attention.substitutes import Reused, Streaming
 
         kind, size = self.kind, (encoder.layers, encoder.heads)
         if kind == REUSED:
-            return REUSED
+            return Reused()
         if kind in OF_DECODERS:
             return Streaming(**self.parameters)
         if kind in CONTROLS:
@@ -73,7 +74,7 @@ def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
     return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
 
 
-@stage("mean_qk", version=1)
+@stage("mean_qk", version=2)
 def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
     """Mean queries and keys over the training text of a corpus, and their scores by distance, of an
     encoder with rotary positions.
@@ -94,7 +95,7 @@ def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
     found.save(run.step.folder(run.store), encoder, run.metadata())
 
 
-@stage("outputs", version=1)
+@stage("outputs", version=2)
 def outputs(
     run: Context,
     encoder: EncoderReference,
@@ -116,18 +117,18 @@ def outputs(
         found.save(folder / FILE)
 
 
-@stage("relative", version=1)
+@stage("relative", version=2)
 def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
     """Average a decoder's attention by distance over the training text of a corpus."""
     from safetensors.torch import save_file
 
-    from papa.ablation.observers import AverageByDistance
+    from papa.attention.distances import AverageByDistance
     from papa.probes.own import observe
 
     model, special_tokens = run.own_model(corpus["task"], encoder)
     split, average = run.corpus(corpus).split("train"), AverageByDistance()
     observe(model, split, special_tokens, average.see, run.progress)
-    found = average.result()
+    found = average.substitute()
     tensors = {"weights": found.weights.contiguous(), "ends": found.ends.contiguous()}
     with run.published() as folder:
         save_file(tensors, folder / DISTANCES)

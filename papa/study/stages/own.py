@@ -18,7 +18,7 @@ from papa.study.step import Context, Step, stage
 ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 
 
-@stage("answers", version=1)
+@stage("answers", version=2)
 def answers(
     run: Context,
     encoder: EncoderReference,
@@ -30,20 +30,12 @@ def answers(
     """Have a model's own head answer the validation rows while some heads are constant; ``code``
     has a score of the user's own of what it puts out, if any.
     """
-    from papa.ablation.substitutes import ByPosition, OutputsBySlot, Reused
-    from papa.attention.constants import ConstantMatrices
-    from papa.attention.outputs import ConstantOutputs
     from papa.probes.evaluate import unseen_by
     from papa.probes.own import class_names, own_answers
     from papa.scores.answers import class_ids, classes_told
 
     model, special_tokens = run.own_model(task, encoder)
     read = heads.read(run, encoder, task)
-    substitute = Reused() if isinstance(read, str) else read
-    if isinstance(read, ConstantOutputs):
-        substitute = OutputsBySlot(read.to(model.device))
-    elif isinstance(read, ConstantMatrices):
-        substitute = ByPosition(read.matrices)
     text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(model)
     classes_told(text.label_names, own, task)  # Refused before it runs.
     score, ids = code.score if code else None, None
@@ -54,7 +46,7 @@ def answers(
         model,
         split,
         special_tokens,
-        substitute,
+        read,
         chosen,
         embeddings=task.of_embeddings,
         score=score,

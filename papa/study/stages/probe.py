@@ -67,7 +67,7 @@ class ConstantHeads:
         return self.constants.read(run.found[source] if source else None, encoder, task)
 
 
-@stage("probe", version=5)
+@stage("probe", version=6)
 def probe(
     run: Context,
     encoder: EncoderReference,

@@ -24,7 +24,7 @@ ERROR = "{} ± 1"
 """The standard error of a method's values, which are by its name."""
 
 
-@stage("rank", version=7)
+@stage("rank", version=8)
 def rank(
     run: Context,
     encoder: EncoderReference,
@@ -56,7 +56,7 @@ def rank(
         save_file({"lambda": by_epoch[-1].copy(), "lambda_by_epoch": by_epoch}, folder / LAMBDA)
 
 
-@stage("frozen_probe", version=1)
+@stage("frozen_probe", version=2)
 def frozen_probe(
     run: Context, encoder: EncoderReference, corpus: Step, task: TaskSpec, seed: int
 ) -> None:
@@ -71,7 +71,7 @@ def frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("scores", version=4)
+@stage("scores", version=5)
 def score_heads(
     run: Context,
     encoder: EncoderReference,

@@ -1,0 +1,211 @@
+"""Attention of a model that the user holds, passed through rules while a block runs.
+
+transformers looks an attention function and a mask function up by the name in a model's
+configuration. Inside a block that name is ours: each layer hands its queries, keys, values and the
+mask that the model made to ``papa.encoders.dispatch``. Nothing else of the model changes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from papa.encoders.dispatch import PADDED, Dispatch, Rule
+from papa.encoders.supported import family_of
+from papa.errors import DataError, EncoderError
+
+_REPLACEABLE = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "paged")
+"""Attention functions whose results rules give."""
+_WRAPPED = {"model.get_base_model()": "get_base_model", "model.module": "module"}
+"""How the model inside of one of peft, or of one in parallel, is reached, by what tells it."""
+
+
+def attention_modules(model: nn.Module) -> list[nn.Module]:
+    """The module that computes attention in each layer, first layer first; a shared one as often as
+    it is used.
+    """
+    if hasattr(model, "_orig_mod"):
+        raise EncoderError(
+            "the model is compiled by torch.compile: give the model before it, model._orig_mod"
+        )
+    if not isinstance(model, PreTrainedModel):
+        inner = next((path for path, own in _WRAPPED.items() if hasattr(model, own)), "")
+        raise EncoderError(
+            f"expected a model of transformers, found a {type(model).__name__}"
+            f"{f': give {inner}' if inner else ''}"
+        )
+    config: Any = model.config
+    family = family_of(config.model_type)
+    if family is not None and model._supports_attention_backend:
+        return list(family.attentions(model.base_model))
+    found = [module for module in model.modules() if _calls_interface(module)]
+    if family is not None or not found:
+        raise EncoderError(
+            f"{type(model).__name__} ({config.model_type}) computes attention outside of "
+            "transformers' attention interface, so its heads cannot be replaced in place: load it "
+            "with papa.load_encoder where it is supported"
+        )
+    kinds = {type(module) for module in found}
+    if (
+        config.is_encoder_decoder
+        and hasattr(model.base_model, "decoder")
+        and hasattr(model.base_model, "encoder")
+    ):
+        raise EncoderError(
+            f"{type(model).__name__} has an encoder and a decoder: give one of them, such as "
+            "model.get_encoder()"
+        )
+    if len(kinds) > 1 or len({id(getattr(module, "config", None)) for module in found}) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise EncoderError(
+            f"{type(model).__name__} has several kinds of attention ({names}): give one of its "
+            "parts"
+        )
+    return found
+
+
+def head_count(module: nn.Module) -> int:
+    """How many heads an attention module has, counted by query."""
+    config: Any = getattr(module, "config", None)
+    for name in ("num_heads", "num_attention_heads", "n_heads"):
+        for holder in (module, config):
+            if isinstance(found := getattr(holder, name, None), int):
+                return found
+    raise EncoderError(f"{type(module).__name__} does not say how many heads it has")
+
+
+def _calls_interface(module: nn.Module) -> bool:
+    code = getattr(type(module).forward, "__wrapped__", type(module).forward).__code__
+    return "ALL_ATTENTION_FUNCTIONS" in code.co_names
+
+
+@contextmanager
+def routed(
+    model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[int, Rule]
+) -> Iterator[Dispatch]:
+    """Inside the block the layers of ``model`` follow ``rules``; after it, it is as it was.
+
+    Inside another block of the same layers, ``rules`` find what that one leaves of the heads.
+    """
+    held = [found for one in modules if (found := getattr(one, "papa_dispatch", None))]
+    if held:
+        if len(held) < len(modules) or list(held[0].modules) != list(modules):
+            raise EncoderError(
+                "papa.ablated holds other layers of the model already: give the same model to "
+                "both blocks"
+            )
+        with held[0].ruled(rules):
+            yield held[0]
+        return
+    if model.training and any(
+        getattr(part, "gradient_checkpointing", False) for part in model.modules()
+    ):
+        raise EncoderError(
+            "the model checkpoints gradients: it would repeat passes after the block, with its "
+            "own attention; switch that off first"
+        )
+    # Those that the model's modules look their attention function up in.
+    parts = (getattr(part, "config", None) for part in model.modules())
+    configurations: list[Any] = [one for one in parts if isinstance(one, PreTrainedConfig)]
+    dispatch = Dispatch(list(modules), head_count(modules[0]))
+    with ExitStack() as after:
+        for module in dict.fromkeys(modules):
+            module.papa_dispatch = dispatch  # type: ignore[assignment]
+            after.callback(delattr, module, "papa_dispatch")
+        for part in model.modules():
+            if isinstance(part, PreTrainedModel):
+                after.callback(_begins_pass(part, dispatch).remove)
+        for config in {id(config): config for config in configurations}.values():
+            before = config._attn_implementation_internal
+            if before is not None and not before.startswith(_REPLACEABLE):
+                raise EncoderError(
+                    f"the model's attention function is '{before}', which its other heads would "
+                    "lose: call model.set_attn_implementation('eager') first"
+                )
+            after.callback(setattr, config, "_attn_implementation_internal", before)
+            config._attn_implementation_internal = PADDED
+        with dispatch.ruled(rules):
+            yield dispatch
+        if dispatch.reached is False:
+            raise EncoderError(
+                "no attention of the model passed through transformers' interface, so no head was "
+                "replaced: something else has exchanged the forward methods of its layers"
+            )
+
+
+def _begins_pass(part: nn.Module, dispatch: Dispatch) -> Any:
+    signature = inspect.signature(part.forward)
+
+    @torch.compiler.disable
+    def begin(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        given = signature.bind_partial(*arguments, **options).arguments
+        given |= given.get("kwargs", {})
+        asked = given.get("output_attentions")
+        config: Any = part.config
+        if config.output_attentions if asked is None else asked:
+            raise EncoderError(
+                "inside papa.ablated no attention matrices are put out: call the model without "
+                "output_attentions"
+            )
+        dispatch.seen_real = _real_tokens(given.get("attention_mask"))
+        positions = given.get("position_ids")
+        if isinstance(positions, Tensor) and positions.dim() == 2:
+            _refuse_packed(positions, dispatch.seen_real)
+        if inputs := [given[name] for name in _INPUTS if isinstance(given.get(name), Tensor)]:
+            dispatch.texts = _texts(inputs[0], dispatch.seen_real)
+        dispatch.begin()
+
+    return part.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
+
+
+_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
+
+
+def _real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
+    """Which tokens are real, up to the last of the pass: from a mask of tokens, or from what each
+    query may see of the keys. A key is real where a later query sees it, and the last one is.
+    """
+    if isinstance(mask, Mapping):
+        mask = mask.get("full_attention", next(iter(mask.values()), None))
+    if not isinstance(mask, Tensor) or mask.dim() not in (2, 4):
+        return None
+    if mask.dim() == 2:
+        return mask.bool()
+    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    allowed, places = allowed[:, 0], torch.arange(mask.shape[-1], device=mask.device)
+    own = (allowed * places).amax(dim=-1)
+    seen = int(own[:, -1].max()) + 1
+    # Rows of padding may see all.
+    whole = allowed.all(dim=-1, keepdim=True)
+    whole[:, -1] = False
+    real = (allowed & ~whole & (places < own[..., None])).any(dim=1)
+    return (real | (places == own[:, -1:]) & allowed[:, -1])[:, :seen]
+
+
+def _refuse_packed(
+    positions: Int[Tensor, "batch tokens"], real: Bool[Tensor, "batch seen"] | None
+) -> None:
+    again = positions[:, 1:] <= positions[:, :-1]
+    if real is not None:
+        own = real[:, -positions.shape[1] :]
+        again = again & own[:, 1:] & own[:, :-1] if own.shape == positions.shape else again
+    if again.any():
+        raise DataError(
+            "position_ids start again inside a row: give each text a row of its own, padded on the "
+            "right or the left"
+        )
+
+
+def _texts(inputs: Tensor, real: Bool[Tensor, "batch seen"] | None) -> tuple[bytes, ...]:
+    rows: Any = inputs
+    if real is not None and real.shape == inputs.shape:
+        rows = (row[own] for row, own in zip(inputs, real, strict=True))
+    return tuple(sha256(row.detach().cpu().numpy().tobytes()).digest() for row in rows)
