@@ -151,7 +151,7 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
         task = task.model_copy(update={"head": "own"})
         with_classifier(folder / "encoder", task)
     reference, place = resolve_encoder(EncoderSpec(name=str(folder / "encoder"))), folder / "corpus"
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), reference, place, shard_rows=64)
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), place, shard_rows=64)
     encoder, corpus = load_encoder(reference), load_corpus(place)
     sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=1024)
     return Planted(head, encoder, sums.average(), corpus, task)
