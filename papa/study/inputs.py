@@ -202,7 +202,7 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
             yield (
                 "orders",
                 f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "
-                "head: own: take lambda or first_to_last, or give scores:FILE",
+                "head: own: take lambda, first_to_last or random, or give scores:FILE",
             )
     for encoder in resolved.encoders.values():
         name, layers, heads = encoder.name, encoder.layers, encoder.heads

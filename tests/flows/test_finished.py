@@ -94,7 +94,7 @@ def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
     for name, values in {"score": trained.mean, **ends}.items():
         assert np.array_equal(heads[name], values.ravel())
     (tmp_path / "lambda.tsv").write_text(reading(store, "heads", "--tsv").out)
-    scores = papa.load_scores(tmp_path / "lambda.tsv", layers=2, heads=12)
+    scores = papa.load_scores(tmp_path / "lambda.tsv")
     assert np.array_equal(scores["score"], heads["score"])
 
 
