@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -32,14 +31,13 @@ def lambda_gradients(
 ) -> JointGradients:
     """What finds gradients for θ (0 at the start) and the task's probe, on this encoder."""
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
-    on_device = replace(constants, matrices=constants.matrices.to(encoder.device))
     return JointGradients(
         encoder,
         theta,
         build_probe(encoder, corpus, task, [seed]).to(encoder.device),
         corpus,
         dropout=task.probe.encoder_dropout,
-        block=partial(mixed, encoder, on_device, theta),
+        block=partial(mixed, encoder, constants.to(encoder.device), theta),
     )
 
 

@@ -50,10 +50,10 @@ class GateGradients(JointGradients):
         self.location = nn.Parameter(
             torch.zeros(encoder.layers, encoder.heads, device=encoder.device)
         )
-        self._uniform = torch.zeros(0)
+        self._uniform, constants = torch.zeros(0), asked.constants.to(encoder.device)
 
         def gated() -> AbstractContextManager[None]:
-            return mixed_by(encoder, asked.constants, drawn_gates(self.location, self._uniform))
+            return mixed_by(encoder, constants, drawn_gates(self.location, self._uniform))
 
         probe = build_probe(encoder, asked.corpus, asked.task, [asked.seed]).to(encoder.device)
         dropout = asked.task.probe.encoder_dropout

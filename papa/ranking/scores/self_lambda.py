@@ -27,7 +27,8 @@ class SelfGradients:
     """
 
     def __init__(self, asked: Asked) -> None:
-        self._encoder, self._constants = asked.encoder, asked.constants
+        self._encoder = asked.encoder
+        self._constants = asked.constants.to(asked.encoder.device)
         self._split = asked.corpus.split("train")
         size, device = (asked.encoder.layers, asked.encoder.heads), asked.encoder.device
         self.theta = nn.Parameter(torch.zeros(size, device=device))
