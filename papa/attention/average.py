@@ -102,7 +102,7 @@ class AttentionAverager:
             self._add(self.sums[layer], part, probabilities)
         if attention.outer is not None:
             return attention.output(attention.every)
-        return torch.cat(found, dim=2)
+        return found[0] if len(found) == 1 else torch.cat(found, dim=2)
 
     def _add(
         self,

@@ -46,29 +46,20 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     family = family_of(config.model_type)
     if family is not None and model._supports_attention_backend:
         return list(family.attentions(model.base_model))
-    found = [module for module in model.modules() if _calls_interface(module)]
+    found, reason = [module for module in model.modules() if _calls_interface(module)], ""
+    kinds = sorted({type(module).__name__ for module in found})
     if family is not None or not found:
-        raise EncoderError(
-            f"{type(model).__name__} ({config.model_type}) computes attention outside of "
-            "transformers' attention interface, so its heads cannot be replaced in place: load it "
-            "with papa.load_encoder where it is supported"
+        reason = (
+            f"({config.model_type}) computes attention outside of transformers' attention "
+            "interface, so its heads cannot be replaced in place: load it with papa.load_encoder "
+            "where it is supported"
         )
-    kinds = {type(module) for module in found}
-    if (
-        config.is_encoder_decoder
-        and hasattr(model.base_model, "decoder")
-        and hasattr(model.base_model, "encoder")
-    ):
-        raise EncoderError(
-            f"{type(model).__name__} has an encoder and a decoder: give one of them, such as "
-            "model.get_encoder()"
-        )
-    if len(kinds) > 1 or len({id(getattr(module, "config", None)) for module in found}) > 1:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise EncoderError(
-            f"{type(model).__name__} has several kinds of attention ({names}): give one of its "
-            "parts"
-        )
+    elif config.is_encoder_decoder and {"encoder", "decoder"} <= model.base_model._modules.keys():
+        reason = "has an encoder and a decoder: give one of them, such as model.get_encoder()"
+    elif len(kinds) > 1 or len({id(getattr(module, "config", None)) for module in found}) > 1:
+        reason = f"has several kinds of attention ({', '.join(kinds)}): give one of its parts"
+    if reason:
+        raise EncoderError(f"{type(model).__name__} {reason}")
     return found
 
 

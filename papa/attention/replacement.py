@@ -18,8 +18,6 @@ from papa.encoders.encoder import Encoder
 from papa.errors import ArtifactError
 from papa.spec.orders import Head
 
-Constants = ConstantMatrices | ConstantOutputs
-
 
 class EntryCounts:
     """Entries of the constants that inputs read; one matrix stands for all heads, which read the
@@ -69,7 +67,7 @@ class _Counted(Substitute):
         return self.matrices.output(attention, layer, heads)
 
 
-def check_fits(constants: Constants, encoder: Encoder) -> None:
+def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) -> None:
     """Refuse constants that are not one for each head of the encoder."""
     layers, heads = constants.values.shape[:2]
     if (layers, heads) != (encoder.layers, encoder.heads):

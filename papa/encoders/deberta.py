@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig
 
-from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import Dispatch, at_least_single, attend
 from papa.encoders.family import Family, split_heads
 
@@ -88,51 +87,23 @@ def _position_scores(
     return scores
 
 
-class SlotPositions:
-    """Relative positions of slots, where the stock encoder would count columns.
-
-    Its two methods stand in for those of a DeBERTa encoder. Together they name, for each pair of
-    columns, a row of the relative embeddings that occur in the batch; ``row`` is from slot
-    distances to rows of all relative embeddings.
-    """
-
-    def __init__(self, encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
-        self._all_embeddings = encoder.get_rel_embedding
-        self._dispatch = dispatch
-        self._row = row
-        self._batch: MicroBatch | None = None
-        self._occurring: tuple[Tensor, Tensor]
-
-    def _rows_and_pairs(self) -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
-        """The rows that occur, ascending, and which of them each pair of columns means."""
-        batch = self._dispatch.packed
-        if batch is not self._batch:
-            # The same batch may come again with gradients, which tensors made in inference mode
-            # cannot serve.
-            with torch.inference_mode(False):
-                self._occurring = torch.unique(self._rows(), return_inverse=True)
-            self._batch = batch
-        return self._occurring
-
-    def _rows(self) -> Int[Tensor, "m m"]:
-        return self._row(self._dispatch.slot_distances())
-
-    def get_rel_pos(self, *_: object, **__: object) -> Int[Tensor, "m m"]:
-        return self._rows_and_pairs()[1]
-
-    def get_rel_embedding(self) -> Float[Tensor, "relative width"]:
-        return self._all_embeddings()[self._rows_and_pairs()[0]]
-
-
 def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
     """Have a DeBERTa encoder's layers hand over their attention, and make its relative positions
     those of slots, where it has some; it builds no mask, which would be a square of all tokens.
+
+    ``row`` is from slot distances to rows of the relative embeddings, of which those that occur in
+    the batch are taken, ascending; relative positions then name one of them for each pair of
+    columns.
     """
     encoder.get_attention_mask = lambda attention_mask: attention_mask
     if encoder.relative_attention:
-        positions = SlotPositions(encoder, dispatch, row)
-        encoder.get_rel_pos = positions.get_rel_pos
-        encoder.get_rel_embedding = positions.get_rel_embedding
+        every = encoder.get_rel_embedding
+
+        def occurring() -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
+            return torch.unique(row(dispatch.slot_distances()), return_inverse=True)
+
+        encoder.get_rel_embedding = lambda: every()[occurring()[0]]
+        encoder.get_rel_pos = lambda *_, **__: occurring()[1]
     for layer in encoder.layer:
         layer.attention.self.forward = partial(_attend, layer.attention.self)
 
@@ -178,30 +149,26 @@ def _prepare_v2(model: Any, dispatch: Dispatch) -> None:
 
     count_slots(encoder, dispatch, row)
     if encoder.conv is not None:
-        encoder.conv.conv = SlotConvolution(encoder.conv.conv, dispatch)
+        convolution = encoder.conv.conv
+        convolution.forward = partial(_over_slots, dispatch, convolution.forward)
 
 
-class SlotConvolution(nn.Module):
+def _over_slots(
+    dispatch: Dispatch,
+    convolve: Callable[[Tensor], Tensor],
+    states: Float[Tensor, "1 width tokens"],
+) -> Float[Tensor, "1 width tokens"]:
     """A convolution over slots: columns are put at their slots, and slots that no input uses hold
-    zeros.
-
-    With padding those slots hold zeros too, because the mask has cleared them.
+    zeros, as with padding, where the mask has cleared them.
     """
-
-    def __init__(self, convolution: nn.Conv1d, dispatch: Dispatch) -> None:
-        super().__init__()
-        self.convolution = convolution
-        self.dispatch = dispatch
-
-    def forward(self, states: Float[Tensor, "1 width tokens"]) -> Float[Tensor, "1 width tokens"]:
-        batch = self.dispatch.packed
-        unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
-        spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
-        spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
-        # PyTorch rounds what convolutions multiply on a GPU, and not what linear maps do.
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            convolved = self.convolution(spread)
-        return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
+    batch = dispatch.packed
+    unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
+    spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
+    spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
+    # PyTorch rounds what convolutions multiply on a GPU, and not what linear maps do.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        convolved = convolve(spread)
+    return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
 
 
 DEBERTA_V2 = Family(

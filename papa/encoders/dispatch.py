@@ -158,7 +158,7 @@ class LayerAttention:
         lowest = torch.finfo(scores.dtype).min
         for mask in (self.mask, seen):
             if mask is not None:
-                scores = scores.masked_fill(~chosen(mask, heads), lowest)
+                scores.masked_fill_(~chosen(mask, heads), lowest)
         return scores.softmax(dim=-1)
 
     def output(self, heads: Heads) -> Float[Tensor, "batch chosen queries value_width"]:

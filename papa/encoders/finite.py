@@ -32,11 +32,8 @@ def check_states(
     for number, states in enumerate(layers):
         odd = (~states.detach().isfinite()).any(dim=1)
         if bool(odd.any()):
-            row = int(
-                batch.rows.to(odd.device)[
-                    batch.inputs_of_tokens.to(odd.device)[odd.nonzero()[0, 0]]
-                ]
-            )
+            token = int(odd.nonzero()[0, 0])
+            row = int(batch.rows[batch.inputs_of_tokens[token]])
             what = f"the output of layer {number - 1}" if number else "the embeddings"
             raise NumbersError(f"{what} of row {row + 1}", _reason(model))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -89,7 +88,7 @@ def mix_learner(
 ) -> JointLearner:
     """What trains θ, 0 at the start, and the task's probe on this encoder."""
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
-    on_device = replace(constants, matrices=constants.matrices.to(encoder.device))
+    on_device = constants.to(encoder.device)
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
     block = partial(mixed, encoder, on_device, theta)
     dropout = task.probe.encoder_dropout

@@ -44,6 +44,7 @@ class GateLearner(JointLearner):
 
     def __init__(self, asked: Asked) -> None:
         encoder, task = asked.encoder, asked.task
+        constants = asked.constants.to(encoder.device)
         location = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
         super().__init__(
             encoder,
@@ -51,7 +52,7 @@ class GateLearner(JointLearner):
             build_probe(encoder, asked.corpus, task, [asked.seed]).to(encoder.device),
             asked.corpus,
             dropout=task.probe.encoder_dropout,
-            block=lambda: mixed_by(encoder, asked.constants, drawn_gates(location, self._uniform)),
+            block=lambda: mixed_by(encoder, constants, drawn_gates(location, self._uniform)),
         )
 
     def loss(self, part: Part) -> Float[Tensor, ""]:

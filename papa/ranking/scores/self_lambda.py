@@ -27,7 +27,8 @@ class SelfLearner(JointLearner):
     """
 
     def __init__(self, asked: Asked) -> None:
-        encoder, self._constants = asked.encoder, asked.constants
+        encoder = asked.encoder
+        self._constants = asked.constants.to(encoder.device)
         theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
         super().__init__(encoder, theta, None, asked.corpus)
 
