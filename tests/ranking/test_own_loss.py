@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from papa.ablation.substitutes import ByPosition
-from papa.probes.own import opened_own, own_answers
+from papa.probes.own import opened_own
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gradient import gradient
 from papa.ranking.scores.sets import LossValue
@@ -27,14 +27,8 @@ def answered(asked: Asked, constant: list[Head]) -> np.ndarray:
     """The log-probability of every true tag, by the path that scores answers."""
     reference, split = asked.encoder.reference, asked.corpus.split("train")
     assert reference is not None
-    model, special_tokens = opened_own(asked.task, reference)
-    found = own_answers(
-        model,
-        split,
-        special_tokens,
-        ByPosition(asked.constants.matrices),
-        constant,
-    )
+    matrices = ByPosition(asked.constants.matrices)
+    found = opened_own(asked.task, reference).answers(split, matrices, constant)
     logits = torch.from_numpy(found["logits"]).log_softmax(-1)
     truth = torch.from_numpy(split.labels[split.labels >= 0])[:, None]
     tags = logits.gather(1, truth)[:, 0]

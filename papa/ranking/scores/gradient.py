@@ -14,7 +14,7 @@ from papa.ablation.substitutes import Zeros
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.encoders.dispatch import InputDependentAttention
 from papa.encoders.finite import numbers_of
-from papa.probes.packed import live_features
+from papa.probes.features import live_features
 from papa.ranking.scores.asked import Asked, Scored
 
 

@@ -12,7 +12,7 @@ from papa.ablation.substitutes import ByPosition
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.rows import rows_of_seed
-from papa.probes.packed import live_features
+from papa.probes.features import live_features
 from papa.progress import Progress, ignore_progress
 from papa.ranking.scores.asked import Asked, Scored
 from papa.spec.orders import Head
