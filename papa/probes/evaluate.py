@@ -25,9 +25,8 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.features import FeatureModel, FeatureSource, features_of, window_of
-from papa.probes.masked import MaskedProbe
 from papa.probes.own_probe import FittedProbe, MakeModule, ModuleProbe, is_estimator
-from papa.probes.probes import Probe, SequenceProbe, TokenProbe
+from papa.probes.probes import MaskedProbe, Probe, SequenceProbe, TokenProbe
 from papa.probes.training import JointLearner, ProbeLearner, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored

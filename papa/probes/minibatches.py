@@ -17,7 +17,7 @@ WINDOW_ROWS = 4096
 WINDOW_BYTES = 4 * 2**30
 
 
-def epoch_windows(rows: int, epoch: int, window: int = WINDOW_ROWS) -> list[np.ndarray]:
+def epoch_windows(rows: int, epoch: int, window: int) -> list[np.ndarray]:
     """The windows of an epoch: disjoint sets of rows, ascending, that together hold every row."""
     shared = _generator(0, epoch, 0).permutation(rows)
     # Ascending within a window: its features are read from the disk in one direction.
@@ -53,9 +53,7 @@ def _generator(*entropy: int) -> np.random.Generator:
 
 
 def part_tokens(on_gpu: bool) -> int:
-    """About how many real tokens a part has at most: few enough that several workers get something
-    to do, enough that one alone loses little (5 % of the time on CoLA, two parts a minibatch).
-    """
+    """About how many real tokens a part has at most."""
     return 4_096 if on_gpu else 256
 
 
@@ -78,7 +76,7 @@ def parts_of(
     have a label are given, shortest rows first. With a part's place ``seed`` gives that of its
     dropout.
 
-    Their number is even, unless one is enough or rows are few: two workers have the same to do.
+    Their number is even, unless one is enough or rows are few.
     """
     index = split.index_of(minibatch)
     first, lengths = split.first_lengths[index], split.lengths[index]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -75,15 +75,13 @@ def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> Pre
     return cast("PreTrainedModel", model.eval().to(device))
 
 
-def opened_own(
-    task: TaskSpec, reference: EncoderReference, device: str = "cpu"
-) -> tuple[PreTrainedModel, SpecialTokens]:
-    """The model that answers a task, and the special tokens of its texts."""
+def opened_own(task: TaskSpec, reference: EncoderReference, device: str = "cpu") -> OwnHead:
+    """The model with the head that a task asks."""
     tokens = special_tokens_for(task.kind, load_tokenizer(reference))
     model = load_own(reference, own_class(task, reference), device)
     if getattr(model.config, "type_vocab_size", 2) < 2:
         tokens = replace(tokens, segments=(0, 0, 0))
-    return model, tokens
+    return OwnHead(model, tokens)
 
 
 def check_own(
@@ -115,8 +113,7 @@ def class_names(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
 
 
-@dataclass(frozen=True)
-class Padded:
+class Padded(NamedTuple):
     """Rows as a model's users give them, padded on the right: slots are 0 there; labels are of
     tokens, None where rows have them.
     """
@@ -125,37 +122,6 @@ class Padded:
     mask: Bool[Tensor, "batch tokens"]
     slots: Int[Tensor, "batch tokens"]
     labels: Int[Tensor, "batch tokens"] | None
-
-    @classmethod
-    def of(
-        cls,
-        split: TokenisedSplit,
-        rows: np.ndarray,
-        special_tokens: SpecialTokens,
-        device: torch.device,
-    ) -> Padded:
-        tokens = split.tokens(rows)
-
-        def padded(values: np.ndarray, fill: int) -> Int[Tensor, "batch tokens"]:
-            by_row = torch.from_numpy(values.astype(np.int64)).split(tokens.lengths.tolist())
-            full = nn.utils.rnn.pad_sequence(by_row, batch_first=True, padding_value=fill)
-            return full.to(device)
-
-        mask = padded(np.ones_like(tokens.input_ids), 0)
-        ids = padded(tokens.input_ids, special_tokens.pad)
-        inputs = {"input_ids": ids, "attention_mask": mask}
-        if any(special_tokens.segments):
-            inputs["token_type_ids"] = padded(tokens.token_type_ids, 0)
-        labels = padded(split.labels_of(rows), IGNORED) if split.label_per_token else None
-        return cls(inputs, mask.bool(), padded(tokens.slot_ids, 0), labels)
-
-
-def padded_batches(
-    split: TokenisedSplit, special_tokens: SpecialTokens, device: torch.device
-) -> Iterator[tuple[np.ndarray, Padded]]:
-    """Batches of a split's rows of like length, with the rows' places in the split."""
-    for rows in rows_of_like_length(split.first_lengths, split.lengths, _BATCH_TOKENS[device.type]):
-        yield rows, Padded.of(split, split.rows[rows], special_tokens, device)
 
 
 def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, Tensor]:
@@ -175,52 +141,6 @@ def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, T
     likelihoods: Float[Tensor, "answers words"] = logits.log_softmax(-1)
     true = likelihoods.gather(1, batch.labels[chosen][:, None])[:, 0]
     return {"top": logits.argmax(1), "log_probabilities": true, "lengths": lengths}
-
-
-@torch.inference_mode()
-def own_answers(
-    model: PreTrainedModel,
-    split: TokenisedSplit,
-    special_tokens: SpecialTokens,
-    constants: Substitute | None = None,
-    heads: Sequence[Head] = (),
-    *,
-    embeddings: bool = False,
-    score: OwnScore | None = None,
-    ids: Int[np.ndarray, " classes"] | None = None,
-    progress: Progress = ignore_progress,
-) -> Answers:
-    """What a model answers on a split while ``heads`` are constant, of words and masked words for
-    the labelled ones; or ``embeddings``, the mean of the last hidden states over a text's tokens;
-    or what a ``score`` of the user's own says of a batch, whose labels are ``ids``, what the head
-    calls the task's classes.
-    """
-    inside: AbstractContextManager[Dispatch | None] = nullcontext()
-    if constants is not None and heads:
-        modules = attention_modules(model)
-        rules = rules_of(constants.to(model.device), by_layer(heads), len(modules))
-        inside = routed(model, modules, rules)
-    found, done = dict[str, dict[int, Tensor]](), 0
-    with inside as dispatch:
-        for rows, batch in padded_batches(split, special_tokens, model.device):
-            if dispatch is not None:
-                dispatch.slots, dispatch.real = batch.slots, batch.mask
-            if score is None:
-                answers = answers_of(model, batch, embeddings)
-            else:
-                labels = torch.from_numpy(split.labels_of(split.rows[rows]))
-                answers = _scored_batch(model, batch, score, labels, ids)
-            lengths = answers["lengths"].tolist()
-            answers["lengths"] = torch.tensor(lengths)
-            for name, values in answers.items():
-                pieces = values.cpu().split([1] * len(rows) if name == "lengths" else lengths)
-                found.setdefault(name, {}).update(zip(rows.tolist(), pieces, strict=True))
-            done += len(rows)
-            progress(done, len(split))
-    return {
-        name: torch.cat([own[row] for row in range(len(split))]).numpy()
-        for name, own in found.items()
-    }
 
 
 def _scored_batch(
@@ -243,39 +163,108 @@ def _scored_batch(
     return {"score": found.float(), "lengths": torch.ones(len(found), dtype=torch.int64)}
 
 
-def average_by_position(
-    model: PreTrainedModel,
-    split: TokenisedSplit,
-    special_tokens: SpecialTokens,
-    heads: int,
-    progress: Progress = ignore_progress,
-) -> AttentionSums:
-    """Sums of A over a split, which merge as those of encoders; a layer of a batch at a time."""
-    layers = len(attention_modules(model))
-    averager = AttentionAverager(layers, heads, split.slots, model.device)
-    observe(model, split, special_tokens, averager.see, progress)
-    sums = averager.result()
-    if not sum_is_finite(sums.sums):
-        raise NumbersError("the decoder's attention", "look at the size of its weights")
-    return sums
+class OwnHead(NamedTuple):
+    """The model that answers a task, and the special tokens of its texts."""
 
+    model: PreTrainedModel
+    special_tokens: SpecialTokens
 
-@torch.inference_mode()
-def observe(
-    model: PreTrainedModel,
-    split: TokenisedSplit,
-    special_tokens: SpecialTokens,
-    see: See,
-    progress: Progress = ignore_progress,
-) -> None:
-    """Show every layer of a model's passes over a split."""
-    modules, done = attention_modules(model), 0
-    rules = {layer: Watching(see=see, layer=layer) for layer in range(len(modules))}
-    with routed(model, modules, rules) as dispatch:
-        for rows, batch in padded_batches(split, special_tokens, model.device):
-            # A decoder's slots are positions, the same in all inputs.
-            dispatch.slots = torch.arange(batch.mask.shape[1], device=model.device)[None]
-            dispatch.real = batch.mask
-            model(**batch.inputs)
+    def padded(self, split: TokenisedSplit, rows: np.ndarray) -> Padded:
+        """The rows of a split with these numbers."""
+        tokens, device = split.tokens(rows), self.model.device
+
+        def padded(values: np.ndarray, fill: int) -> Int[Tensor, "batch tokens"]:
+            by_row = torch.from_numpy(values.astype(np.int64)).split(tokens.lengths.tolist())
+            full = nn.utils.rnn.pad_sequence(by_row, batch_first=True, padding_value=fill)
+            return full.to(device)
+
+        mask = padded(np.ones_like(tokens.input_ids), 0)
+        ids = padded(tokens.input_ids, self.special_tokens.pad)
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if any(self.special_tokens.segments):
+            inputs["token_type_ids"] = padded(tokens.token_type_ids, 0)
+        labels = padded(split.labels_of(rows), IGNORED) if split.label_per_token else None
+        return Padded(inputs, mask.bool(), padded(tokens.slot_ids, 0), labels)
+
+    def batches(
+        self, split: TokenisedSplit, progress: Progress
+    ) -> Iterator[tuple[np.ndarray, Padded]]:
+        """Rows of like length together, with their places in the split."""
+        tokens, done = _BATCH_TOKENS[self.model.device.type], 0
+        for rows in rows_of_like_length(split.first_lengths, split.lengths, tokens):
+            yield rows, self.padded(split, split.rows[rows])
             done += len(rows)
             progress(done, len(split))
+
+    @torch.inference_mode()
+    def answers(
+        self,
+        split: TokenisedSplit,
+        constants: Substitute | None = None,
+        heads: Sequence[Head] = (),
+        *,
+        embeddings: bool = False,
+        score: OwnScore | None = None,
+        ids: Int[np.ndarray, " classes"] | None = None,
+        progress: Progress = ignore_progress,
+    ) -> Answers:
+        """What the model answers on a split while ``heads`` are constant, of words and masked words
+        for the labelled ones; or ``embeddings``, the mean of the last hidden states over a text's
+        tokens; or what a ``score`` of the user's own says of a batch, whose labels are ``ids``,
+        what the head calls the task's classes.
+        """
+        model, modules = self.model, attention_modules(self.model)
+        inside: AbstractContextManager[Dispatch | None] = nullcontext()
+        if constants is not None and heads:
+            rules = rules_of(constants.to(model.device), by_layer(heads), len(modules))
+            inside = routed(model, modules, rules)
+        found = dict[str, dict[int, Tensor]]()
+        with inside as dispatch:
+            for rows, batch in self.batches(split, progress):
+                if dispatch is not None:
+                    dispatch.slots, dispatch.real = batch.slots, batch.mask
+                if score is None:
+                    answers = answers_of(model, batch, embeddings)
+                else:
+                    labels = torch.from_numpy(split.labels_of(split.rows[rows]))
+                    answers = _scored_batch(model, batch, score, labels, ids)
+                lengths = answers["lengths"].tolist()
+                answers["lengths"] = torch.tensor(lengths)
+                for name, values in answers.items():
+                    pieces = values.cpu().split([1] * len(rows) if name == "lengths" else lengths)
+                    found.setdefault(name, {}).update(zip(rows.tolist(), pieces, strict=True))
+        return {
+            name: torch.cat([own[row] for row in range(len(split))]).numpy()
+            for name, own in found.items()
+        }
+
+    @torch.inference_mode()
+    def observe(
+        self,
+        split: TokenisedSplit,
+        see: See,
+        progress: Progress = ignore_progress,
+    ) -> None:
+        """Show every layer of the model's passes over a split."""
+        modules = attention_modules(self.model)
+        rules = {layer: Watching(see=see, layer=layer) for layer in range(len(modules))}
+        with routed(self.model, modules, rules) as dispatch:
+            for _, batch in self.batches(split, progress):
+                # A decoder's slots are positions, the same in all inputs.
+                dispatch.slots = torch.arange(batch.mask.shape[1], device=batch.mask.device)[None]
+                dispatch.real = batch.mask
+                self.model(**batch.inputs)
+
+    def average_by_position(
+        self, split: TokenisedSplit, heads: int, progress: Progress = ignore_progress
+    ) -> AttentionSums:
+        """Sums of A over a split, which merge as those of encoders; a layer of a batch at a
+        time.
+        """
+        layers = len(attention_modules(self.model))
+        averager = AttentionAverager(layers, heads, split.slots, self.model.device)
+        self.observe(split, averager.see, progress)
+        sums = averager.result()
+        if not sum_is_finite(sums.sums):
+            raise NumbersError("the decoder's attention", "look at the size of its weights")
+        return sums

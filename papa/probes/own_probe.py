@@ -18,9 +18,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from papa.errors import SpecError
-from papa.probes.features import FeatureSource
+from papa.probes.features import FeatureSource, PackedFeatures
 from papa.probes.minibatches import WINDOW_ROWS
-from papa.probes.packed import PackedFeatures
 from papa.probes.probes import Probe
 
 MakeModule = Callable[[int, int], nn.Module]

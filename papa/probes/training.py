@@ -22,7 +22,7 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.finite import numbers_of
 from papa.errors import SpecError
-from papa.probes.features import FeatureSource, active_dropout, window_of
+from papa.probes.features import FeatureSource, active_dropout, live_features, window_of
 from papa.probes.minibatches import (
     Part,
     epoch_windows,
@@ -31,7 +31,6 @@ from papa.probes.minibatches import (
     seed_of,
     window_order,
 )
-from papa.probes.packed import live_features
 from papa.probes.probes import Probe
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ProbeSpec

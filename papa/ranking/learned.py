@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import mixed
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.tokens import SpecialTokens
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.minibatches import window_rows
+from papa.probes.own import OwnHead
 from papa.probes.training import JointLearner, Losses, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.losses import Loss, OwnLoss
@@ -30,7 +29,7 @@ Parts = Callable[[Int[np.ndarray, " rows"]], Iterable[Int[np.ndarray, " some"]]]
 
 
 def train_lambda(
-    encoder: Encoder | tuple[PreTrainedModel, SpecialTokens],
+    encoder: Encoder | OwnHead,
     constants: ConstantMatrices,
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -62,8 +61,8 @@ def train_lambda(
         theta = joint.parameter
         joint.train(spec, seed, rows, **how)
     else:
-        config = encoder[0].config
-        loss = OwnLoss(*encoder, constants, corpus, task)
+        config = encoder.model.config
+        loss = OwnLoss(encoder, constants, corpus, task)
         layers, heads = int(config.num_hidden_layers), int(config.num_attention_heads)
         learner = ThetaLearner((layers, heads), loss, loss.batches, rows)
         theta, of_tokens = learner.theta, (int(split.lengths.sum()), layers * config.hidden_size)

@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from papa.attention.interface import attention_modules, routed
 from papa.attention.substitutes import Mixed, Substitute, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.tokens import IGNORED, SpecialTokens
+from papa.corpora.tokens import IGNORED
 from papa.probes.minibatches import part_tokens
-from papa.probes.own import Padded, answers_of, class_names
+from papa.probes.own import OwnHead, answers_of, class_names
 from papa.scores.answers import class_ids
 from papa.spec import TaskSpec
 
@@ -37,17 +36,18 @@ class OwnLoss:
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        special_tokens: SpecialTokens,
+        own: OwnHead,
         substitute: Substitute,
         corpus: TokenisedCorpus,
         task: TaskSpec,
     ) -> None:
-        self.model, self.split = model.requires_grad_(False), corpus.split("train")
-        self._tokens, self._substitute, self._task = special_tokens, substitute, task
+        self.model, self.split = own.model.requires_grad_(False), corpus.split("train")
+        self._own, self._substitute, self._task = own, substitute, task
         asked = corpus.label_names and not task.with_itself
         # What the model's head calls the task's classes.
-        self._ids = class_ids(corpus.label_names or (), class_names(model), task) if asked else None
+        self._ids = (
+            class_ids(corpus.label_names or (), class_names(own.model), task) if asked else None
+        )
 
     def batches(self, rows: Int[np.ndarray, " rows"]) -> Iterator[Int[np.ndarray, " some"]]:
         """Rows of like length together, as many as a step of λ's training takes at once."""
@@ -59,7 +59,7 @@ class OwnLoss:
         self, rows: Int[np.ndarray, " rows"], shares: Float[Tensor, "layers *rows heads"]
     ) -> tuple[Float[Tensor, ""], Int[Tensor, " rows"]]:
         model, task, numbers = self.model, self._task, self.split.rows[rows]
-        batch = Padded.of(self.split, numbers, self._tokens, model.device)
+        batch = self._own.padded(self.split, numbers)
         own: dict[str, Tensor] = {}
         if task.with_itself:
             with torch.no_grad():

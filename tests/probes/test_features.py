@@ -20,8 +20,7 @@ from papa.encoders.precision import has_bfloat16
 from papa.encoders.reference import EncoderReference
 from papa.errors import DataError
 from papa.probes.evaluate import build_probe
-from papa.probes.features import WordEmbeddings, compute_features, feature_bytes
-from papa.probes.packed import count_tokens
+from papa.probes.features import WordEmbeddings, compute_features, count_tokens, feature_bytes
 from papa.spec import TaskSpec
 from tests.probes.conftest import evaluated, scores
 

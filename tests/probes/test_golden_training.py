@@ -23,9 +23,8 @@ from papa.corpora.ragged import PackedTokens
 from papa.corpora.split import write_shard
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.features import compute_features
+from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.minibatches import parts_of
-from papa.probes.packed import PackedFeatures
 from papa.probes.training import Losses, adamw, take_step
 from papa.ranking.learned import mix_learner
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec

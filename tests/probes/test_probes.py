@@ -18,11 +18,9 @@ from papa.corpora.batches import MicroBatch
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.ragged import PackedTokens
 from papa.encoders.encoder import Encoder
-from papa.probes import masked
-from papa.probes.features import compute_features
-from papa.probes.masked import DecoderLosses, MaskedProbe
-from papa.probes.packed import PackedFeatures
-from papa.probes.probes import SequenceProbe, dropped
+from papa.probes import probes
+from papa.probes.features import PackedFeatures, compute_features
+from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, dropped
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +123,7 @@ def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFea
 def test_loss_and_gradients_are_those_of_the_whole_table(
     chunk_logits: int, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(masked, "_CHUNK_LOGITS", chunk_logits)
+    monkeypatch.setattr(probes, "_CHUNK_LOGITS", chunk_logits)
     generator = torch.Generator().manual_seed(0)
     embeddings = encoder.word_embeddings.detach()
     vocabulary, width = embeddings.shape

@@ -19,8 +19,8 @@ from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
+from papa.probes.features import live_features
 from papa.probes.minibatches import WINDOW_ROWS, Part, epoch_windows, parts_of, window_order
-from papa.probes.packed import live_features
 from papa.probes.training import JointLearner, Losses, adamw, take_step, train
 from papa.ranking.learned import mix_learner
 from papa.spec import ProbeSpec, TaskSpec

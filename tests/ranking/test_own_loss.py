@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.probes.own import opened_own, own_answers
+from papa.probes.own import opened_own
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gradient import gradient
 from papa.ranking.scores.sets import LossValue
@@ -26,14 +26,7 @@ def answered(asked: Asked, constant: list[Head]) -> np.ndarray:
     """The log-probability of every true tag, by the path that scores answers."""
     reference, split = asked.encoder.reference, asked.corpus.split("train")
     assert reference is not None
-    model, special_tokens = opened_own(asked.task, reference)
-    found = own_answers(
-        model,
-        split,
-        special_tokens,
-        asked.constants,
-        constant,
-    )
+    found = opened_own(asked.task, reference).answers(split, asked.constants, constant)
     logits = torch.from_numpy(found["logits"]).log_softmax(-1)
     truth = torch.from_numpy(split.labels[split.labels >= 0])[:, None]
     tags = logits.gather(1, truth)[:, 0]

@@ -16,7 +16,7 @@ from papa.corpora.batches import micro_batch, micro_batches
 from papa.descriptions.seen import seen_in
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference
-from papa.probes.packed import live_features
+from papa.probes.features import live_features
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.gradient import gradient
 from papa.ranking.scores.streamed import (

@@ -16,7 +16,7 @@ from torch import Tensor, ones
 
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batch
-from papa.probes.packed import live_features
+from papa.probes.features import live_features
 from papa.ranking.scores.asked import Asked
 from papa.ranking.scores.sets import LossValue, Value, effect, greedy_places, shapley_values
 from papa.ranking.seeds import HeadScores

@@ -71,8 +71,8 @@ class Asked:
         """
         reference = self.encoder.reference
         assert reference is not None, "an own head is read from files"
-        opened = opened_own(self.task, reference, str(self.encoder.device))
-        return OwnLoss(*opened, substitute, self.corpus, self.task)
+        own = opened_own(self.task, reference, str(self.encoder.device))
+        return OwnLoss(own, substitute, self.corpus, self.task)
 
     def train(self, learner: JointLearner, rate: float | None = None) -> int:
         """Train for as many epochs as λ is; gives their number."""

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
-from papa.probes.packed import live_features
+from papa.probes.features import live_features
 from papa.progress import Progress, ignore_progress
 from papa.ranking.rows import rows_of_seed
 from papa.ranking.scores.asked import Asked, Scored

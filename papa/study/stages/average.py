@@ -76,7 +76,6 @@ def sum_shards(
     worker. A decoder needs no encoder.
     """
     from papa.attention.average import average_split
-    from papa.probes.own import average_by_position
 
     run = Context(step, store, execution, progress, encoder)
     split, totals = run.corpus(step["corpus"]).split("train"), []
@@ -90,8 +89,8 @@ def sum_shards(
             asked = {"slots": step["slots"], "batch_tokens": tokens, "progress": advance}
             own = average_split(encoder, shard, **asked)
         else:
-            model, special_tokens = run.own_model(step["corpus"]["task"], step["encoder"])
-            own = average_by_position(model, shard, special_tokens, step["encoder"].heads, advance)
+            own_head = run.own_model(step["corpus"]["task"], step["encoder"])
+            own = own_head.average_by_position(shard, step["encoder"].heads, advance)
         totals.append(own)
         if len(totals) > 1:
             totals[0].merge(totals.pop())

@@ -123,11 +123,9 @@ def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
     from safetensors.torch import save_file
 
     from papa.attention.distances import AverageByDistance
-    from papa.probes.own import observe
 
-    model, special_tokens = run.own_model(corpus["task"], encoder)
     split, average = run.corpus(corpus).split("train"), AverageByDistance()
-    observe(model, split, special_tokens, average.see, run.progress)
+    run.own_model(corpus["task"], encoder).observe(split, average.see, run.progress)
     found = average.substitute()
     tensors = {"weights": found.weights.contiguous(), "ends": found.ends.contiguous()}
     with run.published() as folder:

@@ -31,21 +31,19 @@ def answers(
     has a score of the user's own of what it puts out, if any.
     """
     from papa.probes.evaluate import unseen_by
-    from papa.probes.own import class_names, own_answers
+    from papa.probes.own import class_names
     from papa.scores.answers import class_ids, classes_told
 
-    model, special_tokens = run.own_model(task, encoder)
+    own_head = run.own_model(task, encoder)
     read = heads.read(run, encoder, task)
-    text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(model)
+    text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(own_head.model)
     classes_told(text.label_names, own, task)  # Refused before it runs.
     score, ids = code.score if code else None, None
     if score and text.label_names:
         ids = class_ids(text.label_names, own, task)
     split = text.split("validation")
-    found = own_answers(
-        model,
+    found = own_head.answers(
         split,
-        special_tokens,
         read,
         chosen,
         embeddings=task.of_embeddings,
