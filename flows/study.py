@@ -38,7 +38,6 @@ from papa.study.run import Session
 from papa.study.step import Step
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
-from tasks.answer import answer
 from tasks.average import average
 from tasks.baseline import baseline
 from tasks.constants import constants
@@ -54,8 +53,7 @@ STAGES = {
     constants: ("given", "mean_qk", "outputs", "relative"),
     rank: ("rank", "frozen_probe", "scores"),
     baseline: ("baseline",),
-    probe: ("probe",),
-    answer: ("answers", "own"),
+    probe: ("probe", "answers", "own"),
     aggregate: ("aggregate",),
 }
 """The tasks in the order in which they are submitted, and the stages of the steps of each."""

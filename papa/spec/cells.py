@@ -35,13 +35,9 @@ class Cell:
         if heads_in_all is not None:
             fraction = 1 - constant_count(fraction, heads_in_all) / heads_in_all
         constants = self.constants if fraction < 1 else ""
-        order = self.order if order_matters(fraction) else ""
+        # Where all heads are constant, or none, an order changes nothing.
+        order = self.order if 0 < fraction < 1 else ""
         return Cell(self.encoder, self.task, constants, order, fraction)
-
-
-def order_matters(fraction: float) -> bool:
-    """Whether some heads are constant and others not; else the head order changes nothing."""
-    return 0 < fraction < 1
 
 
 def constant_count(fraction: float, heads_in_all: int) -> int:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from papa.reporting.report import Findings
 
-VERSION = 13
+VERSION = 14
 """Of the stage that writes results."""
 MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
 SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
@@ -98,13 +98,12 @@ class AverageEntry(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The file: the study's name, and the digest of what of its specification changes results;
-    its encoders as they were measured, by label; where λ was trained, how alike the head orders of
-    the seeds are; of each text rows, tokens, what was cut off and warnings; and the provenance.
+    """The file: the study's name; its encoders as they were measured, by label; where λ was
+    trained, how alike the head orders of the seeds are; of each text rows, tokens, what was cut off
+    and warnings; and the provenance.
     """
 
     study: str
-    digest: str
     encoders: Mapping[str, EncoderReference]
     cells: tuple[CellEntry, ...]
     averages: tuple[AverageEntry, ...] = ()

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from papa.files import sha256_of_json
 from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.spec import StudySpec
 from papa.storage.artifacts import ArtifactReference, read_metadata
@@ -18,7 +17,7 @@ from papa.study.provenance import provenance
 from papa.study.results import StudyPart, found_orders, results_table
 from papa.study.stages.constants import special_of
 from papa.study.stages.probe import read_scores
-from papa.study.step import Context, Step, in_key, stage
+from papa.study.step import Context, Step, stage
 
 _OF_TEXT = ("rows", "tokens", "texts_cut", "words_cut", "notes")
 """What the report tells of a text."""
@@ -79,7 +78,6 @@ def aggregate(
         )
         made = manifest.Manifest(
             study=study.name,
-            digest=sha256_of_json(in_key(study)),
             encoders={part.encoder_label: part.encoder for part in parts},
             cells=tuple(entry for part in parts for entry in _cells(part, found)),
             averages=tuple(averages),
