@@ -36,7 +36,6 @@ from papa.storage.files import Address, Files, endpoint, refuse_links
 MARKER = "papa-store.json"
 FORMAT = 3
 _PLACES = ("artifacts", "studies", "scratch", "locks", "mlflow.db", "mlartifacts")
-_POLL_SECONDS = 0.5
 
 
 class Store:
@@ -175,7 +174,7 @@ def claimed(
     except Timeout:
         waits()
         try:
-            lock.acquire(poll_interval=_POLL_SECONDS, cancel_check=given_up)
+            lock.acquire(poll_interval=0.5, cancel_check=given_up)
         except Timeout:
             raise PapaError(f"this run ended while another worked on {what}: run again") from None
     try:
