@@ -149,7 +149,7 @@ def average_split(
 
 
 def check_sums(
-    sums: Float[Tensor, "layers heads slots slots"],
+    sums: Float[Tensor, "layers ..."],
     encoder: Encoder,
     batches: Iterable[MicroBatch],
     text: str,
