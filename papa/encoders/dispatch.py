@@ -112,6 +112,9 @@ class LayerAttention:
                 first=self.first + start,
                 mask=cut(self.mask),
                 bias=cut(self.bias),
+                position_ids=self.position_ids
+                if self.position_ids is None
+                else self.position_ids[:, some],
             )
 
     @cached_property

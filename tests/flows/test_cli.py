@@ -33,7 +33,7 @@ print(said("plan", *sys.argv[2:]).out)
     [
         ({"fractions": [1, 1.5]}, "store", set(), "'fractions.1'"),
         ({"encoders": ["/no/encoder"]}, "store", HEAVY, "/no/encoder"),
-        ({}, "file/store", HEAVY, "cannot be made"),
+        ({}, "file/store", HEAVY, "cannot be read or written"),
     ],
 )
 def test_a_study_that_cannot_run_is_one_sentence_and_imports_no_engine(

@@ -86,7 +86,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     names = [f"PREFECT_{one}_DATABASE_CONNECTION_URL" for one in ("SERVER", "API")]
     more = dict.fromkeys(names, f"sqlite+aiosqlite:///{other}") | {"PREFECT_HOME": str(home)}
     (store / "prefect").mkdir(parents=True)
-    (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 2}')
+    (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 3}')
     (store / "prefect" / "server.json").write_text('{"process": "x:1:1", "port": 9}')
     with start("run", study, "--store", str(store), more=more) as process:
         until(process.stderr, "probe")

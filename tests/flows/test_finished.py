@@ -86,7 +86,7 @@ def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) ->
 def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
     store: Path, found: FinishedStudy, tmp_path: Path
 ) -> None:
-    made = sorted(found.store.metadata("rank"), key=lambda one: one["spec"]["seed"])
+    made = sorted(found.store.metadata("rank").values(), key=lambda one: one["spec"]["seed"])
     rankings = {one["spec"]["seed"]: found.artifact(f"rank/{one['key']}") for one in made}
     trained, heads = read_head_scores("lambda", rankings), found.heads
     assert list(heads[["layer", "head"]].itertuples(index=False, name=None)) == [*np.ndindex(2, 12)]
