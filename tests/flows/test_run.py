@@ -96,8 +96,8 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
     assert counts == Counter(step.name for step in steps_of(ran.study, ran.store))
     store = Store(ran.store)
     for stage in ("average", "rank", "probe", "aggregate"):
-        for document in store.metadata(stage):
-            verified(store.folder(stage, document["key"]))
+        for key in store.metadata(stage):
+            verified(store.folder(stage, key))
 
 
 def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(ran: Ran) -> None:
