@@ -15,7 +15,7 @@ from flows.cli.terminal import print_rows, print_table, say
 from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, shortened
 from papa.spec.file import load_study
 from papa.storage.artifacts import METADATA, published, read_metadata, remove
-from papa.storage.store import Store
+from papa.storage.store import Store, in_use
 from papa.study.manifest import open_study, place_results
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
@@ -80,7 +80,7 @@ def rebuild_report(store: Store, study: str, console: Console) -> None:
     found = open_study(store, study)
     name, metadata = found.manifest.study, read_metadata(found.folder)
     store.make()
-    with TemporaryDirectory(dir=store.scratch) as made:
+    with in_use(store), TemporaryDirectory(dir=store.scratch) as made:
         for table in metadata["files"]:
             shutil.copyfile(found.folder / table, Path(made, table))
         write_report(Path(made), found.findings())

@@ -117,7 +117,8 @@ class AttentionAverager:
         on_grid = weights.double().mul_(GRID).round_().div_(GRID)
         # One flat index: with three index tensors this would take six times as long.
         at = pairs.expand(len(on_grid), -1, -1).flatten()
-        sums.flatten(1).index_add_(1, at, on_grid.transpose(0, 1).flatten(1))
+        added = on_grid.transpose(0, 1).flatten(1).to(sums.device)
+        sums.flatten(1).index_add_(1, at.to(sums.device), added)
 
     def result(self) -> AttentionSums:
         """The sums so far, on the CPU."""

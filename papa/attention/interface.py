@@ -199,4 +199,5 @@ def _texts(inputs: Tensor, real: Bool[Tensor, "batch seen"] | None) -> tuple[byt
     rows: Any = inputs
     if real is not None and real.shape == inputs.shape:
         rows = (row[own] for row, own in zip(inputs, real, strict=True))
-    return tuple(sha256(row.detach().cpu().numpy().tobytes()).digest() for row in rows)
+    held = (row.detach().cpu().contiguous().view(torch.uint8).numpy() for row in rows)
+    return tuple(sha256(row).digest() for row in held)

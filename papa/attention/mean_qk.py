@@ -10,7 +10,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from papa.attention.constants import ConstantMatrices
 from papa.attention.substitutes import Weights
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import Heads, LayerAttention, indices
+from papa.encoders.dispatch import Heads, LayerAttention, at_least_single, indices
 from papa.encoders.encoder import Encoder
 from papa.errors import EncoderError
 
@@ -41,6 +41,15 @@ class ByMeanScores(Weights):
         return (found - found.amax(dim=-1, keepdim=True)).exp().transpose(0, 1)
 
 
+class _Told(NamedTuple):
+    """What the scores of a layer need beside its means, and how long the longest text was."""
+
+    longest: int
+    scaling: float
+    softcap: float | None
+    window: int | None
+
+
 class MeanQueriesAndKeys:
     """Means of queries and keys over all real tokens, before their rotation."""
 
@@ -54,7 +63,7 @@ class MeanQueriesAndKeys:
         self._kinds = [(kind,) for kind in model.config.layer_types] if by_kind else None
         self._sums: dict[int, Float[Tensor, "2 heads width"]] = {}
         self._tokens: dict[int, Int[Tensor, ""]] = {}
-        self._call: dict[int, LayerAttention] = {}
+        self._told: dict[int, _Told] = {}
 
     def _rotation(
         self, layer: int, positions: Int[Tensor, "#batch tokens"], like: Tensor
@@ -69,17 +78,19 @@ class MeanQueriesAndKeys:
         if positions is None:
             by_index = torch.arange(queries, device=attention.query.device)[None]
             positions = by_index if attention.batch is None else attention.query_slots
-        cos, sin = self._rotation(layer, positions, attention.query)
+        query, key = at_least_single(attention.query), at_least_single(attention.key)
+        cos, sin = self._rotation(layer, positions, query)
         own = slice(attention.first, attention.first + queries)
         squares, real = cos.square() + sin.square(), attention.real_queries
         turned_back = torch.stack(
-            self._rotate(attention.query, attention.key[:, :, own], cos / squares, -sin / squares)
+            self._rotate(query, key[:, :, own], cos / squares, -sin / squares)
         )
         sums = (turned_back.double() * real[:, None, :, None]).sum(dim=(1, 3))
         self._sums[layer] = self._sums.get(layer, 0.0) + sums
         self._tokens[layer] = self._tokens.get(layer, 0) + real.sum()
-        if layer not in self._call or attention.longest > self._call[layer].longest:
-            self._call[layer] = attention
+        longest = max(attention.longest, self._told[layer].longest if layer in self._told else 0)
+        told = longest, attention.scaling, attention.softcap, attention.window
+        self._told[layer] = _Told(*told)
         return attention.output(attention.every)
 
     def substitute(self, slots: int = 0) -> ByMeanScores:
@@ -88,22 +99,22 @@ class MeanQueriesAndKeys:
         """
         found = list[Tensor]()
         for layer, sums in sorted(self._sums.items()):
-            call = self._call[layer]
-            means = (sums / self._tokens[layer]).to(call.query.dtype)
-            everywhere = torch.arange(slots or call.longest, device=means.device)[None]
+            told = self._told[layer]
+            means = (sums / self._tokens[layer]).float()
+            everywhere = torch.arange(slots or told.longest, device=means.device)[None]
             cos, sin = self._rotation(layer, everywhere, means)
             expanded = means[:, None, :, None].expand(-1, 1, -1, everywhere.shape[1], -1)
             query, key = (turned[0] for turned in self._rotate(*expanded, cos, sin))
             ahead, behind = (query[:, :1] * key).sum(dim=-1), (query * key[:, :1]).sum(dim=-1)
-            scores = torch.cat([ahead.flip(-1), behind[:, 1:]], dim=-1) * call.scaling
-            cap = call.softcap
+            scores = torch.cat([ahead.flip(-1), behind[:, 1:]], dim=-1) * told.scaling
+            cap = told.softcap
             found.append(scores if cap is None else torch.tanh(scores / cap) * cap)
         return ByMeanScores(torch.stack(found))
 
     @property
     def windows(self) -> list[int | None]:
         """One more than how far each layer looks; None where it looks at all."""
-        return [call.window for _, call in sorted(self._call.items())]
+        return [told.window for _, told in sorted(self._told.items())]
 
 
 @torch.inference_mode()

@@ -95,8 +95,8 @@ class MeanOutputs:
         return output
 
     def substitute(self) -> ConstantOutputs:
-        sums = torch.stack([self.sums[layer] for layer in sorted(self.sums)])
-        counts = self.counts[0][:, None]
+        sums = torch.stack([self.sums[layer].cpu() for layer in sorted(self.sums)])
+        counts = self.counts[0].cpu()[:, None]
         overall = sums.sum(dim=2, keepdim=True) / counts.sum()
         means = torch.where(counts > 0, sums / counts.clamp(min=1), overall).float().cpu()
         index = torch.arange(self.slots).expand(self.slots + 1, -1).contiguous()

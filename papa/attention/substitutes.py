@@ -47,8 +47,8 @@ class Substitute:
     def to(self: One, device: torch.device | str) -> One:
         """Itself, its tensors on a device."""
         held = {field.name: getattr(self, field.name) for field in fields(self)}
-        movable = {n: v for n, v in held.items() if isinstance(v, Tensor | Substitute)}
-        return replace(self, **{name: value.to(device) for name, value in movable.items()})
+        moved = {n: v.to(device) for n, v in held.items() if isinstance(v, Tensor | Substitute)}
+        return replace(self, **moved) if moved else self
 
 
 @runtime_checkable
@@ -197,7 +197,7 @@ class Mixed(Substitute):
             mix = constant + share * (attention.probabilities(heads) - constant)
             return dropped(mix, attention.dropout) @ chosen(attention.value, heads).to(mix.dtype)
         # The mix is linear in V, so only what A and C put out is ever added.
-        constant = self.substitute.output(attention, layer, heads)
+        constant = at_least_single(self.substitute.output(attention, layer, heads))
         return constant + share.to(constant.dtype) * (attention.output(heads) - constant)
 
 
@@ -212,7 +212,8 @@ class Replacing(Rule):
     @property
     def constant(self) -> frozenset[int]:
         outer = self.outer.constant if self.outer is not None else frozenset()
-        return outer if self.substitute.reads_attention else outer.union(self.heads)
+        own = frozenset(self.heads)
+        return outer - own if self.substitute.reads_attention else outer | own
 
     def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
         own = tuple(head for head in heads if head in self.heads)

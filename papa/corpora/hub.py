@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from papa.corpora.local_files import read_file
+from papa.corpora.local_files import format_of, read_file
 from papa.corpora.table import SourceTable, names_of_classes
-from papa.errors import DataError, nearest_first
+from papa.errors import DataError, in_one_line, nearest_first
 from papa.files import is_plain
 from papa.hub_errors import download_bar, hub_errors
 from papa.spec import HubSource
@@ -39,12 +39,19 @@ def read_split(source: HubSource, split: str) -> SourceTable:
             f"dataset '{label}' has no split '{split}' (found: {nearest_first(split, splits)}): "
             "set source.train and source.validation to splits it has"
         )
+    origin = f"dataset '{label}', split '{split}'"
+    for file in splits[split]:
+        if format_of(PurePosixPath(file)) is None:
+            raise DataError(f"{origin}, lies in {file}, whose format is not read: {_LOCAL}")
     files = [_fetched(source.name, commit, file) for file in splits[split]]
     tables = [read_file(file, None, header=True) for file in files]
-    origin, names = f"dataset '{label}', split '{split}'", tables[0].class_names
+    names = tables[0].class_names
     if any(table.class_names != names for table in tables):
         raise DataError(f"{origin}: its files number their classes differently: {_LOCAL}")
-    rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    try:
+        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(f"{origin}: its files differ ({in_one_line(error)}): {_LOCAL}") from None
     return SourceTable(rows, origin, {**class_names, **names})
 
 

@@ -180,7 +180,10 @@ def _fields(line: str) -> list[str]:
 
 
 def _conllu(path: Path, lines: Sequence[str]) -> Rows:
+    # A comment becomes an empty range, so that lines keep their numbers.
+    lines = ["\t".join(["0-0"] * 10) if line.startswith("#") else line for line in lines]
     for row in _conll(path, lines, width=10):
         # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
         words = [at for at, number in enumerate(row["0"]) if number.isdecimal()]
-        yield {name: [row[str(column)][at] for at in words] for name, column in CONLLU.items()}
+        if words:
+            yield {name: [row[str(column)][at] for at in words] for name, column in CONLLU.items()}

@@ -54,8 +54,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def class_names_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
     """Those that the ``datasets`` library leaves in the files it writes."""
-    written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    return names_of_classes(written.get("info", {}).get("features") or {})
+    try:
+        written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        return names_of_classes(written.get("info", {}).get("features") or {})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # Of another program.
 
 
 def names_of_classes(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -306,12 +306,12 @@ class Dispatch:
     texts: tuple[bytes, ...] | None = None
     reached: bool | None = None
     calls: Counter[nn.Module] = field(default_factory=Counter)
-    places: dict[tuple[int, int], tuple[Tensor, Tensor, int, int]] = field(default_factory=dict)
+    places: dict[Any, tuple[Tensor, Tensor, int, int]] = field(default_factory=dict)
     kept_rows: dict[Any, Any] = field(default_factory=dict)
 
     def begin(self, batch: MicroBatch | None = None) -> None:
         """Start a forward pass; over a packed ``batch``, which lies on the model's device."""
-        self.batch, self.reached = batch, False
+        self.batch, self.reached = batch, self.reached or False
         self.calls.clear()
         self.places.clear()
 
@@ -398,8 +398,10 @@ def _packed(
     options.pop("position_ids", None)  # Of all inputs side by side.
     mask, slots, added = real_keys(batch), batch.columns[None], None
     if (window := options.get("window")) is not None:
-        near = (dispatch.slot_distances().abs() < window)[None, None]
-        mask = near if mask is None else near & mask
+        distances = dispatch.slot_distances()
+        near = (distances.abs() < window)[None, None]
+        # A row of padding sees itself, as an empty one may give NaN.
+        mask = near if mask is None else near & mask | (distances == 0)
     if dependent == ():
         # Stand-ins without a head.
         query = key = query.new_empty(len(batch.rows), 0, len(batch.columns), query.shape[-1])
@@ -440,12 +442,14 @@ def _padded(
     if bias is not None and bias.dtype == torch.bool:
         bias = torch.where(bias, 0.0, torch.finfo(query.dtype).min)
     causal = bool(getattr(module, "is_causal", False))
-    size = query.shape[-2], key.shape[-2]
+    # A model may lie on several devices.
+    size = query.shape[-2], key.shape[-2], query.device
     if size not in dispatch.places:
         given = dispatch.seen_real, options.get("position_ids"), causal
-        found = _slots(*given, *size, query.device)
+        found = _slots(*given, *size)
         if dispatch.slots is not None:
-            found = dispatch.slots, dispatch.slots, 0
+            slots = dispatch.slots.to(query.device)
+            found = slots, slots, 0
         # Once a pass and not a layer: on a GPU it waits for what was asked before.
         dispatch.places[size] = *found, int(found[1].max()) + 1
     query_slots, key_slots, first, longest = dispatch.places[size]

@@ -140,8 +140,6 @@ def load_encoder(
         check_device(device)
         check_precision(precision, torch.device(device).type)
         running = Encoder(whole, device, precision)
-        if whole.dtype in (torch.float16, torch.bfloat16):
-            running.model.float()
         digest = hashlib.sha256()
         for key, tensor in sorted(whole.state_dict().items()):
             weights = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)

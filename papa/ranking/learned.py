@@ -114,7 +114,7 @@ class ThetaLearner:
                 with torch.enable_grad():
                     summed, lengths = self._loss(some, self.theta.sigmoid())
                 if count := int(lengths.sum()):
-                    summed.backward()
+                    self.theta.grad += torch.autograd.grad(summed, self.theta)[0]
                     total, answered = total + summed.item(), answered + count
             self.theta.grad /= max(answered, 1)
             return torch.tensor([total / max(answered, 1)])

@@ -42,7 +42,8 @@ class OwnLoss:
         task: TaskSpec,
     ) -> None:
         self.model, self.split = own.model.requires_grad_(False), corpus.split("train")
-        self._own, self._substitute, self._task = own, substitute, task
+        self._own, self._task = own, task
+        self._substitute = substitute.to(own.model.device)
         asked = corpus.label_names and not task.with_itself
         # What the model's head calls the task's classes.
         self._ids = (
@@ -65,7 +66,7 @@ class OwnLoss:
             with torch.no_grad():
                 own = answers_of(model, batch, task.of_embeddings)
         layers, every = len(shares), range(shares.shape[-1])
-        mix = Mixed(self._substitute.to(model.device), shares)
+        mix = Mixed(self._substitute, shares)
         rules = rules_of(mix, dict.fromkeys(range(layers), every), layers)
         with routed(model, attention_modules(model), rules) as dispatch:
             dispatch.slots, dispatch.real = batch.slots, batch.mask

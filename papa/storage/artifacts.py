@@ -41,7 +41,7 @@ METADATA = "metadata.json"
 
 @dataclass(frozen=True)
 class ArtifactReference:
-    """Where an artifact lies and the digest of what it says: all that stages pass on."""
+    """Where an artifact lies and the digest of its files: all that stages pass on."""
 
     path: str
     digest: str
@@ -63,6 +63,8 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
             if files.folder is None:
                 files.put(folder, name)
             won = files.write(METADATA, f"{document}\n".encode())
+            # Of a write whose answer was lost the client learns that there is one.
+            won = won or read_metadata(address)["data"] == name
     finally:
         if not won:
             files.remove(name)
@@ -97,9 +99,14 @@ def read_metadata(artifact: ArtifactReference | Address) -> dict[str, Any]:
     """
     address = artifact.path if isinstance(artifact, ArtifactReference) else artifact
     metadata = _parsed(Files(address).read(METADATA), address)
-    if isinstance(artifact, ArtifactReference) and artifact.digest != metadata["digest"]:
-        raise ArtifactError(f"{address} was made again meanwhile: run again")
+    if isinstance(artifact, ArtifactReference) and artifact.digest != digest_of(metadata):
+        raise ArtifactError(f"{address} was made again meanwhile, as something else: run again")
     return metadata
+
+
+def digest_of(metadata: Mapping[str, Any]) -> str:
+    """The digest of an artifact's files."""
+    return sha256_of_json(metadata["files"])
 
 
 def _parsed(data: bytes | None, address: object) -> dict[str, Any]:
@@ -117,7 +124,8 @@ def _parsed(data: bytes | None, address: object) -> dict[str, Any]:
         if document["digest"] != signed(document)["digest"]:
             raise ValueError("'digest' is not that of what it says")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise damaged(f"{METADATA} is damaged ({in_one_line(error)})", address) from None
+        what = f"{METADATA} is damaged, or of another version of PAPA ({in_one_line(error)})"
+        raise damaged(what, address) from None
     return document
 
 
@@ -147,7 +155,7 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
         refuse_links(files.folder, folder)
         check_files(folder, metadata, address, *needed)
         return folder
-    folder = copy_of(metadata["digest"])
+    folder = copy_of(digest_of(metadata))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
@@ -195,6 +203,6 @@ def remove(address: Address) -> None:
     files = Files(address)
     if files.folder is None:
         with suppress(DamagedError):
-            shutil.rmtree(copy_of(read_metadata(address)["digest"]), ignore_errors=True)
+            shutil.rmtree(copy_of(digest_of(read_metadata(address))), ignore_errors=True)
     files.remove(METADATA)
     files.remove()

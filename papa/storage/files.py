@@ -99,7 +99,9 @@ class Files:
     def put(self, source: Path, name: str) -> None:
         """Copy the files of a folder of this machine to below a name."""
         with self.used(name) as (files, path):
-            files.put(f"{source}/", f"{path}/", recursive=True)
+            names = [found for found in source.rglob("*") if found.is_file()]
+            to = [f"{path}/{found.relative_to(source).as_posix()}" for found in names]
+            files.put([str(found) for found in names], to)
 
     def get(self, folder: str, names: Iterable[str], to: Path) -> None:
         """Copy files from below a folder to one of this machine."""

@@ -30,7 +30,13 @@ from filelock import FileLock, Timeout
 
 from papa.errors import ArtifactError, DamagedError, PapaError
 from papa.files import cache_folder
-from papa.storage.artifacts import ArtifactReference, damaged, metadata_below, read_metadata
+from papa.storage.artifacts import (
+    ArtifactReference,
+    damaged,
+    digest_of,
+    metadata_below,
+    read_metadata,
+)
 from papa.storage.files import Address, Files, endpoint, refuse_links
 
 MARKER = "papa-store.json"
@@ -67,7 +73,7 @@ class Store:
 
     def reference(self, stage: str, key: str) -> ArtifactReference:
         """The reference to a step's finished artifact."""
-        return ArtifactReference(self.folder(stage, key), self._read(stage, key)["digest"])
+        return ArtifactReference(self.folder(stage, key), digest_of(self._read(stage, key)))
 
     def _read(self, stage: str, key: str) -> dict[str, Any]:
         found = read_metadata(address := self.folder(stage, key))
@@ -190,9 +196,11 @@ def in_use(store: Store) -> Iterator[Path | None]:
     """
     store.locks.mkdir(parents=True, exist_ok=True)
     path = store.locks / f"run-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
-    with FileLock(path):
-        yield None if store.is_remote else path
-    path.unlink(missing_ok=True)
+    try:
+        with FileLock(path):
+            yield None if store.is_remote else path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def users(store: Store) -> list[str]:
@@ -201,7 +209,7 @@ def users(store: Store) -> list[str]:
     for path in store.locks.glob("run-*.lock"):
         try:
             with FileLock(path, blocking=False):
-                path.unlink()
+                path.unlink(missing_ok=True)
         except Timeout:
             found.append(path.stem.removeprefix("run-").rpartition("-")[0])
     return found

@@ -18,7 +18,7 @@ from papa.storage.store import Store
 _ASIDE = r"\..+\.\d+\.[0-9a-f]{8}"
 _PART = rf"[0-9a-f]{{32}}|{_ASIDE}"
 _ARTIFACT = re.compile(r"([a-z_-]+)/([0-9a-f]{64})/([^/]+).*")
-_LEFT = {"scratch": r"features-\w{16}", "studies": _ASIDE}
+_LEFT = {"scratch": r"features-\w{16}", "studies": _ASIDE, "": _ASIDE}
 _KILLED = "left by a run that was killed"
 
 

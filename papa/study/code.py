@@ -26,7 +26,10 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
                 f"--code {file}: expected files NAME.py of different names, of letters, digits and "
                 "_, other than scores and reversed: rename it"
             )
-        texts[file.stem] = file.read_bytes().decode("utf-8-sig")
+        try:
+            texts[file.stem] = file.read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise SpecError(f"--code {file} is not UTF-8 ({error}): save it as UTF-8") from None
     return texts
 
 
@@ -104,6 +107,8 @@ def _check(named: Named, *, is_probe: bool) -> None:
         inspect.signature(code).bind(None, None)
     except SpecError as error:
         raise SpecError(f"{named.name}: {error}") from None
+    except ValueError:
+        return  # A function of C's has no signature.
     except TypeError as error:
         raise SpecError(
             f"{named.name} cannot be called with {given} ({in_one_line(error)}): make it a "

@@ -259,7 +259,7 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
     folder = store.study(study)
     with claimed(store, f"study-{study}"):
         with suppress(DamagedError):
-            if artifacts.read_metadata(folder)["digest"] == found.digest:
+            if artifacts.digest_of(artifacts.read_metadata(folder)) == found.digest:
                 artifacts.verified(folder)
                 return
         try:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from papa.files import cache_folder
 from papa.storage.artifacts import (
     ArtifactReference,
+    digest_of,
     published,
     read_metadata,
     signed,
@@ -47,7 +48,7 @@ def data(address: str, name: str = "inner/file.txt") -> str:
 
 
 def reference(address: Address) -> ArtifactReference:
-    return ArtifactReference(str(address), read_metadata(address)["digest"])
+    return ArtifactReference(str(address), digest_of(read_metadata(address)))
 
 
 def names(address: str) -> list[str]:

@@ -17,7 +17,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from papa.errors import ArtifactError, PapaError, TransientError
-from papa.storage.artifacts import ArtifactReference, copy_of, read_metadata, remove, verified
+from papa.storage.artifacts import (
+    ArtifactReference,
+    copy_of,
+    digest_of,
+    read_metadata,
+    remove,
+    verified,
+)
 from papa.storage.files import _PATIENCE, Files
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.s3 import S3Server
@@ -39,7 +46,7 @@ class UriLaws(StoreLaws):
 
     def test_nothing_damaged_is_kept(self, place: str) -> None:
         publish(f"{place}/a")
-        copy = copy_of(read_metadata(f"{place}/a")["digest"])
+        copy = copy_of(digest_of(read_metadata(f"{place}/a")))
         verified(f"{place}/a")
         (copy / "inner" / "file.txt").write_text("dat4")
         with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):

@@ -16,7 +16,7 @@ import requests
 
 from papa.errors import PapaError, TransientError
 from papa.scores.summary import LINE
-from papa.storage.artifacts import published, read_metadata, remove
+from papa.storage.artifacts import published, read_metadata, remove, verified
 from papa.storage.store import Store
 from papa.study.manifest import open_study
 from tasks.mlflow import Tracking, connect
@@ -101,7 +101,7 @@ def test_logging_again_adds_nothing_and_another_result_is_logged(study: str, sto
     assert held(store) == before
     step = steps_of(study)[1].steps[-1]
     made = read_metadata(step.folder(store))
-    summary = (step.reference(store).folder / "summary.csv").read_text()
+    summary = (verified(step.reference(store)) / "summary.csv").read_text()
     remove(step.folder(store))
     with published(step.folder(store), made) as scratch:
         (scratch / "summary.csv").write_text(summary.replace("reviews", "others"))

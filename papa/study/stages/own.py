@@ -90,7 +90,7 @@ def own(
         scores=tuple(ScoredSeed(seed, scored.score, 0.0) for seed in seeds),
         positive=positive_name(task, names),
         unseen_share=about["unseen_share"],
-        constant_heads=about["constant_heads"],
+        constant_heads=tuple(map(tuple, about["constant_heads"])),
         heads=heads.size[0] * heads.size[1],
         seconds=run.seconds,
         device="cpu",
