@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from papa.errors import CheckError, DataError
+from papa.errors import CheckError, DataError, SpecError
 from papa.ranking.orders import HEAD_ORDERS, HeadOrder, head_order
 from papa.reporting.wording import order_label
 from papa.spec import StudySpec
