@@ -1,7 +1,8 @@
 """The paper on one task, from text to scores, by the library's own calls.
 
 ``python docs/recipe.py studies/demo.yaml`` prints what ``papa run`` finds for a study's first
-encoder and task, to the last digit. Every step is a stage of a study, which stores what it made.
+encoder and task, to the last digit where its training text is one shard and the order is by λ.
+Every step is a stage of a study, which stores what it made.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Column
 
 from flows.cli.options import one_sentence
 from flows.cli.terminal import print_rows, print_table
@@ -29,20 +28,17 @@ def models() -> None:
 def tasks() -> None:
     """List the tasks that a study can name."""
     with one_sentence():
-        from papa.reporting.wording import METRICS
         from papa.spec.file import registry
 
         console, rows = Console(), []
         for name, task in sorted(registry().items()):
             source, probe = task["source"], task["probe"]
             where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
-            metric = METRICS[task["metric"]] if console.is_terminal else task["metric"]
             numbers = task["slots"], f"{probe['learning_rate']:g}", probe["batch_size"]
             shown = (*map(str, numbers), str(probe["epochs"]), where or source["kind"])
-            rows.append((name, task["kind"], metric, *shown))
+            rows.append((name, task["kind"], task["metric"], *shown))
         headings = "Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source"
         if console.is_terminal:
-            columns = *headings[:-1], Column(headings[-1], overflow="fold")
-            print_table(console, columns, rows, box=SIMPLE, padding=(0, 1, 0, 0))
+            print_table(console, headings, rows, box=SIMPLE, padding=(0, 1, 0, 0))
         else:
             print_rows(console, [headings, *rows])

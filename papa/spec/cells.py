@@ -35,7 +35,6 @@ class Cell:
         if heads_in_all is not None:
             fraction = 1 - constant_count(fraction, heads_in_all) / heads_in_all
         constants = self.constants if fraction < 1 else ""
-        # Where all heads are constant, or none, an order changes nothing.
         order = self.order if 0 < fraction < 1 else ""
         return Cell(self.encoder, self.task, constants, order, fraction)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from papa.errors import ArtifactError, DamagedError, in_one_line, shown
+from papa.errors import ArtifactError, DamagedError, in_one_line, joined, shown
 from papa.files import (
     cache_folder,
     disk_errors,
@@ -177,9 +177,8 @@ def copy_of(digest: str) -> Path:
 
 def check_files(folder: Path, metadata: Mapping[str, Any], address: object, *needed: str) -> None:
     """Check the files in ``folder`` against the metadata, which must name the ``needed`` ones."""
-    for name in needed:
-        if name not in metadata["files"]:
-            raise damaged(f"{METADATA} names no {name}", address)
+    if missing := [name for name in needed if name not in metadata["files"]]:
+        raise damaged(f"{METADATA} names no {joined(missing)}", address)
     for name, expected in metadata["files"].items():
         path = folder / name
         if not path.is_file():

@@ -196,11 +196,9 @@ def in_use(store: Store) -> Iterator[Path | None]:
     """
     store.locks.mkdir(parents=True, exist_ok=True)
     path = store.locks / f"run-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.lock"
-    try:
-        with FileLock(path):
-            yield None if store.is_remote else path
-    finally:
-        path.unlink(missing_ok=True)
+    with FileLock(path):
+        yield None if store.is_remote else path
+    path.unlink(missing_ok=True)
 
 
 def users(store: Store) -> list[str]:

@@ -1,9 +1,8 @@
 """What lies in a store and serves nothing: artifacts that no result was made from, and what killed
 runs left.
 
-An artifact's metadata names the steps that it was built from (``inputs``); whatever the results of
-studies reach is in use. Only what bears a name that PAPA gives is ever unused, and no link is
-followed; all else is somebody's own.
+Metadata name the steps that an artifact was built from (``inputs``); what results reach is in use.
+Only what bears a name that PAPA gives is ever unused, and no link is followed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import shlex
-import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,7 +33,6 @@ def provenance(
         "Duration of this run": str(timedelta(seconds=round(time.time() - started))),
         "Computing time of all steps": str(timedelta(seconds=round(computing))),
         "Versions": ", ".join(f"{name} {version(name)}" for name in _COMPUTING),
-        "Commit": _commit() or "an installed package",
         **digests,
     }
 
@@ -56,13 +54,3 @@ def _machine() -> str:
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     system, cores = f"{platform.system()} {platform.machine()}", f"{psutil.cpu_count()} cores"
     return ", ".join(filter(None, [system, processor, cores, memory, *gpus]))
-
-
-def _commit() -> str:
-    """The commit of this software's checkout, ``-dirty`` where files differ; "" for a package."""
-    checkout = Path(__file__).resolve().parents[2]
-    options = ["--always", "--abbrev=40", "--dirty", "--exclude=*"]
-    asked = ["git", f"--git-dir={checkout}/.git", f"--work-tree={checkout}", "describe", *options]
-    with suppress(OSError):
-        return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
-    return ""

@@ -1,4 +1,4 @@
-"""λ, a probe's cell and constants by outputs on a GPU, against the CPU; devices are refused."""
+"""λ and a probe's cell on a GPU, against the CPU; devices are refused."""
 
 from __future__ import annotations
 
