@@ -69,7 +69,7 @@ class Encoder:
         if reason is not None:
             raise EncoderError(f"this {family.name} encoder is not supported: {reason}")
         model = sharing_weights(model)
-        if model.dtype in (torch.float16, torch.bfloat16):
+        if getattr(model, "dtype", None) in (torch.float16, torch.bfloat16):
             model.float()
         if hasattr(model, "pooler"):
             # It reads [CLS] alone, and probes read every slot.
