@@ -167,11 +167,8 @@ def claimed(
     waits: Callable[[], None] = lambda: None,
     given_up: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold ``what`` while the block runs, by a lock on a file, which a process that is gone does
-    not hold; while another holds it, ``waits`` is called once, and ``given_up`` until it is True.
-
-    Runs meet where they share the store's root: on one machine, or in one folder. Behind a URI runs
-    on two machines may make the same artifact; what is published first stays.
+    """Hold ``what`` while the block runs, by a lock on a file in the store's root; while another
+    run holds it, ``waits`` is called once, and ``given_up`` until it is True.
     """
     store.locks.mkdir(parents=True, exist_ok=True)
     lock = FileLock(store.locks / f"{what}.lock")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from papa.corpora.corpus import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
-from papa.storage.artifacts import ArtifactReference
+from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.step import Context, stage
 
 if TYPE_CHECKING:
@@ -37,9 +37,13 @@ def tokenise(
     )
 
 
-@lru_cache(maxsize=8)
 def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
-    """A tokenised corpus; a process verifies each content once."""
+    """A tokenised corpus; a process verifies each once, and again where it was made again."""
+    return _open(corpus, read_metadata(corpus)["data"])
+
+
+@lru_cache(maxsize=8)
+def _open(corpus: ArtifactReference, data: str) -> TokenisedCorpus:
     from papa.corpora.corpus import load_corpus
 
     return load_corpus(corpus)
