@@ -22,9 +22,7 @@ _COMPUTING = ("papa-attention", "torch", "transformers", "datasets", "numpy", "s
 def provenance(
     run: tuple[str, float], computing: float, digests: Mapping[str, str]
 ) -> dict[str, str]:
-    """When, by which command, on what machine, from which code, and what else by its ``digests``;
-    ``run`` is the command line and when it began, ``computing`` how many seconds its steps took.
-    """
+    """When and how results were made; ``run`` is the command line and when it began."""
     command, started = run
     return {
         "Date": datetime.now().astimezone().isoformat(timespec="seconds"),
