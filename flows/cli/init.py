@@ -11,7 +11,7 @@ from flows.cli.options import one_sentence
 from papa.errors import SpecError
 
 EXAMPLE = """\
-# A study of PAPA, to be edited. docs/reference/study.md has every key; this one runs as it is.
+# A study of PAPA, to be edited; the reference of study files has every key. It runs as it is.
 name: my-study
 # Hub names, or folders.
 encoders: [embedded/all-MiniLM-L6-v2]

@@ -143,7 +143,7 @@ def sentence(fault: ErrorDetails) -> str:
     if fault["type"] == "extra_forbidden":
         keys = {key for model in Frozen.__subclasses__() for key in model.model_fields}
         near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN})
-        return f"unknown key '{where}'{near}: correct it; 'papa init' explains the keys"
+        return f"unknown key '{where}'{near}: correct it, or leave it out"
     context = fault.get("ctx", {})
     names = str(context.get("expected") or context.get("expected_tags", "")).split("'")
     given = value.get("kind") if isinstance(value, dict) and "tag" in fault["type"] else value

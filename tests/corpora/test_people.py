@@ -105,10 +105,12 @@ def conll(sentence: str) -> str:
     return "".join(sentence.format(row) for row in range(6))
 
 
-CONLLU = """# sent_id = 1
+CONLLU = """#newdoc
+# sent_id = 1
 # text = We don't know them.
 1\tWe\twe\tPRON\tPRP\t_\t4\tnsubj\t_\t_
 2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+#a comment inside
 2\tdo\tdo\tAUX\tVBP\t_\t4\taux\t_\t_
 3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t_\t_
 4\tknow\tknow\tVERB\tVB\t_\t0\troot\t_\t_

@@ -155,3 +155,6 @@ def test_code_that_cannot_be_used_is_one_sentence(code: Path, tmp_path: Path) ->
         path = write_study(tmp_path, {**SMALL, "tasks": tasks, "orders": [order]})
         with pytest.raises(PapaError, match=sentence):
             check_study(load_study(Path(path)), Store(tmp_path / "store"), code=[code])
+    code.write_bytes("# für".encode("latin-1"))
+    with pytest.raises(PapaError, match=r"my_code\.py is not UTF-8"):
+        check_study(load_study(Path(path)), Store(tmp_path / "store"), code=[code])

@@ -151,7 +151,7 @@ def test_what_no_own_head_can_be_asked_is_one_sentence(
 
 TASK = "'tasks.0"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a key": ({"hue": 1}, "unknown key 'hue': correct it; 'papa init' explains the keys"),
+    "a key": ({"hue": 1}, "unknown key 'hue': correct it, or leave it out"),
     "a misspelt key": ({"enocders": []}, r"unknown key 'enocders' \(did you mean 'encoders'\?\)"),
     "an inner key": ({"tasks": [OWN | {"colum": {}}]}, "unknown key 'tasks.0.colum'"),
     "the switch": ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or"),
