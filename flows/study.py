@@ -33,7 +33,8 @@ from flows.server import settle_environment
 from papa.errors import PapaError
 from papa.files import write_atomically
 from papa.spec.file import load_study
-from papa.storage.store import Store, in_use
+from papa.storage.store import Store
+from papa.study.locks import in_use
 from papa.study.run import Session
 from papa.study.step import Step
 from papa.workers import WorkerPool

@@ -69,9 +69,9 @@ class ArtifactError(PapaError):
 class DamagedError(ArtifactError):
     """A stored artifact is not what was stored, or is gone; making it again mends it."""
 
-    def __init__(self, what: str, address: str) -> None:
-        super().__init__(what, address)
-        self.what, self.address = what, address
+    def __init__(self, what: str, address: object) -> None:
+        super().__init__(what, str(address))
+        self.what, self.address = what, str(address)
 
     def __str__(self) -> str:
         return printable(without_credentials(f"{self.what}: delete {self.address} and run again"))

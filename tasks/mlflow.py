@@ -26,7 +26,8 @@ from papa.files import scratch_beside, sha256_of_json
 from papa.spec import StudySpec
 from papa.spec.cells import Cell
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
-from papa.storage.store import Store, claimed
+from papa.storage.store import Store
+from papa.study.locks import claimed
 from papa.study.results import StudyPart
 from papa.study.stages.probe import read_scores
 from papa.study.step import Step
@@ -50,7 +51,7 @@ _ENVIRONMENT = {
 
 def tracking_address(store: Store) -> str:
     """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI``, else SQLite in the store."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.mlflow_database}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.root / 'mlflow.db'}"
 
 
 def connect(address: str) -> Any:
@@ -204,7 +205,7 @@ class Tracking:
     def _experiment(self) -> str:
         experiment = self.client.get_experiment_by_name(self.study.name)
         if experiment is None:
-            place = self.store.mlflow_artifacts.as_uri() if self._local else None
+            place = (self.store.root / "mlartifacts").as_uri() if self._local else None
             return str(self.client.create_experiment(self.study.name, place, _NOTE))
         if experiment.lifecycle_stage == "deleted":
             self.client.restore_experiment(experiment.experiment_id)

@@ -36,13 +36,16 @@ def plan(
 
 
 def _show(checked: Checked, store: Store, console: Console) -> None:
+    from papa.storage.artifacts import metadata_below
+
     for note in checked.unchecked:
         say(console, f"not checked: {note}")
     steps = checked.steps.steps
     cached = {step for step in steps if step.is_complete(store)}
     took = {
-        stage: [done["seconds"] for done in store.metadata(stage).values() if "seconds" in done]
-        for stage in dict.fromkeys(step.stage for step in steps)
+        stage: [one["seconds"] for one in done.values() if "seconds" in one]
+        for stage in {step.stage for step in steps}
+        for done in [metadata_below(f"{store.artifacts}/{stage}")]
     }
     seconds = {
         step: mean(took[step.stage]) for step in steps if took[step.stage] and step not in cached

@@ -26,8 +26,8 @@ def prune(
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""
     with options.one_sentence(verbose):
         from papa.storage.artifacts import remove
-        from papa.storage.store import users
         from papa.storage.unused import survey
+        from papa.study.locks import users
 
         opened, console = options.open_store(store), Console()
         opened.check_marked()

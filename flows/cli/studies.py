@@ -15,7 +15,8 @@ from flows.cli.terminal import print_rows, print_table, say
 from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, shortened
 from papa.spec.file import load_study
 from papa.storage.artifacts import METADATA, published, read_metadata, remove
-from papa.storage.store import Store, in_use
+from papa.storage.store import Store
+from papa.study.locks import in_use
 from papa.study.manifest import open_study, place_results
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")

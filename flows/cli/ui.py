@@ -64,7 +64,7 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
                 "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             }
             kept = ["--backend-store-uri", tracking]
-            kept += ["--artifacts-destination", opened.mlflow_artifacts.as_uri()]
+            kept += ["--artifacts-destination", (opened.root / "mlartifacts").as_uri()]
             # Run by gunicorn it has no assistant, which runs commands.
             how = ["--workers", "1", "--app-name", "basic-auth"]
             how += ["--gunicorn-opts", "--log-level error"]

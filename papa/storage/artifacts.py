@@ -6,9 +6,8 @@ the SHA-256 of each; whoever reads them checks it.
     <address>/<data>/<file>    what one writer published, under a name of its own
     <address>/metadata.json    put last, and only where there is none; names the data that count
 
-So writers of one address never mix. What lies behind a URI is fetched before it is read. In folders
-for people the files lie beside the metadata. Whoever may write to a shared store writes what every
-machine reads, and names in metadata become paths there: they are checked first.
+So writers of one address never mix. In folders for people the files lie beside the metadata. Names
+in metadata, which whoever may write to a shared store writes, become paths: they are checked first.
 """
 
 from __future__ import annotations
@@ -49,36 +48,32 @@ class ArtifactReference:
 
 @contextmanager
 def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield a folder to fill, published at ``address`` with its metadata when the block ends
-    without an error; where another process was first, what it published stays.
+    """Yield a folder to fill, published with its metadata when the block ends without an error;
+    where another process was first, what it published stays.
     """
-    files, name, won = Files(address), uuid.uuid4().hex, False
-    with files.used(name):
-        folder = (files.folder or cache_folder() / "scratch") / name
+    files, data, won = Files(address), uuid.uuid4().hex, False
+    with files.used(data):
+        folder = (files.folder or cache_folder() / "scratch") / data
     try:
         with disk_errors(folder.parent):
             folder.mkdir(parents=True)
             yield folder
-            document = json.dumps(describe(folder, {**metadata, "data": name}), indent=2)
+            paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+            names = [path.relative_to(folder).as_posix() for path in paths]
+            digests = dict(zip(names, map(sha256_of_file, paths), strict=True))
+            sizes = {name: (folder / name).stat().st_size for name in names}
+            document = signed({**metadata, "data": data, "files": digests, "sizes": sizes})
             if files.folder is None:
-                files.put(folder, name)
-            won = files.write(METADATA, f"{document}\n".encode())
+                with files.used(data) as (system, path):
+                    system.put([str(one) for one in paths], [f"{path}/{name}" for name in names])
+            won = files.write(METADATA, f"{json.dumps(document, indent=2)}\n".encode())
             # Of a write whose answer was lost the client learns that there is one.
-            won = won or read_metadata(address)["data"] == name
+            won = won or read_metadata(address)["data"] == data
     finally:
         if not won:
-            files.remove(name)
+            files.remove(data)
         if files.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def describe(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata with sizes and digests of every file in ``folder``, and one of all they say."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    names = {path.relative_to(folder).as_posix(): path for path in paths}
-    files = {name: sha256_of_file(path) for name, path in names.items()}
-    sizes = {name: path.stat().st_size for name, path in names.items()}
-    return signed({**metadata, "files": files, "sizes": sizes})
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,28 +89,12 @@ def is_complete(address: Address) -> bool:
 
 
 def read_metadata(artifact: ArtifactReference | Address) -> dict[str, Any]:
-    """The metadata of an artifact, which must be the one that a reference names; its files are not
-    looked at.
+    """What an artifact says of itself, among it ``files``, plain paths inside it → SHA-256; an
+    ArtifactError where it is another than a reference names.
     """
     address = artifact.path if isinstance(artifact, ArtifactReference) else artifact
-    metadata = _parsed(Files(address).read(METADATA), address)
-    if isinstance(artifact, ArtifactReference) and artifact.digest != digest_of(metadata):
-        raise ArtifactError(f"{address} was made again meanwhile, as something else: run again")
-    return metadata
-
-
-def digest_of(metadata: Mapping[str, Any]) -> str:
-    """The digest of an artifact's files."""
-    return sha256_of_json(metadata["files"])
-
-
-def _parsed(data: bytes | None, address: object) -> dict[str, Any]:
-    """A mapping with ``files``, plain relative paths inside the artifact → SHA-256, and its own
-    ``digest``.
-    """
-    if data is None:
-        what = f"{address} holds no complete artifact ({METADATA} is missing)"
-        raise DamagedError(what, str(address))
+    if (data := Files(address).read(METADATA)) is None:
+        raise DamagedError(f"{address} holds no complete artifact (no {METADATA})", address)
     try:
         document: dict[str, Any] = json.loads(data)
         for name in (document["data"], *{**document["files"]}):
@@ -124,28 +103,36 @@ def _parsed(data: bytes | None, address: object) -> dict[str, Any]:
         if document["digest"] != signed(document)["digest"]:
             raise ValueError("'digest' is not that of what it says")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"{METADATA} is damaged, or of another version of PAPA ({in_one_line(error)})"
-        raise damaged(what, address) from None
+        what = f"is damaged, or of another version of PAPA ({in_one_line(error)})"
+        raise DamagedError(f"{address}/{METADATA} {what}", address) from None
+    if isinstance(artifact, ArtifactReference) and artifact.digest != digest_of(document):
+        raise ArtifactError(f"{address} was made again meanwhile, as something else: run again")
     return document
+
+
+def digest_of(metadata: Mapping[str, Any]) -> str:
+    """The digest of an artifact's files."""
+    return sha256_of_json(metadata["files"])
 
 
 def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
     """The metadata of every complete artifact directly below ``address``, by name."""
-    files = Files(address)
-    there = (name.split("/") for name in files.find())
+    there = (name.split("/") for name in Files(address).find())
     names = [path[0] for path in there if path[1:] == [METADATA] and path[0][0] != "."]
-    documents = {}
+
+    def read(name: str) -> dict[str, Any]:
+        with suppress(DamagedError):
+            return read_metadata(f"{address}/{name}")
+        return {}
+
     with ThreadPoolExecutor(16) as threads:
-        read = threads.map(files.read, [f"{name}/{METADATA}" for name in names])
-        for name, data in zip(names, read, strict=True):
-            with suppress(DamagedError):
-                documents[name] = _parsed(data, f"{address}/{name}")
-    return documents
+        found = zip(names, threads.map(read, names), strict=True)
+        return {name: metadata for name, metadata in found if metadata}
 
 
 def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
-    """The folder on this machine with an artifact's files, the ``needed`` ones among them, each
-    checked against its digest. What lies behind a URI is downloaded once a machine.
+    """The folder with an artifact's files, the ``needed`` ones among them, each checked against its
+    digest. What lies behind a URI is downloaded once a machine.
     """
     address = artifact.path if isinstance(artifact, ArtifactReference) else artifact
     files, metadata = Files(address), read_metadata(artifact)
@@ -155,12 +142,14 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
         refuse_links(files.folder, folder)
         check_files(folder, metadata, address, *needed)
         return folder
-    folder = copy_of(digest_of(metadata))
+    folder = cache_folder() / "artifacts" / digest_of(metadata)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
-            with scratch_beside(folder) as scratch:
-                files.get(metadata["data"], metadata["files"], scratch)
+            with scratch_beside(folder) as scratch, files.used(metadata["data"]) as (system, path):
+                copies = {f"{path}/{name}": str(scratch / name) for name in metadata["files"]}
+                with suppress(FileNotFoundError):
+                    system.get([*copies], [*copies.values()])
                 scratch.rename(folder)
         try:
             check_files(folder, metadata, address, *needed)
@@ -170,38 +159,19 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
     return folder
 
 
-def copy_of(digest: str) -> Path:
-    """Where this machine keeps its copy of an artifact behind a URI."""
-    return cache_folder() / "artifacts" / digest
-
-
 def check_files(folder: Path, metadata: Mapping[str, Any], address: object, *needed: str) -> None:
     """Check the files in ``folder`` against the metadata, which must name the ``needed`` ones."""
     if missing := [name for name in needed if name not in metadata["files"]]:
-        raise damaged(f"{METADATA} names no {joined(missing)}", address)
+        raise DamagedError(f"{address}/{METADATA} names no {joined(missing)}", address)
     for name, expected in metadata["files"].items():
         path = folder / name
-        if not path.is_file():
-            raise damaged(f"{name} is missing from its artifact", address)
-        if path.resolve() != folder.resolve() / name:
-            raise damaged(f"{name} is a link, and none leads out of an artifact", address)
-        if (found := sha256_of_file(path)) != expected:
+        refuse_links(folder, path)
+        if (found := sha256_of_file(path) if path.is_file() else "no such file") != expected:
             told = f"expected SHA-256 {expected[:12]}, found {found[:12]}"
-            raise damaged(f"{name} is damaged ({told})", address)
-
-
-def damaged(what: str, address: object) -> DamagedError:
-    """What is wrong with a file of the artifact at an address."""
-    return DamagedError(f"{address}/{what}", str(address))
+            raise DamagedError(f"{address}/{name} is damaged ({told})", address)
 
 
 def remove(address: Address) -> None:
-    """Remove an artifact, a folder of artifacts or a file, if there is one, with this machine's
-    copy; its metadata go first, so that nobody takes a part of it for complete.
-    """
-    files = Files(address)
-    if files.folder is None:
-        with suppress(DamagedError):
-            shutil.rmtree(copy_of(digest_of(read_metadata(address))), ignore_errors=True)
-    files.remove(METADATA)
-    files.remove()
+    """Remove what is there, if anything; metadata first, so that no part is taken for complete."""
+    for name in (METADATA, ""):
+        Files(address).remove(name)

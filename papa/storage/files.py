@@ -1,5 +1,5 @@
-"""Files of a store: in a folder of this machine, or by fsspec behind a URI. Who else can write
-there may plant links: none below an address is followed.
+"""Files of a store, in a folder or by fsspec behind a URI. Others may plant links: none below an
+address is followed.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials
-from papa.errors import ArtifactError, DamagedError, PapaError, TransientError
+from papa.errors import ArtifactError, PapaError, TransientError
 from papa.files import scratch_beside
 
 Address = str | Path
@@ -25,12 +25,8 @@ _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
 
 
 class Files:
-    """The files at an address; names in calls are below it, with slashes.
-
-    Every method raises ArtifactError where they cannot be used, TransientError behind a URI.
-
-    Attributes:
-        folder: the address where it is a folder of this machine; None for a URI.
+    """The files at an address, which is that of ``folder`` where it is no URI; names in calls are
+    below it, with slashes. An ArtifactError where they cannot be used, a TransientError of a URI.
     """
 
     def __init__(self, address: Address) -> None:
@@ -39,37 +35,47 @@ class Files:
             raise ArtifactError(
                 f"the store's address holds a user, password, key or token: {WHERE_INSTEAD}"
             )
-        remote = "://" in text
-        if not remote and re.match(r"[a-z][a-z0-9+.-]+:", text):
+        if "://" not in text and re.match(r"[a-z][a-z0-9+.-]+:", text):
             raise ArtifactError(f"'{text}' is no address of a store: {_OTHER}")
-        self.folder = None if remote else Path(os.path.abspath(Path(text).expanduser()))
-        self.address = text.rstrip("/") if remote else str(self.folder)
+        place = Path(os.path.abspath(Path(text).expanduser()))
+        self.folder = None if "://" in text else place
+        self.address = str(self.folder or text.rstrip("/"))
 
     @contextmanager
     def used(self, name: str) -> Iterator[tuple[Any, str]]:
         """The filesystem and the path in it; what it raises becomes one sentence."""
-        files, root = filesystem(self.address)
-        path = f"{root}/{name}".rstrip("/")
+        # Not at the top: it takes a while to import.
+        from fsspec.core import url_to_fs
+        from fsspec.implementations.local import LocalFileSystem
+
+        options = {"config_kwargs": _PATIENCE} if re.match("s3a?:", self.address) else {}
         try:
-            if self.folder is not None:
-                refuse_links(self.folder, Path(path))
-            yield files, path
+            if self.folder is None:
+                files, root = url_to_fs(self.address, use_listings_cache=False, **options)
+            else:
+                files, root = LocalFileSystem(), self.address
+                refuse_links(self.folder, self.folder / name)
+            yield files, f"{root}/{name}".rstrip("/")
         except PapaError:
             raise
         except Exception as error:
+            said = " ".join(str(error).split())
+            if self.folder is None and isinstance(error, ImportError | ValueError):
+                raise ArtifactError(
+                    f"{self.address} is no address of a store ({said}): {_OTHER}"
+                ) from None
             if self.folder is None:
                 at, kind = f" at {endpoint()}" if endpoint() else "", type(error).__name__
                 raise TransientError(
-                    f"{self.address}{at} cannot be used ({kind}: {' '.join(str(error).split())}): "
-                    "check that its bucket is there, the network, AWS_ENDPOINT_URL, and in "
-                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY credentials that may list, read, "
-                    "write and delete"
+                    f"{self.address}{at} cannot be used ({kind}: {said}): check that its bucket is "
+                    "there, the network, AWS_ENDPOINT_URL, and in AWS_ACCESS_KEY_ID and "
+                    "AWS_SECRET_ACCESS_KEY credentials that may list, read, write and delete"
                 ) from None
             if not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EROFS):
                 raise
             raise ArtifactError(
-                f"{path} cannot be read or written ({error.strerror or error}): check its rights, "
-                "and that its disk has hard links, or give another folder with --store"
+                f"{self.folder / name} cannot be read or written ({error.strerror or said}): check "
+                "its rights, and that its disk has hard links, or give another folder with --store"
             ) from None
 
     def read(self, name: str) -> bytes | None:
@@ -79,9 +85,7 @@ class Files:
         return None
 
     def write(self, name: str, data: bytes) -> bool:
-        """Write a small file that is new, and tell whether it was: of two writers one wins, on S3
-        by ``If-None-Match: *``.
-        """
+        """Write a small file, and tell whether it was new: of two writers one wins."""
         with self.used(name) as (files, path):
             try:
                 if self.folder is None:
@@ -96,27 +100,8 @@ class Files:
                 return False
         return True
 
-    def put(self, source: Path, name: str) -> None:
-        """Copy the files of a folder of this machine to below a name."""
-        with self.used(name) as (files, path):
-            names = [found for found in source.rglob("*") if found.is_file()]
-            to = [f"{path}/{found.relative_to(source).as_posix()}" for found in names]
-            files.put([str(found) for found in names], to)
-
-    def get(self, folder: str, names: Iterable[str], to: Path) -> None:
-        """Copy files from below a folder to one of this machine."""
-        with self.used(folder) as (files, path):
-            names = list(names)
-            try:
-                files.get([f"{path}/{name}" for name in names], [str(to / name) for name in names])
-            except FileNotFoundError:
-                what = f"{self.address} is damaged (a file under {folder[:12]}… is missing)"
-                raise DamagedError(what, self.address) from None
-
     def find(self, below: str = "") -> dict[str, tuple[int, float]]:
-        """Every file below the address, or below a folder in it, and no link: its path from there,
-        its size, and when it was written, in seconds since 1970.
-        """
+        """Every file below a folder, and no link: path from there → size, seconds since 1970."""
         with self.used(below) as (system, path):
             found = system.find(path, detail=True)
         files = {}
@@ -132,21 +117,6 @@ class Files:
         """Remove a file or folder, if there is one; of a link, the link."""
         with self.used("") as (files, root), suppress(FileNotFoundError, NotADirectoryError):
             files.rm(f"{root}/{name}".rstrip("/"), recursive=True)
-
-
-def filesystem(uri: str) -> tuple[Any, str]:
-    """The filesystem of a URI or folder and the path in it."""
-    # Not at the top: it takes a while to import.
-    import fsspec
-    from fsspec.core import url_to_fs
-
-    if "://" not in uri:
-        return fsspec.filesystem("file"), uri
-    options = {"config_kwargs": _PATIENCE} if uri.startswith(("s3://", "s3a://")) else {}
-    try:
-        return url_to_fs(uri, use_listings_cache=False, **options)
-    except (ImportError, ValueError) as error:
-        raise ArtifactError(f"{uri} is no address of a store ({error}): {_OTHER}") from None
 
 
 def refuse_links(root: Path, path: Path) -> None:

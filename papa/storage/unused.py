@@ -1,8 +1,5 @@
-"""What lies in a store and serves nothing: artifacts that no result was made from, and what killed
-runs left.
-
-Metadata name the steps that an artifact was built from (``inputs``); what results reach is in use.
-Only what bears a name that PAPA gives is ever unused, and no link is followed.
+"""What lies in a store and serves nothing: artifacts that no result reaches by the ``inputs`` of
+metadata, and what killed runs left. Only what bears a name that PAPA gives is ever unused.
 """
 
 from __future__ import annotations
@@ -11,12 +8,12 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
+from papa.storage.artifacts import metadata_below
 from papa.storage.files import Files
 from papa.storage.store import Store
 
 _ASIDE = r"\..+\.\d+\.[0-9a-f]{8}"
-_PART = rf"[0-9a-f]{{32}}|{_ASIDE}"
-_ARTIFACT = re.compile(r"([a-z_-]+)/([0-9a-f]{64})/([^/]+).*")
+_ARTIFACT = re.compile(rf"([a-z_-]+/[0-9a-f]{{64}})/(?:([0-9a-f]{{32}}|{_ASIDE})/)?.+")
 _LEFT = {"scratch": r"features-\w{16}", "studies": _ASIDE, "": _ASIDE}
 _KILLED = "left by a run that was killed"
 
@@ -38,23 +35,22 @@ def survey(store: Store) -> list[Unused]:
     matches = {name: match for name in files if (match := _ARTIFACT.fullmatch(name))}
     known = {
         f"{stage}/{key}": metadata
-        for stage in {match[1] for match in matches.values()}
-        for key, metadata in store.metadata(stage).items()
+        for stage in {name.partition("/")[0] for name in matches}
+        for key, metadata in metadata_below(f"{store.artifacts}/{stage}").items()
     }
-    used, reached = set[str](), [name for name in known if name.startswith("aggregate/")]
+    used, reached = set[str](), [step for step in known if step.startswith("aggregate/")]
     while reached:
-        if (name := reached.pop()) not in used:
-            used.add(name)
-            reached += known.get(name, {}).get("inputs", ())
+        if (step := reached.pop()) not in used:
+            used.add(step)
+            reached += known.get(step, {}).get("inputs", ())
     for name, match in matches.items():
-        stage, key, part = match.groups()
-        step, metadata = f"{stage}/{key}", known.get(f"{stage}/{key}")
-        address = f"{store.artifacts}/{step}"
-        if metadata is None:
+        step, part = match.groups()
+        address, stage = f"{store.artifacts}/{step}", step.partition("/")[0]
+        if (metadata := known.get(step)) is None:
             groups[address, stage, f"damaged, or {_KILLED}"].append(files[name])
         elif step not in used:
             groups[address, str(metadata.get("name")), "nothing refers to it"].append(files[name])
-        elif part != metadata["data"] and re.fullmatch(_PART, part):
+        elif part and part != metadata["data"]:
             groups[f"{address}/{part}", stage, _KILLED].append(files[name])
     for folder, names in _LEFT.items():
         for path in (store.root / folder).glob("*"):

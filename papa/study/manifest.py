@@ -26,7 +26,8 @@ from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import Head
 from papa.storage import artifacts
 from papa.storage.artifacts import ArtifactReference
-from papa.storage.store import Store, claimed
+from papa.storage.store import Store
+from papa.study.locks import claimed
 from papa.study.stages.constants import Constants
 
 if TYPE_CHECKING:

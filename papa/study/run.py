@@ -13,7 +13,8 @@ from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove
-from papa.storage.store import Store, claimed, in_use
+from papa.storage.store import Store
+from papa.study.locks import claimed, in_use
 from papa.study.step import Context, Step
 from papa.worker import Worker
 from papa.workers import WorkerPool

@@ -25,8 +25,9 @@ import psutil
 from filelock import FileLock
 
 from flows.cli.prune import prune
-from papa.storage.store import Store, users
+from papa.storage.store import Store
 from papa.storage.unused import survey
+from papa.study.locks import users
 from tests.flows.conftest import artifacts, start
 from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
 from tests.integration.service import answers

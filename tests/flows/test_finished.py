@@ -13,7 +13,7 @@ import pandas
 import pytest
 
 import papa
-from papa.storage.artifacts import published, verified
+from papa.storage.artifacts import metadata_below, published, verified
 from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
 from papa.study.stages.rank import read_head_scores
@@ -86,7 +86,10 @@ def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) ->
 def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
     store: Path, found: FinishedStudy, tmp_path: Path
 ) -> None:
-    made = sorted(found.store.metadata("rank").values(), key=lambda one: one["spec"]["seed"])
+    made = sorted(
+        metadata_below(f"{found.store.artifacts}/rank").values(),
+        key=lambda one: one["spec"]["seed"],
+    )
     rankings = {one["spec"]["seed"]: found.artifact(f"rank/{one['key']}") for one in made}
     trained, heads = read_head_scores("lambda", rankings), found.heads
     assert list(heads[["layer", "head"]].itertuples(index=False, name=None)) == [*np.ndindex(2, 12)]

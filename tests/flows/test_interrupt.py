@@ -13,7 +13,8 @@ from pathlib import Path
 import pandas
 import pytest
 
-from papa.storage.store import Store, users
+from papa.storage.store import Store
+from papa.study.locks import users
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, artifacts, environment, papa, start, until, write_study
 from tests.flows.history import mlflow_states, own_flow_runs

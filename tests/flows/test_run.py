@@ -12,8 +12,9 @@ import pandas
 import pytest
 import yaml
 
-from papa.storage.artifacts import verified
-from papa.storage.store import Store, claimed
+from papa.storage.artifacts import metadata_below, verified
+from papa.storage.store import Store
+from papa.study.locks import claimed
 from tests.finished import finish_study
 from tests.flows import conftest
 from tests.flows.conftest import SMALL, Finished, artifacts, papa, said, steps_of, write_study
@@ -96,7 +97,7 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
     assert counts == Counter(step.name for step in steps_of(ran.study, ran.store))
     store = Store(ran.store)
     for stage in ("average", "rank", "probe", "aggregate"):
-        for key in store.metadata(stage):
+        for key in metadata_below(f"{store.artifacts}/{stage}"):
             verified(store.folder(stage, key))
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from papa.storage.artifacts import published
-from papa.storage.store import Store, in_use
+from papa.storage.store import Store
+from papa.study.locks import in_use
 from tests.flows.conftest import SMALL, everything, papa, refusal, said, write_study
 
 KEY = "0123456789abcdef" * 4

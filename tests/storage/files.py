@@ -14,7 +14,7 @@ from papa.storage.artifacts import (
     signed,
     verified,
 )
-from papa.storage.files import Address, Files, filesystem
+from papa.storage.files import Address, Files
 
 MEGABYTE = 2**20
 SECRET = "what lies outside"
@@ -28,9 +28,9 @@ def publish(address: str, text: str = "data") -> None:
 
 def put(address: str, name: str, data: bytes) -> None:
     """Write a file past the store, as somebody else would."""
-    files, root = filesystem(address)
-    files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
-    files.pipe_file(f"{root}/{name}", data)
+    with Files(address).used("") as (files, root):
+        files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
+        files.pipe_file(f"{root}/{name}", data)
 
 
 DATA = "0123456789abcdef" * 2

@@ -13,7 +13,8 @@ from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import verified
-from papa.storage.store import Store, users
+from papa.storage.store import Store
+from papa.study.locks import users
 from papa.study.run import Session, make, run_here
 from papa.study.step import Context, Step, stage
 from papa.worker import Worker

@@ -168,7 +168,7 @@ def test_an_mlflow_that_cannot_be_used_is_one_sentence(
 ) -> None:
     (store.root / "text.db").write_text("this is not a database\n" * 40)
     spec, steps = steps_of(study)
-    with closing(sqlite3.connect(store.mlflow_database)) as other:
+    with closing(sqlite3.connect(store.root / "mlflow.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
         for address, error, sentence in REFUSED:
             monkeypatch.setenv("MLFLOW_TRACKING_URI", address.format(folder=store.root))
