@@ -1,6 +1,5 @@
-"""A frozen encoder that runs on micro-batches; its linear maps, in bfloat16 on a CPU where that is
-asked, queries and keys for the heads alone that need them; NaN and infinity in what it computes,
-traced to their cause.
+"""A frozen encoder that runs on micro-batches: queries and keys for the heads alone that need them,
+and NaN and infinity in what it computes traced to their cause.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from papa.encoders.family import Family
 from papa.encoders.reference import EncoderReference, check_device, check_precision
 from papa.encoders.supported import family_of, supported
 from papa.encoders.weights import load_model, sharing_weights
-from papa.errors import EncoderError, NumbersError
+from papa.errors import EncoderError, NumbersError, joined
 from papa.progress import Progress
 from papa.spec import Precision
 
@@ -40,16 +39,16 @@ class Encoder:
     Args:
         model: a model of a supported family. It stays as it is: what runs is a copy of its modules
             that shares the memory of its weights.
-        precision: what it computes in: float32 is the precision of its weights. In bfloat16 on a
-            CPU its layers' linear maps and attention take and give bfloat16; on a GPU it is
-            autocast. Hidden states are float32 all the same.
+        precision: float32 is that of its weights. In bfloat16 on a CPU its layers' linear maps and
+            attention take and give bfloat16; on a GPU it is autocast. Hidden states are float32 all
+            the same, and token probes multiply them in this precision.
 
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
-        dispatch: the rules in force on its attention.
         reference: what it was loaded from; None for a model that was given.
-        precision: what it computes in, and what token probes multiply its features in.
     """
+
+    reference: EncoderReference | None = None
 
     def __init__(
         self,
@@ -57,9 +56,9 @@ class Encoder:
         device: str | torch.device = "cpu",
         precision: Precision = "float32",
     ) -> None:
-        config: Any = model.config
-        family = family_for(config, "this model")
+        self.family = family = family_for(model.config, "this model")
         model = sharing_weights(model)
+        config: Any = model.config
         if getattr(model, "dtype", None) in (torch.float16, torch.bfloat16):
             model.float()
         if hasattr(model, "pooler"):
@@ -68,15 +67,12 @@ class Encoder:
         if getattr(model, "_supports_attention_backend", False):
             model.set_attn_implementation(PACKED)  # type: ignore[operator]
         self.model = model.requires_grad_(False).eval().to(device)
-        self.family = family
-        self.config: Any = model.config
-        self.device = torch.device(device)
-        self.precision = precision
+        self.device, self.precision = torch.device(device), precision
+        self.config = config
         self.layers: int = config.num_hidden_layers
         self.heads: int = config.num_attention_heads
         self.width: int = config.hidden_size
         self.head_width = self.width // self.heads
-        self.reference: EncoderReference | None = None
         if precision == "bfloat16" and self.device.type == "cpu":
             _hold_in_bfloat16(model)
         modules = list(family.attentions(model))
@@ -139,10 +135,8 @@ class Encoder:
 
     def watched(self, see: See) -> AbstractContextManager[None]:
         """Inside the block every layer of what is given to ``observe`` is shown to ``see``."""
-        last = self.layers - 1
-        return self.ruled(
-            {layer: Watching(see=see, layer=layer, last=layer == last) for layer in range(last + 1)}
-        )
+        layers, last = range(self.layers), self.layers - 1
+        return self.ruled({one: Watching(see=see, layer=one, last=one == last) for one in layers})
 
     def watch(self, see: See, batches: Iterable[MicroBatch], rows: int, progress: Progress) -> None:
         """Show every layer of all batches, which hold so many rows."""
@@ -157,18 +151,14 @@ class Encoder:
         batch = batch.to(self.device)
         self.dispatch.begin(batch)
         inputs = self.family.model_inputs(batch, self.config)
-        with torch.autocast(
-            self.device.type,
-            torch.bfloat16,
-            enabled=self.precision == "bfloat16" and self.device.type != "cpu",
-        ):
+        autocast = self.precision == "bfloat16" and self.device.type != "cpu"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             output = self.model(**inputs, return_dict=True, **options)
         # Silence here would report scores of heads that were never replaced.
         if (seen := self.dispatch.calls.total()) != self.layers:
             raise EncoderError(
                 f"{seen} of {self.layers} layers sent their attention through PAPA: the model or "
-                "its configuration was changed after it was wrapped (another attention "
-                "implementation, say); load it again"
+                "its configuration was changed after it was wrapped; load it again"
             )
         return output
 
@@ -207,10 +197,8 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
 
 def _hold_in_bfloat16(model: nn.Module) -> None:
     """Round the weights of the linear maps of a model's layers, which are in lists of modules, and
-    have them take any floating dtype; products are summed in float32.
-
-    Maps outside the layers keep float32: the few that widen embeddings, from which the residual
-    stream starts.
+    have them take any floating dtype; products are summed in float32. Maps outside keep float32:
+    those that widen embeddings, from which the residual stream starts.
     """
     stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
     for linear in dict.fromkeys(one for stack in stacks for one in stack.modules()):
@@ -286,18 +274,14 @@ def check_states(
             token = int(odd.nonzero()[0, 0])
             row = int(batch.rows[batch.inputs_of_tokens[token]])
             what = f"the output of layer {number - 1}" if number else "the embeddings"
-            raise NumbersError(f"{what} of row {row + 1}", _reason(model))
-
-
-def _reason(model: nn.Module) -> str:
-    odd = [name for name, weight in model.named_parameters() if not bool(weight.isfinite().all())]
-    if odd:
-        more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-        return f"so do the encoder's weights {odd[0]}{more}: use other weights"
-    return (
-        "the encoder's weights are finite: look at their size, or lower the learning rate where "
-        "matrices are trained"
-    )
+            weights = joined(n for n, one in model.named_parameters() if not one.isfinite().all())
+            reason = (
+                f"so do the encoder's weights {weights}: use other weights"
+                if weights
+                else "the encoder's weights are finite: look at their size, or lower the learning "
+                "rate where matrices are trained"
+            )
+            raise NumbersError(f"{what} of row {row + 1}", reason)
 
 
 @contextmanager
@@ -306,4 +290,5 @@ def numbers_of(where: str) -> Iterator[None]:
     try:
         yield
     except NumbersError as error:
-        raise error.within(where) from None
+        what, reason = error.args
+        raise NumbersError(f"{what}, {where}", reason) from None

@@ -18,6 +18,7 @@ import yaml
 
 from papa.encoders.files import (
     CONFIGURATION,
+    SAFETENSORS,
     embeds_by,
     encoder_digest,
     fetch_configuration,
@@ -41,7 +42,6 @@ EMBEDDED = "embedded/all-MiniLM-L6-v2"
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
 """``model_type`` of decoders that studies measure with their own head: those on which
 ``papa.ablated`` is tested."""
-_EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,13 @@ class EncoderReference:
 
     Attributes:
         name, revision: as the study names it; the revision is the commit for hub names.
-        folder: where its files lie.
         digest: SHA-256 over its weights, as they were published, and its configuration.
         tokenizer_digest: SHA-256 over its tokenizer's files.
-        model_type: its architecture, in transformers' words.
-        layers, heads, width: L, H, d.
+        model_type, layers, heads, width: its architecture, in transformers' words; L, H, d.
         positions: the most slots it has positions for.
-        precision: what it computes in.
         key_heads: heads of keys and values in a layer of a decoder, each shared by as many query
             heads; None in an encoder.
-        embeds_by: what else than the mean over a text's tokens makes its embeddings, in words;
-            None where nothing does.
+        embeds_by: as ``papa.encoders.files.embeds_by`` has it.
         tokenizer: of an encoder that is held in memory alone; None reads it from its files.
     """
 
@@ -102,10 +98,6 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     if not weights:
         raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
     digest = encoder_digest(weights, read_configuration_file(folder, what)[1])
-    if spec.name == EMBEDDED and digest != _EMBEDDED_DIGEST:
-        raise EncoderError(
-            f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again"
-        )
     found = replace(described, digest=digest)
 
     def weights_fit() -> bool:
@@ -122,8 +114,18 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     """An encoder's shape and tokenizer, from its small files; its weights are not fetched and its
     digest is unknown.
     """
-    what = f"encoder '{spec.name}'"
-    folder, revision = _locate(spec)
+    what, folder, revision = f"encoder '{spec.name}'", Path(spec.name), None
+    if spec.name == EMBEDDED:
+        folder = embedded_folder()
+    elif spec.name.startswith("embedded/"):
+        raise EncoderError(f"{what} is unknown: the embedded one is {EMBEDDED}")
+    elif not folder.is_absolute():
+        folder = fetch_configuration(spec.name, spec.revision, what)
+        revision = folder.name
+    elif not folder.is_dir():
+        raise EncoderError(
+            f"there is no encoder folder at {folder}: give one with config.json and {SAFETENSORS}"
+        )
     _, digest = read_configuration_file(folder, what)
     shape = remembered(
         "supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest)
@@ -204,24 +206,6 @@ def embedded_folder() -> Path:
     return Path(found.origin).parent / "model"
 
 
-def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
-    """The folder with an encoder's small files, and the commit of a hub name."""
-    if spec.name == EMBEDDED:
-        return embedded_folder(), None
-    folder = Path(spec.name)
-    if folder.is_absolute():
-        if not folder.is_dir():
-            raise EncoderError(
-                f"there is no encoder folder at {folder}: give a folder with config.json and "
-                "model.safetensors"
-            )
-        return folder, None
-    if spec.name.startswith("embedded/"):
-        raise EncoderError(f"encoder '{spec.name}' is unknown: the embedded one is {EMBEDDED}")
-    folder = fetch_configuration(spec.name, spec.revision, f"encoder '{spec.name}'")
-    return folder, folder.name
-
-
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
     """A reference of a known shape that stands for no files; None for an unknown one."""
     shapes = yaml.safe_load((files("papa.encoders") / "shapes.yaml").read_text())
@@ -257,13 +241,10 @@ def check_device(device: str | torch.device) -> None:
     """Refuse a device that PyTorch does not have here, or that PAPA does not compute on."""
     import torch
 
-    try:
-        asked = torch.device(device)
-    except RuntimeError:
-        asked = None
-    if asked is None or asked.type not in ("cpu", "cuda"):
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cpu", "cuda"):
         raise SpecError(f"PAPA does not compute on the device {str(device)!r}: use cpu or cuda")
-    if asked.type == "cuda" and (asked.index or 0) >= torch.cuda.device_count():
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise SpecError(
             f"device {str(device)!r} needs a GPU, and PyTorch finds {torch.cuda.device_count()} "
             "here: use cpu, or auto in a study, which takes what a machine has"
@@ -278,7 +259,7 @@ def check_precision(precision: Precision, device: str) -> None:
         raise SpecError(
             f"precision is {precision!r}: use {' or '.join(map(repr, get_args(Precision)))}"
         )
-    on_cpu = torch.device(device).type == "cpu"
+    on_cpu = str(device).startswith("cpu")
     if precision == "bfloat16" and not (
         has_bfloat16() if on_cpu else torch.cuda.is_bf16_supported(including_emulation=False)
     ):
