@@ -20,7 +20,7 @@ from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import Head, replaced
 from papa.encoders.encoder import Encoder
-from papa.encoders.precision import has_bfloat16
+from papa.encoders.reference import has_bfloat16
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda

@@ -17,9 +17,8 @@ from papa import errors
 from papa.corpora.rows import read_rows
 from papa.corpora.tokens import check_vocabulary, special_tokens_for
 from papa.credentials import holds_credentials
-from papa.encoders.files import has_weights, weight_files
-from papa.encoders.precision import check_device, check_precision
-from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.encoders.files import weight_files
+from papa.encoders.reference import EncoderReference, check_device, check_precision, load_tokenizer
 from papa.errors import problems_of
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
@@ -195,8 +194,7 @@ def _check_memory(inputs: StudyInputs, workers: int) -> None:
     """Compare what is free with the least that workers take: an encoder, and sums of averages."""
     free, slots = psutil.virtual_memory().available, max(one.slots for one in inputs.study.tasks)
     entries = slots**2 * max(encoder.layers * encoder.heads for encoder in inputs.encoders)
-    folders = [Path(encoder.folder) for encoder in inputs.encoders]
-    files = (weight_files(folder, "").paths for folder in folders if has_weights(folder))
+    files = (weight_files(Path(encoder.folder)) for encoder in inputs.encoders)
     weights = max((sum(path.stat().st_size for path in paths) for paths in files), default=0)
     need = _WORKER + weights + 20 * entries
     if workers * need + _BESIDE > free:

@@ -22,6 +22,9 @@ class PapaError(Exception):
     terminal.
     """
 
+    says = "{}"
+    """The sentence about what an error was made with."""
+
     def __init__(self, *told: object) -> None:
         # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
         super().__init__(
@@ -29,7 +32,7 @@ class PapaError(Exception):
         )
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return printable(self.says.format(*self.args))
 
 
 class TransientError(PapaError):
@@ -37,17 +40,12 @@ class TransientError(PapaError):
 
 
 class HubUnreachableError(TransientError):
-    """The hub does not answer, and what is wanted of it is not on this machine."""
+    """The hub does not answer, and what is wanted of it is not on this machine: what, and why."""
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(what, reason)
-        self.what, self.reason = what, reason
-
-    def __str__(self) -> str:
-        return printable(
-            f"{self.what} is not on this machine and the hub cannot be reached ({self.reason}): "
-            "check the network, or give local files"
-        )
+    says = (
+        "{} is not on this machine and the hub cannot be reached ({}): check the network, or give "
+        "local files"
+    )
 
 
 class SpecError(PapaError):
@@ -69,31 +67,19 @@ class ArtifactError(PapaError):
 class DamagedError(ArtifactError):
     """A stored artifact is not what was stored, or is gone; making it again mends it."""
 
+    says = "{}: delete {} and run again"
+
     def __init__(self, what: str, address: object) -> None:
         super().__init__(what, str(address))
-        self.what, self.address = what, str(address)
-
-    def __str__(self) -> str:
-        return printable(without_credentials(f"{self.what}: delete {self.address} and run again"))
+        self.what, self.address = self.args
 
 
 class NumbersError(PapaError):
-    """NaN or infinity among numbers that were computed: which, such as ``the output of layer 3 of
-    row 17``, and where, from the inside out, such as ``batch 2 of the train split``.
+    """NaN or infinity among numbers that were computed: where, from the inside out, such as ``the
+    output of layer 3 of row 17, batch 2 of the train split``; and why.
     """
 
-    def __init__(self, what: str, reason: str, places: tuple[str, ...] = ()) -> None:
-        super().__init__(what, reason, places)
-        self.what, self.reason, self.places = what, reason, places
-
-    def within(self, where: str) -> NumbersError:
-        """The same, found there."""
-        return NumbersError(self.what, self.reason, (*self.places, where))
-
-    def __str__(self) -> str:
-        return printable(
-            f"{', '.join((self.what, *self.places))} holds NaN or infinity: {self.reason}"
-        )
+    says = "{} holds NaN or infinity: {}"
 
 
 def printable(text: str) -> str:
@@ -178,41 +164,31 @@ def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
     return []
 
 
-class CheckError(SpecError):
-    """A study cannot run as it is."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.each, self.problems = tuple(problems), _told(problems)
-        several = f"{len(self.problems)} problems keep this study from running:"
-        super().__init__(
-            self.problems[0] if len(self.problems) == 1 else "\n  ".join((several, *self.problems))
-        )
-
-    def __str__(self) -> str:
-        return "\n".join(printable(line) for line in str(self.args[0]).split("\n"))
-
-
-def unreachable(problems: Sequence[Problem]) -> list[HubUnreachableError]:
-    """Those of them that are the hub's silence."""
-    return [problem.error for problem in problems if isinstance(problem.error, HubUnreachableError)]
-
-
 def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
     """What the hub did not give, and why."""
-    wanted = ", ".join(dict.fromkeys(error.what for error in unreached))
+    wanted = ", ".join(dict.fromkeys(error.args[0] for error in unreached))
     return (
-        f"the hub cannot be reached ({unreached[0].reason}), and this machine does not have: "
+        f"the hub cannot be reached ({unreached[0].args[1]}), and this machine does not have: "
         f"{wanted}"
     )
 
 
-def _told(problems: Sequence[Problem]) -> tuple[str, ...]:
-    """The sentences; a hub that does not answer is one problem, whatever it was asked for."""
-    unreached = unreachable(problems)
-    others = [str(problem) for problem in problems if problem.error not in unreached]
-    if len(unreached) < 2:
-        return tuple(map(str, problems))
-    return (
-        *others,
-        f"hub: {missing_from(unreached)}: check the network, or give local files and folders",
-    )
+class CheckError(SpecError):
+    """A study cannot run as it is, for several reasons; a hub that does not answer is one, whatever
+    it was asked for.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        silent = [one.error for one in problems if isinstance(one.error, HubUnreachableError)]
+        self.problems = tuple(map(str, problems))
+        if len(silent) > 1:
+            others = [str(one) for one in problems if one.error not in silent]
+            mend = "check the network, or give local files and folders"
+            self.problems = (*others, f"hub: {missing_from(silent)}: {mend}")
+        lines = self.problems
+        if len(lines) > 1:
+            lines = (f"{len(lines)} problems keep this study from running:", *lines)
+        super().__init__("\n  ".join(lines))
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, self.args[0].split("\n")))

@@ -15,7 +15,7 @@ from papa.errors import DamagedError, HubUnreachableError, NumbersError, PapaErr
         SpecError("the study's key is unknown: correct it"),
         HubUnreachableError("the encoder a/b", "no route"),
         DamagedError("the digest differs", "/store/artifacts/probe/0"),
-        NumbersError("the output of layer 1", "use other weights", ("batch 2 of the train split",)),
+        NumbersError("the output of layer 1, batch 2 of the train split", "use other weights"),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -23,8 +23,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.dispatch import LayerAttention
-from papa.encoders.encoder import Encoder
-from papa.encoders.finite import numbers_of, sum_is_finite
+from papa.encoders.encoder import Encoder, numbers_of, sum_is_finite
 from papa.errors import NumbersError
 from papa.progress import Progress, ignore_progress
 

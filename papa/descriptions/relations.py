@@ -1,4 +1,6 @@
-"""How often a head finds the gold head of a word, beside what position alone finds."""
+"""How often a head finds the gold head of a word, by the largest weight or in a maximum spanning
+tree, beside what position alone finds.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from papa.descriptions.means import rows
-from papa.descriptions.seen import ATTENTIONS, Seen
+from papa.descriptions.seen import ATTENTIONS, Seen, rows
 from papa.descriptions.treebank import Tree
 from papa.scores.intervals import wilson
 
@@ -116,3 +117,76 @@ def of_words(seen: Seen) -> Float[Tensor, "layers heads words words"]:
     assert seen.words is not None
     member = torch.nn.functional.one_hot(seen.words + 1)[:, 1:].to(seen.attention.dtype)
     return (member / member.sum(dim=0)).T @ (seen.attention @ member)
+
+
+class Syntax(Relations):
+    """A word's head is taken to be the other word with the largest weight (Clark et al., 2019,
+    Section 4.2); by position alone, the word at the best fixed offset.
+    """
+
+    def judge(
+        self, weights: Float[np.ndarray, "heads words words"], tree: Tree
+    ) -> Bool[np.ndarray, "heads words"]:
+        others = np.where(np.eye(len(tree.heads), dtype=bool), -np.inf, weights)
+        return others.argmax(axis=-1) == tree.heads
+
+    def positions(self, tree: Tree) -> Bool[np.ndarray, "rules words"]:
+        offsets = tree.heads - np.arange(len(tree.heads))
+        return (np.array([-3, -2, -1, 1, 2])[:, None] == offsets) & (tree.heads >= 0)
+
+
+class Trees(Relations):
+    """The tree from the gold root with the largest sum of log weights, which are clipped first,
+    edges without direction (Htut et al., 2019, Section 3); by position, each word beside the next.
+    """
+
+    def judge(
+        self, weights: Float[np.ndarray, "heads words words"], tree: Tree
+    ) -> Bool[np.ndarray, "heads words"]:
+        # Rows are dependents, and edges go from heads to them.
+        edges = np.log(weights.clip(0.001, 0.999)).swapaxes(-1, -2)
+        root = int(tree.heads.argmin())
+        parents = np.stack([arborescence(weights, root) for weights in edges])
+        up = parents == tree.heads
+        return (up | (parents[:, tree.heads] == np.arange(len(tree.heads)))) & (tree.heads >= 0)
+
+    def positions(self, tree: Tree) -> Bool[np.ndarray, "rules words"]:
+        near = np.abs(tree.heads - np.arange(len(tree.heads))) == 1
+        return (near & (tree.heads >= 0))[None]
+
+
+def arborescence(weights: Float[np.ndarray, "n n"], root: int) -> Int[np.ndarray, " n"]:
+    """The parent of each node in the heaviest tree of all nodes that hangs from ``root``, -1 for
+    the root (Chu and Liu, 1965; Edmonds, 1967); weights are of edges from parent (row) to child.
+    """
+    weights = weights.astype(np.float64)
+    np.fill_diagonal(weights, -np.inf)
+    parents = weights.argmax(axis=0)
+    parents[root] = -1
+    up, at = np.where(parents < 0, root, parents), np.arange(len(parents))
+    for _ in parents:
+        at = up[at]
+    # Who goes up for long ends at the root, or goes round.
+    if (at == root).all():
+        return parents
+    loop = [at[at != root][0]]
+    while up[loop[-1]] != loop[0]:
+        loop.append(up[loop[-1]])
+    cycle = np.sort(loop)
+    outside = np.setdiff1d(np.arange(len(parents)), cycle)
+    # A cycle becomes one node; to enter it breaks the edge of the node where it is entered.
+    entering = weights[np.ix_(outside, cycle)] - weights[parents[cycle], cycle]
+    leaving = weights[np.ix_(cycle, outside)]
+    last = len(outside)
+    joined = np.full((last + 1, last + 1), -np.inf)
+    joined[:last, :last] = weights[np.ix_(outside, outside)]
+    joined[:last, last], joined[last, :last] = entering.max(axis=1), leaving.max(axis=0)
+    found = arborescence(joined, int(np.searchsorted(outside, root)))
+    for node, parent in zip(outside, found[:last], strict=True):
+        if parent == last:
+            parents[node] = cycle[leaving[:, np.searchsorted(outside, node)].argmax()]
+        elif parent >= 0:
+            parents[node] = outside[parent]
+    entered = cycle[entering[found[last]].argmax()]
+    parents[entered] = outside[found[last]]
+    return parents

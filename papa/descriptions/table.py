@@ -11,26 +11,20 @@ import pandas as pd
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch
-from papa.descriptions.flow import Flow
-from papa.descriptions.mixing import Mixing
-from papa.descriptions.norms import Norms
-from papa.descriptions.outliers import Outliers
-from papa.descriptions.rollout import Rollout
-from papa.descriptions.seen import Description, seen_in
-from papa.descriptions.separators import Separators
-from papa.descriptions.similarity import Similarity
-from papa.descriptions.syntax import Syntax
+from papa.descriptions.heads import Mixing, Norms, Outliers, Separators, Similarity
+from papa.descriptions.relations import Syntax, Trees
+from papa.descriptions.rollout import Flow, Rollout
+from papa.descriptions.seen import seen_in
 from papa.descriptions.treebank import COLUMNS, LaidTrees
-from papa.descriptions.trees import Trees
 from papa.errors import SpecError, meant
 from papa.spec.orders import Head
 
 if TYPE_CHECKING:
     from papa.encoders.encoder import Encoder
 
-OF_TREES: dict[str, Callable[[], Description]] = {"syntax": Syntax, "trees": Trees}
+OF_TREES: dict[str, Callable[[], Any]] = {"syntax": Syntax, "trees": Trees}
 """Those that need gold trees."""
-DESCRIPTIONS: dict[str, Callable[[], Description]] = {
+DESCRIPTIONS: dict[str, Callable[[], Any]] = {
     "similarity": Similarity,
     "separators": Separators,
     "norms": Norms,

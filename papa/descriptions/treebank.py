@@ -39,11 +39,6 @@ class Tree:
     heads: Int[np.ndarray, " words"]
     relations: tuple[str, ...]
 
-    @property
-    def root(self) -> int:
-        """The number of the root."""
-        return int(np.flatnonzero(self.heads == -1)[0])
-
 
 @dataclass(frozen=True)
 class LaidTrees:

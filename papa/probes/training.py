@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus
-from papa.encoders.encoder import Encoder
-from papa.encoders.finite import numbers_of
+from papa.encoders.encoder import Encoder, numbers_of
 from papa.errors import SpecError
 from papa.probes.features import FeatureSource, active_dropout, live_features, window_of
 from papa.probes.minibatches import (

@@ -12,9 +12,14 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from papa.encoders.files import has_weights, weight_patterns
-from papa.encoders.precision import chosen_precision
-from papa.encoders.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
+from papa.encoders.files import weight_files, weight_patterns
+from papa.encoders.reference import (
+    EncoderReference,
+    chosen_precision,
+    describe_encoder,
+    known_shape,
+    resolve_encoder,
+)
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.own import OwnCode
@@ -152,9 +157,9 @@ def resolve_inputs(
 def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> Any:
     """The encoder with its weights checked; as it is where they shall not be fetched."""
     folder, revision = Path(described.folder), described.revision
-    if fetch or revision is None or has_weights(folder):
+    if fetch or revision is None or weight_files(folder):
         return resolve_encoder(spec, described.precision)
-    weight_patterns(spec.name, revision, folder, f"encoder '{spec.name}'")
+    weight_patterns(spec.name, folder, f"encoder '{spec.name}'")
     return described
 
 

@@ -11,11 +11,8 @@ from torch import Tensor
 from transformers import AutoModel
 
 import papa
-from papa.descriptions.means import Means
-from papa.descriptions.outliers import kurtosis
-from papa.descriptions.seen import ATTENTIONS, Seen
-from papa.descriptions.separators import Separators
-from papa.descriptions.similarity import Similarity
+from papa.descriptions.heads import Outliers, Separators, Similarity
+from papa.descriptions.seen import ATTENTIONS, Means, Seen
 from papa.library.encoder import TextEncoder
 from papa.reporting.described import described_tables
 from papa.scores.intervals import interval
@@ -181,8 +178,10 @@ def test_planted_heads() -> None:
 
 
 def test_outliers_show() -> None:
-    plain = torch.randn(1, 4096, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    marked = plain.clone()
-    marked[0, 7] = 100
-    assert kurtosis(plain).item() == pytest.approx(3, abs=0.3)
-    assert kurtosis(marked).item() > 100
+    case = looks(torch.eye(512))[0]
+    plain, marked = Outliers(), Outliers()
+    plain.see(case)
+    case.states[:, 0, 7] = 100
+    marked.see(case)
+    assert values(plain.frame(), "kurtosis").tolist() == pytest.approx([3, 3], abs=0.3)
+    assert values(marked.frame(), "kurtosis").min() > 100

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from papa.descriptions.flow import flows_from
-from papa.descriptions.rollout import PART, Rollout, step_by_step
-from papa.descriptions.trees import arborescence
+from papa.descriptions.relations import arborescence
+from papa.descriptions.rollout import PART, Rollout, flows_from, step_by_step
 from tests.descriptions.cases import seen, values
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from papa.descriptions.mixing import Mixing, behind_norm
-from papa.descriptions.norms import Norms
+from papa.descriptions.heads import Mixing, Norms, behind_norm
 from papa.descriptions.seen import Seen
 from papa.encoders.encoder import Encoder
 from tests.descriptions.cases import seen, values

@@ -7,12 +7,10 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from papa.descriptions.relations import ALL, POSITION, of_words, picked
+from papa.descriptions.relations import ALL, POSITION, Syntax, Trees, of_words, picked
 from papa.descriptions.seen import ATTENTIONS
-from papa.descriptions.syntax import Syntax
 from papa.descriptions.table import joined
 from papa.descriptions.treebank import Tree
-from papa.descriptions.trees import Trees
 from papa.reporting.described import described_tables
 from papa.scores.intervals import wilson
 from tests.descriptions.cases import seen, values

@@ -12,8 +12,7 @@ from torch import Tensor
 from papa.attention.average import AttentionAverager, AttentionSums
 from papa.attention.replacement import mixed, replaced
 from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.precision import chosen_precision, has_bfloat16
-from papa.encoders.reference import EMBEDDED, resolve_encoder
+from papa.encoders.reference import EMBEDDED, chosen_precision, has_bfloat16, resolve_encoder
 from papa.errors import SpecError
 from papa.spec import EncoderSpec
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs

@@ -1,12 +1,11 @@
-"""A description is a file of its own and one entry of papa/descriptions/table.py."""
+"""A description is a class and one entry of papa/descriptions/table.py."""
 
 from __future__ import annotations
 
 import pytest
 
 import papa
-from papa.descriptions.means import Means
-from papa.descriptions.seen import ATTENTIONS, Seen
+from papa.descriptions.seen import ATTENTIONS, Means, Seen
 from papa.descriptions.table import DESCRIPTIONS
 from papa.reporting.described import described_tables
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub
 from tests.hub.test_encoders import hidden_states
 
-BERT, V3 = "google-bert/bert-base-uncased", "microsoft/deberta-v3-base"
+BERT = "google-bert/bert-base-uncased"
 PICKLED = "google/electra-base-discriminator"
 
 
@@ -91,7 +90,7 @@ def test_shards_of_pickles(on_hub: Hub, folder: Path, tmp_path: Path) -> None:
     (shards / "pytorch_model.bin.index.json").write_text(index)
     assert fetched_as(on_hub, shards, folder) == {*places.values()}
     (shards / "pytorch_model-00002-of-00002.bin").unlink()
-    assert "names pytorch_model-00002-of-00002.bin, which is not in" in refused(shards)
+    assert "whole or in all its shards" in refused(shards)
 
 
 class Command:
@@ -125,7 +124,7 @@ PICKLES: list[tuple[Change | bytes | slice, str]] = [
         r"encoder.layer.1.output.dense.weight is \[32, 64\], expected \[32, 48\]",
     ),
     (lambda _: {"gpt.h.0.weight": torch.zeros(2, 2)}, r"lacks \d+ weights of a electra encoder"),
-    (lambda _: [torch.zeros(2)], "holds no weights by name"),
+    (lambda _: [torch.zeros(2)], "is damaged, or holds more than tensors"),
     (slice(2000), "is damaged"),
     (b"<html>sign in</html>", "is damaged, or holds more than tensors"),
     (b"", "is damaged"),
@@ -142,17 +141,11 @@ def test_pickles_that_do_not_fit_are_refused(change: Any, said: str, folder: Pat
     assert re.search(said, refused(folder))
 
 
-@pytest.mark.parametrize(
-    ("index", "said"),
-    [
-        ({"weight_map": {"a": "../secret.bin"}}, r"names ../secret.bin, which is not in"),
-        ([], "maps no weights to files"),
-    ],
-)
-def test_an_index_that_does_not_fit_is_refused(index: Any, said: str, folder: Path) -> None:
+def test_an_index_that_leads_out_of_its_folder_is_refused(folder: Path) -> None:
     (folder / "pytorch_model.bin").rename(folder.parent / "secret.bin")
+    index = {"weight_map": {"a": "../secret.bin"}}
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-    assert re.search(said, refused(folder))
+    assert "whole or in all its shards" in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +153,7 @@ def test_an_index_that_does_not_fit_is_refused(index: Any, said: str, folder: Pa
     [
         ("lack", "lacks 1 weights"),
         ("shape", "is [32, 16], expected [32, 32]"),
-        ("damage", "are damaged"),
+        ("damage", "is damaged"),
     ],
 )
 def test_safetensors_that_do_not_fit_are_refused(
@@ -187,17 +180,3 @@ def test_a_repository_without_weights_lists_what_it_has(on_hub: Hub, folder: Pat
     with pytest.raises(EncoderError, match=said):
         resolve_encoder(EncoderSpec(name="lab/flax"))
     assert not on_hub.fetched("lab/flax") & {"flax_model.msgpack", "tf_model.h5", "rust_model.ot"}
-
-
-@pytest.mark.parametrize("module", ["sentencepiece", "google.protobuf"])
-def test_a_tokenizers_missing_library_is_named(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-    write_encoder(V3, tmp_path / "v3")
-    package = module.removeprefix("google.")
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, module, None)
-        said = f"(spm.model), which needs the package {package}: pip install {package}"
-        assert said in refused(tmp_path / "v3")
-    assert load_tokenizer(resolved(tmp_path / "v3")).is_fast

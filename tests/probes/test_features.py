@@ -16,8 +16,7 @@ import torch
 from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus
 from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.precision import has_bfloat16
-from papa.encoders.reference import EncoderReference
+from papa.encoders.reference import EncoderReference, has_bfloat16
 from papa.errors import DataError
 from papa.probes.evaluate import build_probe
 from papa.probes.features import WordEmbeddings, compute_features, count_tokens, feature_bytes

@@ -18,8 +18,7 @@ from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
 from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.precision import has_bfloat16
-from papa.encoders.reference import EncoderReference
+from papa.encoders.reference import EncoderReference, has_bfloat16
 from papa.errors import NumbersError, SpecError
 from papa.probes.features import WordEmbeddings
 from papa.ranking.learned import train_lambda

@@ -105,7 +105,7 @@ def test_weights_exchanged_after_they_were_loaded(tmp_path: Path, name: str) -> 
     encoder = resolve_encoder(EncoderSpec(name=str(folder)))
     loaded = load_encoder(encoder)
     before = [parameter.clone() for parameter in loaded.model.parameters()]
-    (path,) = weight_files(folder, "").paths
+    (path,) = weight_files(folder)
     in_place(path)
     assert all(map(torch.equal, before, loaded.model.parameters()))
     with pytest.raises(EncoderError, match=r"changed meanwhile|is damaged"):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from papa.attention.substitutes import Mixed, Zeros, rules_of
 from papa.corpora.batches import micro_batches
-from papa.encoders.finite import numbers_of
+from papa.encoders.encoder import numbers_of
 from papa.probes.features import live_features
 from papa.ranking.scores.asked import Asked, Scored
 
