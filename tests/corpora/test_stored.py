@@ -26,7 +26,7 @@ def test_sharding_changes_files_and_nothing_else(real: Make, corpus_of: Build, b
     whole = corpus_of(task, bert).split("train")
     parts = corpus_of(task, bert, shard_rows=33).split("train")
     assert (len(whole.shards), len(parts.shards)) == (1, 4)
-    for name in ("labels", "lengths", "offsets", "first_lengths", "probed_lengths", "rows"):
+    for name in ("labels", "lengths", "first_lengths", "probed_lengths", "rows"):
         assert (getattr(whole, name) == getattr(parts, name)).all(), name
     mixed = [99, 3, 40, 33, 3]
     for rows in (None, mixed):

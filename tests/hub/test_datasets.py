@@ -11,9 +11,8 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from huggingface_hub import constants
 
-from papa.corpora.hub import commit_of, read_split
 from papa.corpora.rows import read_rows
-from papa.corpora.sources import fingerprint
+from papa.corpora.sources import commit_of, fingerprint, read_split
 from papa.corpora.table import SourceTable
 from papa.errors import DataError
 from papa.spec import HubSource, TaskSpec
@@ -56,7 +55,7 @@ def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
 
 
 def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> None:
-    commit = commit_of(glue())
+    commit = commit_of("nyu-mll/glue", None)
     assert public.repository("datasets", "nyu-mll/glue").branches["main"] == commit
     forget()
     public.publish("datasets", "nyu-mll/glue", written / "glue", branch="other")
@@ -65,7 +64,7 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     forget()
     write_glue(tmp_path / "newer", rows=6, only=("cola",))
     public.publish("datasets", "nyu-mll/glue", tmp_path / "newer")
-    assert commit_of(glue()) != commit
+    assert commit_of("nyu-mll/glue", None) != commit
     assert fingerprint(glue()) != fingerprint(glue(revision=commit))
     assert train_of().rows.num_rows == 6
     assert train_of(revision=commit).rows.num_rows == ROWS
