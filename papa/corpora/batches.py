@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -43,21 +43,12 @@ class MicroBatch:
     @torch.inference_mode(False)  # Used with gradients too, which tensors made there cannot be.
     def of(cls, rows: Int[np.ndarray, " batch"], tokens: PackedTokens) -> MicroBatch:
         """The batch of these tokens, on the CPU; its columns are the slots that occur."""
-
-        def tensor(values: Int[np.ndarray, " n"]) -> Int[Tensor, " n"]:
-            # A copy: tokens may lie in a mapped file, which cannot be written to.
-            return torch.from_numpy(values.astype(np.int64))
-
         columns, column_ids = np.unique(tokens.slot_ids, return_inverse=True)
-        return cls(
-            rows=tensor(rows),
-            columns=tensor(columns),
-            column_ids=tensor(column_ids),
-            inputs_of_tokens=tensor(np.repeat(np.arange(len(rows)), tokens.lengths)),
-            positions_in_input=tensor(positions_in_rows(tokens.lengths)),
-            input_ids=tensor(tokens.input_ids),
-            token_type_ids=tensor(tokens.token_type_ids),
-        )
+        inputs = np.repeat(np.arange(len(rows)), tokens.lengths)
+        places = (columns, column_ids, inputs, positions_in_rows(tokens.lengths))
+        parts = (rows, *places, tokens.input_ids, tokens.token_type_ids)
+        # Copies: tokens may lie in a mapped file, which cannot be written to.
+        return cls(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,11 +102,8 @@ class MicroBatch:
         """The batch on a device; itself where it is there."""
         if self.rows.device.type == device.type:
             return self
-        moved = {
-            field.name: getattr(self, field.name).to(device, non_blocking=True)
-            for field in fields(self)
-        }
-        return replace(self, **moved)
+        moved = (getattr(self, own.name).to(device, non_blocking=True) for own in fields(self))
+        return MicroBatch(*moved)
 
 
 LARGEST_BATCH = 256

@@ -57,10 +57,7 @@ class SourceTable:
         column = self.rows.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1
-            raise DataError(
-                f"{self.origin}: row {row} has no '{name}' (columns: "
-                f"{joined(self.rows.column_names)}): complete the row or remove it"
-            )
+            raise DataError(f"{self.origin}: row {row} has no '{name}': complete or remove it")
         kind = _plain(column.type)
         if holds and not _HOLDS[holds](kind):
             raise DataError(

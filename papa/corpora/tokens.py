@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -29,12 +29,11 @@ def tokens_of_texts(
     """Token ids of each text, uncut and without special tokens."""
     how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
     rows = tokenizer(list(texts), **how)["input_ids"]
-    # Some vocabularies (Unigram) hold "</s>" as a piece too: such text becomes unknown, never
-    # special.
+    # A vocabulary (Unigram) may hold "</s>" as a piece: such text becomes unknown, never special.
     reserved = special_tokens.reserved
     for row in rows:
         if not reserved.isdisjoint(row):
-            row[:] = [special_tokens.stand_in if id in reserved else id for id in row]
+            row[:] = [special_tokens.unknown if id in reserved else id for id in row]
     return rows
 
 
@@ -52,7 +51,7 @@ def tokens_of_words(
     spelled = [special_tokens.prefix + word.strip() for word in words]
     pieces = tokens_of_texts(tokenizer, special_tokens, spelled) if words else []
     spelling = {
-        word: ids or [special_tokens.stand_in] for word, ids in zip(words, pieces, strict=True)
+        word: ids or [special_tokens.unknown] for word, ids in zip(words, pieces, strict=True)
     }
     tokens = [[token for word in row for token in spelling[word]] for row in sentences]
     numbers = [
@@ -73,11 +72,6 @@ def masked(
     80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay. The choice depends
     on the seed, the split and the row's number alone, not on how rows are sharded.
     """
-    if special_tokens.mask is None:
-        raise EncoderError(
-            "the tokenizer has no mask token, which a masked language model needs: use another "
-            "encoder"
-        )
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
     shown, labels = [], []
     for row, text in enumerate(texts, start=first_row):
@@ -118,57 +112,37 @@ class SpecialTokens:
     segments: tuple[int, int, int] = (0, 0, 0)
     reserved: frozenset[int] = frozenset()
     vocabulary: int = 0
-    unknown: int | None = None
-    mask: int | None = None
+    unknown: int = NOTHING
+    mask: int = NOTHING
     prefix: str = ""
-
-    @property
-    def stand_in(self) -> int:
-        """The token of text that the tokenizer cannot spell."""
-        if self.unknown is None:
-            raise EncoderError(
-                "the tokenizer has no unknown token for text that it cannot spell: use another "
-                "encoder"
-            )
-        return self.unknown
 
 
 def special_tokens_of(tokenizer: PreTrainedTokenizerBase, kind: TaskKind = "text") -> SpecialTokens:
     """Learn the special tokens from how a tokenizer frames two texts itself; texts of a decoder
     begin with its first token, where it writes one, and end with none.
     """
-    unknown, vocabulary = tokenizer.unk_token_id, len(tokenizer)
-    special = {*tokenizer.all_special_ids} - {unknown}
+    cls, sep, pad, unknown, mask, begins = (
+        NOTHING if (id := getattr(tokenizer, f"{role}_token_id")) is None else int(id)
+        for role in ("cls", "sep", "pad", "unk", "mask", "bos")
+    )
+    special = frozenset(tokenizer.all_special_ids) - {unknown}
+    found = SpecialTokens(
+        cls, sep, pad, reserved=special, vocabulary=len(tokenizer), unknown=unknown, mask=mask
+    )
     if kind == "causal":
-        begins = tokenizer.bos_token_id
         written = tokenizer("")["input_ids"][:1] == [begins]
-        return SpecialTokens(
-            cls=int(begins) if written else NOTHING,
-            sep=NOTHING,
-            pad=tokenizer.pad_token_id or 0,
-            reserved=frozenset(special),
-            vocabulary=vocabulary,
-            unknown=unknown,
-        )
-    for role in ("cls", "sep", "pad"):
-        if getattr(tokenizer, f"{role}_token_id") is None:
-            raise EncoderError(
-                f"the tokenizer of '{tokenizer.name_or_path}' has no {role} token, which the "
-                "layout ([CLS] text [PAD] [SEP]) needs: use an encoder such as BERT or RoBERTa"
-            )
-    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
-    mask, pad = tokenizer.mask_token_id, tokenizer.pad_token_id
+        return replace(found, cls=begins if written else NOTHING, sep=NOTHING, pad=max(pad, 0))
     pair = tokenizer("one", "two")
     ids, sides = pair["input_ids"], pair.sequence_ids(0)
     first, second = (np.flatnonzero([side == text for side in sides]) for text in (0, 1))
     between = ids[first[-1] + 1 : second[0]]
     framed = ids[: first[0]] == [cls] and ids[second[-1] + 1 :] == [sep] and {*between} == {sep}
-    if not framed or len(between) > 2:
+    if not framed or len(between) > 2 or pad == NOTHING:
         shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
         raise EncoderError(
             f"the tokenizer of '{tokenizer.name_or_path}' frames two texts as '{shown}', not "
-            "as [CLS] one [SEP] two [SEP], with one or two separators between: use an encoder "
-            "such as BERT or RoBERTa"
+            "as [CLS] one [SEP] two [SEP] [PAD], with one or two separators between: use an "
+            "encoder such as BERT or RoBERTa"
         )
     types = pair.get("token_type_ids") or [0] * len(ids)
 
@@ -177,16 +151,11 @@ def special_tokens_of(tokenizer: PreTrainedTokenizerBase, kind: TaskKind = "text
 
     twice, once = plain("the the"), plain("the")
     spaced = twice != once * 2 and twice == once + plain(" the")
-    return SpecialTokens(
-        cls=cls,
-        sep=sep,
-        pad=pad,
+    return replace(
+        found,
         between=len(between),
         segments=(types[first[0]], types[first[-1] + 1], types[second[0]]),
-        reserved=frozenset(special | {cls, sep, pad, mask} - {None}),
-        vocabulary=vocabulary,
-        unknown=unknown,
-        mask=mask,
+        reserved=special | {cls, sep, pad, mask} - {NOTHING},
         prefix=" " if spaced else "",
     )
 

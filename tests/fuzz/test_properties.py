@@ -18,7 +18,7 @@ from papa.corpora.tokens import SpecialTokens
 from papa.ranking.orders import HEAD_ORDERS, head_order
 from papa.scores.intervals import interval
 from papa.spec import LayoutSpec
-from papa.spec.cells import constant_heads
+from papa.spec.orders import constant_heads
 
 
 def times(factor: float) -> Any:
