@@ -49,14 +49,14 @@ def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
     assert found == (ROWS, ROWS if name != "mlm" else ROWS // 2)
     expected = {"pos": tuple(POS), "ud_pos": tuple(UPOS), "ner": tuple(NER)}.get(name, entry.labels)
     assert rows.label_names == expected
-    files = {path for path in public.read() if path.endswith((".py", ".parquet"))}
+    files = {path for path in public.fetched() if path.endswith((".py", ".parquet"))}
     splits = {entry.source.train, entry.source.validation}  # type: ignore[union-attr]
     assert all(any(split in path for split in splits) for path in files), "only these splits"
 
 
 def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> None:
     commit = commit_of("nyu-mll/glue", None)
-    assert public.repository("datasets", "nyu-mll/glue").branches["main"] == commit
+    assert public.repositories["datasets/nyu-mll/glue"].branches["main"] == commit
     forget()
     public.publish("datasets", "nyu-mll/glue", written / "glue", branch="other")
     same = (None, "main", "other", commit)
@@ -139,7 +139,7 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "train.parquet").touch()
     folder = tmp_path / "repository"
-    write_readme(folder, {"one": {"train": path.format(outside=tmp_path / "outside")}}, [])
+    write_readme(folder, {"one": {"train": path.format(outside=tmp_path / "outside")}}, {})
     (folder / "train.parquet").touch()
     on_hub.publish("datasets", "some/rows", folder)
     with pytest.raises(DataError, match=r"cannot be read|holds no data file") as told:
