@@ -26,7 +26,7 @@ from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec
-from papa.spec.cells import constant_heads
+from papa.spec.orders import constant_heads
 
 SEEDS = (0, 1, 2)
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)

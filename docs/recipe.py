@@ -21,8 +21,8 @@ from papa.ranking.orders import head_order
 from papa.ranking.seeds import TrainedLambda
 from papa.scores.intervals import interval
 from papa.spec import StudySpec
-from papa.spec.cells import constant_heads
 from papa.spec.file import load_study
+from papa.spec.orders import constant_heads
 
 
 def scores_by_fraction(study: StudySpec, folder: Path) -> dict[float, list[float]]:

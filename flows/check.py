@@ -15,7 +15,7 @@ import psutil
 
 from papa import errors
 from papa.corpora.rows import read_rows
-from papa.corpora.tokens import check_vocabulary, special_tokens_for
+from papa.corpora.tokens import check_vocabulary, special_tokens_of
 from papa.credentials import holds_credentials
 from papa.encoders.files import weight_files
 from papa.encoders.reference import EncoderReference, check_device, check_precision, load_tokenizer
@@ -134,7 +134,7 @@ def _check_encoders(resolved: ResolvedInputs, tokenizers: bool, unchecked: list[
         from papa.encoders.supported import read_configuration
 
         tokenizer, folder = load_tokenizer(encoder), Path(encoder.folder)
-        special_tokens_for("causal" if encoder.causal else "text", tokenizer)
+        special_tokens_of(tokenizer, "causal" if encoder.causal else "text")
         words = read_configuration(folder, encoder.name)[0].vocab_size
         check_vocabulary(tokenizer, words, encoder.display)
 

@@ -24,7 +24,7 @@ from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
 from papa.files import scratch_beside, sha256_of_json
 from papa.spec import StudySpec
-from papa.spec.cells import Cell
+from papa.spec.orders import Cell
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.storage.store import Store
 from papa.study.locks import claimed

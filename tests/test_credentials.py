@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.check import cluster_address
-from papa.corpora.local_files import read_file
+from papa.corpora.table import read_file
 from papa.credentials import holds_credentials, without_credentials
 from papa.encoders.reference import resolve_encoder
 from papa.errors import ArtifactError, DamagedError, PapaError, Problem, SpecError

@@ -51,7 +51,7 @@ def describe(
     """Tell what heads do on some texts, and what of it is constant."""
     with one_sentence(verbose):
         import papa
-        from papa.corpora.local_files import format_of, read_file
+        from papa.corpora.table import format_of, read_file
         from papa.descriptions.treebank import read_trees
         from papa.reporting.described import described_tables
         from papa.study.describe import describe_study
@@ -66,7 +66,7 @@ def describe(
             raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")
         elif study is None and encoder is not None and (text is None) != (trees is None):
             if text is not None:
-                rows = read_file(text, format_of(text) or "text", header=True).rows
+                rows = read_file(text, format_of(text) or "text").rows
                 frame = papa.describe(papa.load_encoder(encoder), rows.slice(0, limit), only)
             elif trees is not None:
                 frame = papa.describe(papa.load_encoder(encoder), read_trees(trees)[:limit], only)

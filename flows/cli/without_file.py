@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from papa.corpora.local_files import format_of, read_file
-from papa.corpora.rows import text_column
+from papa.corpora.table import format_of, read_file
 from papa.encoders.files import CONFIGURATION, read_configuration_file
 from papa.encoders.reference import EncoderReference, describe_encoder, load_tokenizer
 from papa.errors import DataError, SpecError, joined
@@ -86,13 +85,13 @@ def own_study(
             "--own takes one model and one file of texts, and nothing else: such as papa run "
             "--model embedded/all-MiniLM-L6-v2 --own texts.txt"
         )
-    table = read_file(texts, format_of(texts) or "text", header=True)
+    table = read_file(texts, format_of(texts) or "text")
     columns = [name for name in _COLUMNS if name in table.rows.column_names]
     folder = Path(models[0]).expanduser()
     name = str(folder.resolve()) if folder.is_dir() else models[0]
     reference = describe_encoder(EncoderSpec(name=name))
     tasks = _tasks(reference, columns)
-    sides = [text_column(table, name).to_pylist() for name in columns if name.startswith("text")]
+    sides = [table.column(name, "text").to_pylist() for name in columns if name.startswith("text")]
     sides = sides or [[" ".join(words) for words in table.column("words").to_pylist()]]
     rows = table.rows.select(columns).to_pylist()[:limit]
     least = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch, micro_batches
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.corpus import TokenisedSplit
 from papa.encoders.dispatch import LayerAttention
 from papa.encoders.encoder import Encoder, numbers_of, sum_is_finite
 from papa.errors import NumbersError

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from papa.attention.substitutes import Substitute
 from papa.corpora.batches import micro_batches
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.corpus import TokenisedSplit
 from papa.encoders.dispatch import Heads, LayerAttention, indices
 from papa.encoders.encoder import Encoder
 from papa.errors import DataError

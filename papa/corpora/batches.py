@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from papa.corpora.corpus import TokenisedSplit
 from papa.corpora.ragged import PackedTokens, positions_in_rows
-from papa.corpora.split import TokenisedSplit
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,15 @@ class MicroBatch:
     token_type_ids: Int[Tensor, " tokens"]
 
     @classmethod
+    @torch.inference_mode(False)  # Used with gradients too, which tensors made there cannot be.
     def of(cls, rows: Int[np.ndarray, " batch"], tokens: PackedTokens) -> MicroBatch:
         """The batch of these tokens, on the CPU; its columns are the slots that occur."""
-
-        def tensor(values: Int[np.ndarray, " n"]) -> Int[Tensor, " n"]:
-            # A copy: tokens may lie in a mapped file, which cannot be written to.
-            return torch.from_numpy(values.astype(np.int64))
-
         columns, column_ids = np.unique(tokens.slot_ids, return_inverse=True)
-        # Used with and without gradients, which tensors made in inference mode could not be.
-        with torch.inference_mode(False):
-            return cls(
-                rows=tensor(rows),
-                columns=tensor(columns),
-                column_ids=tensor(column_ids),
-                inputs_of_tokens=tensor(np.repeat(np.arange(len(rows)), tokens.lengths)),
-                positions_in_input=tensor(positions_in_rows(tokens.lengths)),
-                input_ids=tensor(tokens.input_ids),
-                token_type_ids=tensor(tokens.token_type_ids),
-            )
+        inputs = np.repeat(np.arange(len(rows)), tokens.lengths)
+        places = (columns, column_ids, inputs, positions_in_rows(tokens.lengths))
+        parts = (rows, *places, tokens.input_ids, tokens.token_type_ids)
+        # Copies: tokens may lie in a mapped file, which cannot be written to.
+        return cls(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -76,55 +66,44 @@ class MicroBatch:
         return self.columns[self.column_ids]
 
     @cached_property
+    @torch.inference_mode(False)
     def attention_mask(self) -> Bool[Tensor, "batch m"]:
         """Whether an input has a token in a column."""
-        with torch.inference_mode(False):
-            mask = torch.zeros(self.shape, dtype=torch.bool, device=self.rows.device)
-            mask[self.inputs_of_tokens, self.column_ids] = True
-            return mask
+        mask = torch.zeros(self.shape, dtype=torch.bool, device=self.rows.device)
+        mask[self.inputs_of_tokens, self.column_ids] = True
+        return mask
 
     @cached_property
+    @torch.inference_mode(False)
     def _tokens_of_places(self) -> Int[Tensor, " places"]:
         """The token at each place, input by input; any token where there is none."""
-        with torch.inference_mode(False):
-            return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0)
+        return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0)
 
     @cached_property
+    @torch.inference_mode(False)
     def _places_of_tokens(self) -> Int[Tensor, " tokens"]:
-        with torch.inference_mode(False):
-            return self.inputs_of_tokens * len(self.columns) + self.column_ids
+        return self.inputs_of_tokens * len(self.columns) + self.column_ids
 
-    def unpack(self, states: Float[Tensor, "1 tokens width"]) -> Float[Tensor, "batch m width"]:
+    def unpack(
+        self, states: Float[Tensor, "1 *heads tokens width"]
+    ) -> Float[Tensor, "batch *heads m width"]:
         """States input by input; places without a token hold some other token's states."""
-        return self.unpack_heads(states[:, None]).squeeze(1)
+        tokens = states[0].movedim(-2, 0).index_select(0, self._tokens_of_places)
+        return tokens.unflatten(0, self.shape).movedim(1, -2)
 
-    def pack(self, states: Float[Tensor, "batch m width"]) -> Float[Tensor, "1 tokens width"]:
+    def pack(
+        self, states: Float[Tensor, "batch *heads m width"]
+    ) -> Float[Tensor, "1 *heads tokens width"]:
         """The states of the tokens alone, input by input."""
-        return self.pack_heads(states[:, None]).squeeze(1)
-
-    def unpack_heads(
-        self, states: Float[Tensor, "1 heads tokens width"]
-    ) -> Float[Tensor, "batch heads m width"]:
-        """``unpack`` for the states of each head."""
-        tokens = states[0].transpose(0, 1).index_select(0, self._tokens_of_places)
-        return tokens.unflatten(0, self.shape).transpose(1, 2)
-
-    def pack_heads(
-        self, states: Float[Tensor, "batch heads m width"]
-    ) -> Float[Tensor, "1 heads tokens width"]:
-        """``pack`` for the states of each head."""
-        places = states.transpose(1, 2).flatten(0, 1)
-        return places.index_select(0, self._places_of_tokens).transpose(0, 1)[None]
+        places = states.movedim(-2, 1).flatten(0, 1)
+        return places.index_select(0, self._places_of_tokens).movedim(0, -2)[None]
 
     def to(self, device: torch.device) -> MicroBatch:
         """The batch on a device; itself where it is there."""
         if self.rows.device.type == device.type:
             return self
-        moved = {
-            field.name: getattr(self, field.name).to(device, non_blocking=True)
-            for field in fields(self)
-        }
-        return replace(self, **moved)
+        moved = (getattr(self, own.name).to(device, non_blocking=True) for own in fields(self))
+        return MicroBatch(*moved)
 
 
 LARGEST_BATCH = 256

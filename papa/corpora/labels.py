@@ -14,7 +14,6 @@ from papa.errors import DataError, joined, shown
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """As one writes it, of 64 bits."""
 _TAG = re.compile(r"O|([BI])-(.+)")
-_HIDDEN = "-1 marks the hidden labels of GLUE's test splits: take the train and validation splits"
 _UNDECIDED = ("-", "-1")
 """What marks rows on which annotators do not agree, as in SNLI."""
 _NAME_THEM = "name the classes in the task's labels, and these rows are left out"
@@ -48,15 +47,18 @@ class LabelColumn:
         return DataError(f"{self.origin}: row {row} has {value} as '{self.column}'{told}")
 
 
-def decided(side: LabelColumn, declared: Sequence[str]) -> list[int]:
-    """The places of the labels on which annotators agree."""
-    marks = {*_UNDECIDED} - {*declared}
+def decided(side: LabelColumn, declared: Sequence[str] | None) -> Sequence[int]:
+    """The places of the labels on which annotators agree, where classes are declared; else all."""
+    marks = {*_UNDECIDED} - {*declared} if declared else {"-1"}
     # pandas writes integers as floats where a column has gaps.
     texts = [str(own).removesuffix(".0") for own in side.values]
     kept = [at for at, text in enumerate(texts) if text not in marks]
-    if side.values and not kept:
-        raise DataError(f"{side.origin}: every '{side.column}' is {side.values[0]}: {_HIDDEN}")
-    return kept
+    if texts and not kept:
+        raise DataError(
+            f"{side.origin}: every '{side.column}' is {side.values[0]}: -1 marks the hidden labels "
+            "of GLUE's test splits: take the train and validation splits"
+        )
+    return kept if declared else range(len(texts))
 
 
 def to_classes(
@@ -77,19 +79,18 @@ def to_classes(
     known = names or sorted({*sides[0].values})
     index = {label: number for number, label in enumerate(known)}
     for side in sides:
-        unknown = {*side.values} - index.keys()
-        for at, value in enumerate(side.values if unknown else ()):
-            if str(value) in _UNDECIDED and value in unknown:
-                count = f"{side.values.count(value):,} of {len(side.values):,}"
+        if unknown := {*side.values} - index.keys():
+            at = next(at for at, value in enumerate(side.values) if value in unknown)
+            if str(side.values[at]) in _UNDECIDED:
+                count = f"{side.values.count(side.values[at]):,} of {len(side.values):,}"
                 why = f", as {count} rows have, which marks rows without agreement: {_NAME_THEM}"
                 raise side.refusal(at, why)
-            if value in unknown:
-                known_by = "the task knows" if names else "the training rows have"
-                raise side.refusal(
-                    at,
-                    f" where {known_by} {joined(map(str, known))} (unknown: "
-                    f"{joined(sorted(map(str, unknown)))}): correct the rows or the task's labels",
-                )
+            known_by = "the task knows" if names else "the training rows have"
+            raise side.refusal(
+                at,
+                f" where {known_by} {joined(map(str, known))} (unknown: "
+                f"{joined(sorted(map(str, unknown)))}): correct the rows or the task's labels",
+            )
     classes = [np.array([index[value] for value in side.values], np.int64) for side in sides]
     return classes, tuple(map(str, known))
 
@@ -104,10 +105,7 @@ def _plain(side: LabelColumn, as_text: bool) -> list[Any]:
                 ", which is no class: give integers or strings, complete or remove the row, or "
                 "predict numbers with metric spearman",
             )
-    plain = list(side.values if as_text else map(int, side.values))
-    if {*plain} == {-1}:
-        raise DataError(f"{side.origin}: every '{side.column}' is -1: {_HIDDEN}")
-    return plain
+    return list(side.values if as_text else map(int, side.values))
 
 
 def to_numbers(side: LabelColumn) -> np.ndarray:

@@ -41,13 +41,10 @@ def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
 
 def pair_capacity(framing: SpecialTokens, slots: int) -> tuple[int, int]:
     """How many tokens of each of two texts are kept."""
-    second = slots // 2 - framing.between - 1
-    if second < 1:
-        raise EncoderError(
-            f"slots {slots} leave no room for a second text beside {framing.between + 1} "
-            f"separators: set the task's slots to {2 * (framing.between + 2)} or more"
-        )
-    return slots // 2 - 1, second
+    least = 2 * (framing.between + 2)
+    if slots < least:
+        raise EncoderError(f"slots {slots} leave no room for a second text: set them to {least}")
+    return slots // 2 - 1, slots // 2 - framing.between - 1
 
 
 def arrange_one(texts: Texts, framing: SpecialTokens, slots: int) -> PackedTokens:
@@ -78,9 +75,9 @@ def arrange_pair(
     together, and pads with 0.
     """
     limits, half, between = pair_capacity(framing, slots), slots // 2, framing.between
+    of_first, inside, of_second = framing.segments
 
     def segments(a: int, b: int) -> list[int]:
-        of_first, inside, of_second = framing.segments
         return [of_first] * (a + 1) + [inside] * between + [of_second] * (b + 1)
 
     rows = []
@@ -90,19 +87,14 @@ def arrange_pair(
         slot_ids = [*range(len(a) + 1), *range(half, half + between + len(b)), slots - 1]
         types = segments(len(a), len(b))
         if segment_ids == "stay":
-            left = _shortened(len(uncut_a), len(uncut_b), slots - between - 2)
-            own = [*segments(*left), *[0] * slots]
+            # The longer text loses token by token; of equally long ones the second, as in the
+            # Python tokenizers that the authors' commands use.
+            room = slots - between - 2
+            left = min(len(uncut_a), max(room - len(uncut_b), (room + 1) // 2))
+            own = [*segments(left, min(len(uncut_b), room - left)), *[0] * slots]
             types = [own[slot] for slot in slot_ids]
         rows.append((ids, slot_ids, types, len(a)))
     return PackedTokens.of(rows)
-
-
-def _shortened(first: int, second: int, limit: int) -> tuple[int, int]:
-    """The lengths of two texts once the longer one lost token by token until ``limit`` are left; of
-    equally long ones the second, as in the Python tokenizers that the authors' commands use.
-    """
-    left = min(first, max(limit - second, (limit + 1) // 2))
-    return left, min(second, limit - left)
 
 
 def arrange_causal(
@@ -113,14 +105,9 @@ def arrange_causal(
     """
     begins = [] if framing.cls == NOTHING else [framing.cls]
     whole = [[*begins, *text][:slots] for text in texts]
-    short = next((row for row, ids in enumerate(whole, start=1) if len(ids) < 2), None)
-    if short is not None:
-        raise DataError(
-            f"text {short} has {len(whole[short - 1])} token, and a decoder is scored by the next "
-            "one, so it needs two: remove it"
-        )
-    arranged = PackedTokens.of(
-        (ids, list(range(len(ids))), [0] * len(ids), len(ids)) for ids in whole
-    )
+    for row, ids in enumerate(whole, start=1):
+        if len(ids) < 2:
+            raise DataError(f"text {row} has {len(ids)} token, and a decoder needs two: remove it")
+    arranged = PackedTokens.of((ids, [*range(len(ids))], [0] * len(ids), len(ids)) for ids in whole)
     follow = [token for ids in whole for token in (*ids[1:], IGNORED)]
     return arranged, np.array(follow, np.int64)

@@ -66,13 +66,9 @@ class PackedTokens:
         """The rows with these numbers, in this order."""
         lengths = self.lengths[rows]
         tokens = positions_in_spans(self.offsets[rows], lengths)
-        return PackedTokens(
-            self.input_ids[tokens],
-            self.slot_ids[tokens],
-            self.token_type_ids[tokens],
-            lengths,
-            self.first_lengths[rows],
-        )
+        per_token = (self.input_ids, self.slot_ids, self.token_type_ids)
+        ids, slots, types = (values[tokens] for values in per_token)
+        return PackedTokens(ids, slots, types, lengths, self.first_lengths[rows])
 
 
 def concatenated(parts: Sequence[PackedTokens]) -> PackedTokens:

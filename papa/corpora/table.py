@@ -1,15 +1,37 @@
-"""What sources yield: rows that know where they came from."""
+"""Rows that know where they came from, and local files of them: JSON, CSV, TSV, Parquet, plain
+text, CoNLL columns and CoNLL-U.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, groupby
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 
-from papa.errors import DataError, joined, nearest_first
+from papa.errors import DataError, in_one_line, joined, nearest_first, shortened
+
+_SUFFIXES = {
+    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "parquet": (".parquet",),
+    "text": (".txt", ".raw"),
+    "conll": (".conll", ".bio", ".iob"),
+    "conllu": (".conllu",),
+}
+CONLLU = {"tokens": 1, "words": 1, "upos": 3, "xpos": 4, "head": 6, "deprel": 7}
+"""Which columns of CoNLL-U are read; the hub's treebanks call words tokens."""
+Rows = Iterable[dict[str, Any]]
+_HOLDS = {"text": pa.types.is_large_string, "one list a row": pa.types.is_large_list}
 
 
 @dataclass(frozen=True)
@@ -22,50 +44,209 @@ class SourceTable:
     origin: str
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """The column of that name, its dictionaries decoded and its views of text as text."""
+    def column(self, name: str, holds: str | None = None) -> pa.ChunkedArray:
+        """The column of that name, its dictionaries decoded and its text as large strings; it may
+        be asked to hold "text" or "one list a row".
+        """
         if name not in self.rows.column_names:
             found = nearest_first(name, self.rows.column_names)
             raise DataError(
                 f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to "
                 "fit it"
             )
-        if self.rows.column_names.count(name) > 1:
-            raise DataError(f"{self.origin} has two columns '{name}': rename all but one")
         column = self.rows.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1
-            raise DataError(
-                f"{self.origin}: row {row} has no '{name}' (columns: "
-                f"{joined(self.rows.column_names)}): complete the row or remove it"
-            )
+            raise DataError(f"{self.origin}: row {row} has no '{name}': complete or remove it")
         kind = _plain(column.type)
-        return column if kind == column.type else column.cast(kind)
+        if holds and not _HOLDS[holds](kind):
+            raise DataError(
+                f"{self.origin}: column '{name}' holds {shortened(column.type)}, not {holds}: set "
+                "the task's columns to fit it"
+            )
+        return column.cast(kind)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(_plain(kind.value_type))
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_plain(kind.value_type))
     is_text = pa.types.is_string(kind) or pa.types.is_string_view(kind)
     return pa.large_string() if is_text else kind
 
 
-def class_names_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Those that the ``datasets`` library leaves in the files it writes."""
-    try:
-        written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        return names_of_classes(written.get("info", {}).get("features") or {})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return {}  # Of another program.
-
-
 def names_of_classes(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Column → class names, for columns of classes or lists of them of a ``Features.to_dict``."""
-    named = {}
-    for column, feature in features.items():
-        inner = feature.get("feature", feature) if isinstance(feature, Mapping) else None
-        if isinstance(inner, Mapping) and inner.get("_type") == "ClassLabel":
-            named[column] = tuple(inner["names"])
-    return named
+    inner = {
+        column: feature.get("feature", feature)
+        for column, feature in features.items()
+        if isinstance(feature, Mapping)
+    }
+    return {
+        column: tuple(own["names"])
+        for column, own in inner.items()
+        if isinstance(own, Mapping) and own.get("_type") == "ClassLabel"
+    }
+
+
+def read_file(path: Path, format: str | None = None, *, header: bool = True) -> SourceTable:
+    """The rows of a local file, UTF-8 unless Parquet, of a ``format`` or that of its suffix.
+
+    JSON is an object a line, or one array of objects, alone or under "data". Plain text is a row a
+    line, ``text``, headings included; blank lines are skipped. CoNLL is a row a sentence, with
+    columns "0", "1", … of words or tags, CoNLL-U with those of ``CONLLU``. Columns of csv and tsv
+    are strings, "0", "1", … without a ``header``; tsv knows no quotes, as in GLUE. Parquet may have
+    the class names that the ``datasets`` library leaves in the files it writes.
+    """
+    existing(path)
+    chosen = format or format_of(path)
+    if chosen is None:
+        raise DataError(
+            f"{path}: the suffix '{path.suffix}' names no known format: set source.format to one "
+            f"of {joined(sorted(_SUFFIXES))}"
+        )
+    features: Mapping[str, Any] = {}
+    try:
+        if chosen == "parquet":
+            rows = pa.parquet.ParquetFile(path).read()
+            written = json.loads((rows.schema.metadata or {}).get(b"huggingface", b"{}"))
+            features = written.get("info", {}).get("features") or {}
+        elif chosen in ("csv", "tsv"):
+            rows = _table(_separated(path, "," if chosen == "csv" else "\t", header))
+        else:
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
+            readers = {"jsonl": _json, "text": _text, "conll": _conll, "conllu": _conllu}
+            rows = _table(readers[chosen](path, lines))
+    except UnicodeError as error:
+        raise DataError(f"{path} is not UTF-8 ({error}): convert it") from None
+    except (pa.ArrowException, csv.Error, ValueError, OSError) as error:
+        raise DataError(
+            f"{path} cannot be read as {chosen} ({in_one_line(error)}): give each column one type "
+            "in all rows, mend the file or set source.format"
+        ) from None
+    return SourceTable(rows, str(path), names_of_classes(features))
+
+
+def existing(path: Path) -> Path:
+    """The path of a file that is there."""
+    if not path.is_file():
+        raise DataError(
+            f"there is no file at {path}: correct the task's source, or put the file there"
+        )
+    return path
+
+
+def format_of(path: PurePath) -> str | None:
+    """The format that a file's suffix names."""
+    formats = {suffix: format for format, known in _SUFFIXES.items() for suffix in known}
+    return formats.get(path.suffix.lower())
+
+
+def _table(rows: Rows) -> pa.Table:
+    """The rows as a table; a row without a column has null there."""
+    rows = list(rows)
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """A column; numbers that 64 bits do not hold as floats."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, OverflowError):
+        if not all(one is None or type(one) in (int, float) for one in values):
+            raise
+        return pa.array([None if one is None else float(one) for one in values])
+
+
+def _json(path: Path, lines: Sequence[str]) -> Rows:
+    with suppress(ValueError):
+        found = json.loads("\n".join(lines))
+        found = found.get("data") if isinstance(found, dict) else found
+        if isinstance(found, list) and all(isinstance(row, dict) for row in found):
+            yield from found
+            return
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"it is a {type(row).__name__}")
+        except ValueError as error:
+            raise DataError(
+                f"{path}: line {number} is no JSON object ({error}): write one JSON object a line"
+            ) from None
+        yield row
+
+
+def _separated(path: Path, delimiter: str, header: bool) -> Rows:
+    csv.field_size_limit(sys.maxsize)  # A text may be long.
+    quoting: Any = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
+        names = next(filter(None, lines), []) if header else []
+        named = [name for name in names if name]
+        if len({*named}) < len(named):
+            raise DataError(f"{path} has two columns of one name: rename all but one")
+        for fields in filter(None, lines):
+            names = names or [str(index) for index in range(len(fields))]
+            if len(fields) != len(names):
+                raise DataError(
+                    f"{path}: line {lines.line_num} has {len(fields)} columns, expected "
+                    f"{len(names)}: mend the line or set source.format"
+                )
+            yield dict(zip(names, fields, strict=True))
+
+
+def _text(path: Path, lines: Sequence[str]) -> Rows:
+    return ({"text": line.strip()} for line in lines if line.strip())
+
+
+def _conll(path: Path, lines: Sequence[str], width: int = 0) -> Rows:
+    def ends(line: tuple[int, str]) -> bool:
+        return not line[1].strip() or line[1].split()[0] == "-DOCSTART-"
+
+    sentences = [
+        [(number, _fields(line)) for number, line in group]
+        for between, group in groupby(enumerate(lines, start=1), ends)
+        if not between
+    ]
+    words = [fields for group in sentences for _, fields in group if not _is_comment(fields)]
+    width, tags = width or len(words[0] if words else ()), {fields[-1] for fields in words}
+    for group in sentences:
+        # Comments come before a sentence; a word "#" has a tag that other words have.
+        while group and _is_comment(fields := group[0][1]):
+            if len(fields) == width and fields[-1] in tags:
+                break
+            del group[0]
+        for number, fields in group:
+            if len(fields) != width:
+                raise DataError(
+                    f"{path}: line {number} has {len(fields)} columns, expected {width}: write "
+                    "each word on a line of its own with the same columns"
+                )
+        columns = zip(*(fields for _, fields in group), strict=True)
+        if group:
+            yield {str(index): list(column) for index, column in enumerate(columns)}
+
+
+def _is_comment(fields: Sequence[str]) -> bool:
+    return fields[0].partition(" ")[0] == "#"
+
+
+def _fields(line: str) -> list[str]:
+    # Spaces alone: a word may hold another white space, such as one that does not break.
+    fields = line.split("\t") if "\t" in line else filter(None, line.split(" "))
+    return [field.strip() for field in fields]
+
+
+def _conllu(path: Path, lines: Sequence[str]) -> Rows:
+    # A comment becomes an empty range, so that lines keep their numbers.
+    lines = ["\t".join(["0-0"] * 10) if line.startswith("#") else line for line in lines]
+    for row in _conll(path, lines, width=10):
+        # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
+        words = [at for at, number in enumerate(row["0"]) if number.isdecimal()]
+        if words:
+            yield {name: [row[str(column)][at] for at in words] for name, column in CONLLU.items()}

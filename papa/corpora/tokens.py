@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from papa.errors import EncoderError, in_one_line
+from papa.errors import EncoderError
 from papa.spec import TaskKind
 
 if TYPE_CHECKING:  # reading text needs no transformers until a tokenizer is loaded
@@ -24,32 +23,17 @@ MASKED_SHARE = 0.15
 """Of a row's text tokens, how many a masked language model must restore (at least one)."""
 
 
-@contextmanager
-def _usable(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
-    """What a tokenizer whose files are damaged raises when it is used becomes one sentence."""
-    try:
-        yield
-    except EncoderError:
-        raise
-    except Exception as error:
-        name, reason = tokenizer.name_or_path, in_one_line(error)
-        raise EncoderError(
-            f"the tokenizer of '{name}' cannot be used ({reason}): get its files again"
-        ) from None
-
-
 def tokens_of_texts(
     tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]
 ) -> list[list[int]]:
     """Token ids of each text, uncut and without special tokens."""
     how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
     rows = tokenizer(list(texts), **how)["input_ids"]
-    # Some vocabularies (Unigram) hold "</s>" as a piece too: such text becomes unknown, never
-    # special.
+    # A vocabulary (Unigram) may hold "</s>" as a piece: such text becomes unknown, never special.
     reserved = special_tokens.reserved
     for row in rows:
         if not reserved.isdisjoint(row):
-            row[:] = [_unknown(special_tokens) if id in reserved else id for id in row]
+            row[:] = [special_tokens.unknown if id in reserved else id for id in row]
     return rows
 
 
@@ -67,7 +51,7 @@ def tokens_of_words(
     spelled = [special_tokens.prefix + word.strip() for word in words]
     pieces = tokens_of_texts(tokenizer, special_tokens, spelled) if words else []
     spelling = {
-        word: ids or [_unknown(special_tokens)] for word, ids in zip(words, pieces, strict=True)
+        word: ids or [special_tokens.unknown] for word, ids in zip(words, pieces, strict=True)
     }
     tokens = [[token for word in row for token in spelling[word]] for row in sentences]
     numbers = [
@@ -88,11 +72,6 @@ def masked(
     80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay. The choice depends
     on the seed, the split and the row's number alone, not on how rows are sharded.
     """
-    if special_tokens.mask is None:
-        raise EncoderError(
-            "the tokenizer has no mask token, which a masked language model needs: use another "
-            "encoder"
-        )
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
     shown, labels = [], []
     for row, text in enumerate(texts, start=first_row):
@@ -110,14 +89,6 @@ def masked(
         shown.append(ids.tolist())
         labels.append(label.tolist())
     return shown, labels
-
-
-def _unknown(special_tokens: SpecialTokens) -> int:
-    if special_tokens.unknown is None:
-        raise EncoderError(
-            "the tokenizer has no unknown token for text that it cannot spell: use another encoder"
-        )
-    return special_tokens.unknown
 
 
 @dataclass(frozen=True)
@@ -141,75 +112,52 @@ class SpecialTokens:
     segments: tuple[int, int, int] = (0, 0, 0)
     reserved: frozenset[int] = frozenset()
     vocabulary: int = 0
-    unknown: int | None = None
-    mask: int | None = None
+    unknown: int = NOTHING
+    mask: int = NOTHING
     prefix: str = ""
 
 
-def special_tokens_for(kind: TaskKind, tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
-    """The special tokens of a tokenizer as texts of a task are framed: those of a decoder begin
-    with its first token, where it writes one, and end with none.
+def special_tokens_of(tokenizer: PreTrainedTokenizerBase, kind: TaskKind = "text") -> SpecialTokens:
+    """Learn the special tokens from how a tokenizer frames two texts itself; texts of a decoder
+    begin with its first token, where it writes one, and end with none.
     """
-    if kind != "causal":
-        return special_tokens_of(tokenizer)
-    with _usable(tokenizer):
-        begins, unknown = tokenizer.bos_token_id, tokenizer.unk_token_id
+    cls, sep, pad, unknown, mask, begins = (
+        NOTHING if (id := getattr(tokenizer, f"{role}_token_id")) is None else int(id)
+        for role in ("cls", "sep", "pad", "unk", "mask", "bos")
+    )
+    special = frozenset(tokenizer.all_special_ids) - {unknown}
+    found = SpecialTokens(
+        cls, sep, pad, reserved=special, vocabulary=len(tokenizer), unknown=unknown, mask=mask
+    )
+    if kind == "causal":
         written = tokenizer("")["input_ids"][:1] == [begins]
-        return SpecialTokens(
-            cls=int(begins) if written else NOTHING,
-            sep=NOTHING,
-            pad=tokenizer.pad_token_id or 0,
-            reserved=frozenset({*tokenizer.all_special_ids} - {unknown}),
-            vocabulary=len(tokenizer),
-            unknown=unknown,
+        return replace(found, cls=begins if written else NOTHING, sep=NOTHING, pad=max(pad, 0))
+    pair = tokenizer("one", "two")
+    ids, sides = pair["input_ids"], pair.sequence_ids(0)
+    first, second = (np.flatnonzero([side == text for side in sides]) for text in (0, 1))
+    between = ids[first[-1] + 1 : second[0]]
+    framed = ids[: first[0]] == [cls] and ids[second[-1] + 1 :] == [sep] and {*between} == {sep}
+    if not framed or len(between) > 2 or pad == NOTHING:
+        shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
+        raise EncoderError(
+            f"the tokenizer of '{tokenizer.name_or_path}' frames two texts as '{shown}', not "
+            "as [CLS] one [SEP] two [SEP] [PAD], with one or two separators between: use an "
+            "encoder such as BERT or RoBERTa"
         )
+    types = pair.get("token_type_ids") or [0] * len(ids)
 
-
-def special_tokens_of(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
-    """Learn the special tokens from how a tokenizer frames two texts itself."""
-    with _usable(tokenizer):
-        for role in ("cls", "sep", "pad"):
-            if getattr(tokenizer, f"{role}_token_id") is None:
-                raise EncoderError(
-                    f"the tokenizer of '{tokenizer.name_or_path}' has no {role} token, which the "
-                    "layout ([CLS] text [PAD] [SEP]) needs: use an encoder such as BERT or RoBERTa"
-                )
-        cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
-        unknown, mask, pad = tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.pad_token_id
-        pair = tokenizer("one", "two")
-        ids, sides = pair["input_ids"], pair.sequence_ids(0)
-        first, second = (np.flatnonzero([side == text for side in sides]) for text in (0, 1))
-        between = ids[first[-1] + 1 : second[0]]
-        framed = ids[: first[0]] == [cls] and ids[second[-1] + 1 :] == [sep] and {*between} == {sep}
-        if not framed or len(between) > 2:
-            shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
-            raise EncoderError(
-                f"the tokenizer of '{tokenizer.name_or_path}' frames two texts as '{shown}', not "
-                "as [CLS] one [SEP] two [SEP], with one or two separators between: use an encoder "
-                "such as BERT or RoBERTa"
-            )
-        types = pair.get("token_type_ids") or [0] * len(ids)
-        special = {*tokenizer.all_special_ids}
-        return SpecialTokens(
-            cls=cls,
-            sep=sep,
-            pad=pad,
-            between=len(between),
-            segments=(types[first[0]], types[first[-1] + 1], types[second[0]]),
-            reserved=frozenset(special - {unknown} | {cls, sep, pad, mask} - {None}),
-            vocabulary=len(tokenizer),
-            unknown=unknown,
-            mask=mask,
-            prefix=_prefix(tokenizer),
-        )
-
-
-def _prefix(tokenizer: PreTrainedTokenizerBase) -> str:
-    def ids(text: str) -> list[int]:
+    def plain(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    twice, once = ids("the the"), ids("the")
-    return " " if twice != once * 2 and twice == once + ids(" the") else ""
+    twice, once = plain("the the"), plain("the")
+    spaced = twice != once * 2 and twice == once + plain(" the")
+    return replace(
+        found,
+        between=len(between),
+        segments=(types[first[0]], types[first[-1] + 1], types[second[0]]),
+        reserved=special | {cls, sep, pad, mask} - {NOTHING},
+        prefix=" " if spaced else "",
+    )
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:

@@ -12,9 +12,8 @@ from jaxtyping import Int
 
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one
-from papa.corpora.local_files import format_of, read_file
 from papa.corpora.ragged import PackedTokens
-from papa.corpora.table import SourceTable
+from papa.corpora.table import SourceTable, format_of, read_file
 from papa.corpora.tokens import SpecialTokens, tokens_of_words
 from papa.errors import DataError
 
@@ -70,7 +69,7 @@ def read_trees(path: Path) -> list[Tree]:
     """The trees of a file: CoNLL-U where its name ends in ``.conllu``, else a table with the
     columns ``tokens``, ``head`` and ``deprel``.
     """
-    table = read_file(path, format_of(path) or "text", header=True)
+    table = read_file(path, format_of(path) or "text")
     if format_of(path) == "conllu":
         # Of the hub's tables, these are ranges such as "don't"; here each is a word.
         for number, heads in enumerate(table.column("head").to_pylist(), 1):

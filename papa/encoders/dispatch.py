@@ -381,7 +381,7 @@ def attend(
     output = call.output(call.every) if rule is None else rule(call, call.every)
     output = output.to(value.dtype)
     if call.batch is not None:
-        return call.batch.pack_heads(output).transpose(1, 2)
+        return call.batch.pack(output).transpose(1, 2)
     return output.transpose(1, 2).contiguous()
 
 
@@ -410,7 +410,7 @@ def _packed(
         # Where one map gives queries, keys and values, those of all heads are there.
         whole = query.shape[1] == dispatch.heads
         query, key = (
-            batch.unpack_heads(chosen(states, own) if whole else states) for states in (query, key)
+            batch.unpack(chosen(states, own) if whole else states) for states in (query, key)
         )
         added = None if bias is None else bias(query, key)
         if added is not None and added.shape[1] == dispatch.heads:
@@ -418,7 +418,7 @@ def _packed(
     return LayerAttention(
         query,
         key,
-        batch.unpack_heads(value),
+        batch.unpack(value),
         mask,
         query_slots=slots,
         key_slots=slots,

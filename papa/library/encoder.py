@@ -18,7 +18,6 @@ from papa.corpora import tokens as tokenised
 from papa.corpora.batches import MicroBatch, rows_of_like_length
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity
 from papa.corpora.ragged import PackedTokens
-from papa.corpora.rows import text_column
 from papa.corpora.table import SourceTable, names_of_classes
 from papa.corpora.tokens import SpecialTokens
 from papa.encoders import encoder as encoders
@@ -210,7 +209,9 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
     table = table_of(texts, "the table of texts")
     framing, slots = encoder.special_tokens, encoder.slots
     first, *others = (
-        tokenised.tokens_of_texts(encoder.tokenizer, framing, text_column(table, name).to_pylist())
+        tokenised.tokens_of_texts(
+            encoder.tokenizer, framing, table.column(name, "text").to_pylist()
+        )
         for name in (text, text_pair)
         if name
     )

@@ -31,8 +31,8 @@ from papa.ranking.seeds import HeadScores
 from papa.scores.fidelity import mean_over_examples
 from papa.scores.own import OwnScore
 from papa.spec import ProbeSpec
-from papa.spec.cells import constant_heads as first_heads
 from papa.spec.orders import Head, read_scores
+from papa.spec.orders import constant_heads as first_heads
 from papa.storage.store import Store
 from papa.study.stages.constants import given as keep_given
 from papa.study.stages.rank import read_head_scores

@@ -24,8 +24,7 @@ from papa.reporting.tables import score_tables
 from papa.scores.drops import heads_at
 from papa.scores.summary import INFLUENCE, summarise
 from papa.spec import ConstantsSpec, Order
-from papa.spec.cells import Cell
-from papa.spec.orders import Head
+from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
 from papa.study.inputs import StudyInputs

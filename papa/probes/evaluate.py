@@ -21,8 +21,7 @@ from papa.attention.constants import ConstantMatrices
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import micro_batches
-from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.features import FeatureModel, FeatureSource, features_of, window_of
 from papa.probes.own_probe import FittedProbe, MakeModule, ModuleProbe, is_estimator

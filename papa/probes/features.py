@@ -21,8 +21,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch, micro_batches
+from papa.corpora.corpus import TokenisedSplit
 from papa.corpora.ragged import offsets_of, positions_in_spans
-from papa.corpora.split import TokenisedSplit
 from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder, check_states, numbers_of
 from papa.errors import DataError, PapaError

@@ -24,8 +24,8 @@ from papa.attention.average import AttentionAverager, AttentionSums
 from papa.attention.interface import attention_modules, routed
 from papa.attention.substitutes import Substitute, by_layer, rules_of
 from papa.corpora.batches import rows_of_like_length
-from papa.corpora.split import TokenisedSplit
-from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_for
+from papa.corpora.corpus import TokenisedSplit
+from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_of
 from papa.encoders.dispatch import Dispatch, See, Watching
 from papa.encoders.encoder import sum_is_finite
 from papa.encoders.files import read_configuration_file
@@ -77,7 +77,7 @@ def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> Pre
 
 def opened_own(task: TaskSpec, reference: EncoderReference, device: str = "cpu") -> OwnHead:
     """The model with the head that a task asks."""
-    tokens = special_tokens_for(task.kind, load_tokenizer(reference))
+    tokens = special_tokens_of(load_tokenizer(reference), task.kind)
     model = load_own(reference, own_class(task, reference), device)
     if getattr(model.config, "type_vocab_size", 2) < 2:
         tokens = replace(tokens, segments=(0, 0, 0))

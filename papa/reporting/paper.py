@@ -23,7 +23,7 @@ from papa.reporting.wording import (
 from papa.reporting.written import WrittenTable
 from papa.scores.intervals import relative_drop
 from papa.scores.summary import LINE, distinct_results
-from papa.spec.cells import Cell
+from papa.spec.orders import Cell
 
 REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
 
@@ -45,7 +45,7 @@ def read_reference(path: Path) -> pandas.DataFrame:
 
 def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> WrittenTable:
     """The study's numbers beside the paper's, where it gives one; cells that share a result
-    (``papa.spec.cells``) have one row. Encoders match by the last part of their names.
+    (``papa.spec.orders``) have one row. Encoders match by the last part of their names.
     """
     scores = {_matched_by(row): row["score"] for row in reference.to_dict("records")}
     rows, ours = [], distinct_results(summary)

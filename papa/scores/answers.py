@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.corpus import TokenisedSplit
 from papa.errors import DataError, joined
 from papa.scores.baselines import labels_of
 from papa.scores.fidelity import LEAST_SENTENCES, embedding_score, pair_cosines

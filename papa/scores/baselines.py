@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
 from papa.corpora.tokens import IGNORED
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, scorer
@@ -60,5 +59,4 @@ def labels_of(
     if not split.label_per_token:
         return split.labels, np.ones(len(split), np.int64)
     kept = split.labels != IGNORED
-    before = np.concatenate([[0], np.cumsum(kept)])
-    return split.labels[kept], np.diff(before[split.offsets])
+    return split.labels[kept], split.probed_lengths

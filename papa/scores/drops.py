@@ -15,8 +15,7 @@ from typing import Literal
 import pandas
 
 from papa.scores.summary import LINE, main_lines, reason_sentence
-from papa.spec.cells import Cell
-from papa.spec.orders import Head
+from papa.spec.orders import Cell, Head
 
 Verdict = Literal["within", "undecided", "beyond"]
 

@@ -20,7 +20,7 @@ from papa.scores.intervals import (
     paired_drop,
     unit_of,
 )
-from papa.spec.cells import Cell
+from papa.spec.orders import Cell
 from papa.spec.task import UNLABELLED_METRICS
 
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"

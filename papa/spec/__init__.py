@@ -7,11 +7,12 @@ from papa.spec.data import (
     EmbeddedSource,
     EncoderSpec,
     FilesSource,
+    Frozen,
     HeadScores,
     HubSource,
+    Precision,
     Source,
 )
 from papa.spec.orders import Order
 from papa.spec.study import ExecutionSpec, FeaturesSpec, LayoutSpec, RankingSpec, StudySpec
 from papa.spec.task import Metric, NamedMetric, ProbeSpec, TaskKind, TaskSpec
-from papa.spec.values import Frozen, Precision

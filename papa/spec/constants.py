@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, model_validator
 
+from papa.spec.data import Frozen, NotNegative, Positive, one_of
 from papa.spec.task import TaskSpec
-from papa.spec.values import Frozen, NotNegative, Positive, one_of
 
 _AT = "papa.attention"
 CONTROLS: dict[str, str] = {

@@ -8,10 +8,21 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
 from papa.spec.constants import OF_DECODERS, OUTPUTS, REUSED, ConstantsSpec
-from papa.spec.data import CodeSpec, EncoderSpec, HeadScores
+from papa.spec.data import (
+    Amount,
+    CodeSpec,
+    EncoderSpec,
+    Frozen,
+    HeadScores,
+    Name,
+    Positive,
+    Precision,
+    Rate,
+    Seed,
+    no_repeats,
+)
 from papa.spec.orders import Order
 from papa.spec.task import TaskSpec
-from papa.spec.values import Amount, Frozen, Name, Positive, Precision, Rate, Seed, no_repeats
 
 CONTROLLED = 5
 """Ranking seeds from which on λ of shuffled labels can tell anything at 5 %: 32 arrangements."""

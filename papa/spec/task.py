@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from papa.errors import joined
-from papa.spec.data import Columns, Source
+from papa.spec.data import Amount, Columns, Frozen, Name, Positive, Rate, Seed, Source, one_of
 from papa.spec.orders import module_of
-from papa.spec.values import Amount, Frozen, Name, Positive, Rate, Seed, one_of
 
 TaskKind = Literal["text", "pair", "similarity", "words", "mlm", "causal"]
 Slots = Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]

@@ -21,9 +21,8 @@ from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, nearest_first
 from papa.files import scratch_beside, write_atomically
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
-from papa.spec.cells import Cell
 from papa.spec.file import load_study, read_yaml
-from papa.spec.orders import Head
+from papa.spec.orders import Cell, Head
 from papa.storage import artifacts
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from papa.encoders.reference import EncoderReference
 from papa.ranking.orders import scored_by
 from papa.spec import Metric, TaskSpec
-from papa.spec.cells import Cell
-from papa.spec.orders import Head
+from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.stages.constants import Constants
 from papa.study.stages.probe import read_baseline, read_examples, read_scores

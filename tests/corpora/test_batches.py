@@ -18,8 +18,8 @@ from papa.corpora.batches import (
     micro_batch,
     micro_batches,
 )
+from papa.corpora.corpus import TokenisedSplit
 from papa.corpora.ragged import PackedTokens
-from papa.corpora.split import TokenisedSplit
 from tests.corpora.conftest import COLA, PAIR, Build, Make
 from tests.encoders.inputs import some_inputs
 
@@ -120,11 +120,9 @@ def test_packing_is_the_inverse_of_unpacking_and_so_are_its_gradients(batch: Mic
     assert torch.equal(batch.column_ids, mask.nonzero()[:, 1])
     assert torch.equal(batch.inputs_of_tokens, mask.nonzero()[:, 0])
     heads = torch.randn(1, 3, tokens, 2, dtype=torch.float64, requires_grad=True)
-    unpacked = batch.unpack_heads(heads)
+    unpacked = batch.unpack(heads)
     for head in range(3):
         assert torch.equal(unpacked[:, head][mask], heads[0, head])
-    assert torch.equal(batch.pack_heads(unpacked), heads)
+    assert torch.equal(batch.pack(unpacked), heads)
     kept = mask[:, None, :, None]
-    assert torch.autograd.gradcheck(
-        lambda given: batch.pack_heads(batch.unpack_heads(given) * kept), [heads]
-    )
+    assert torch.autograd.gradcheck(lambda given: batch.pack(batch.unpack(given) * kept), [heads])

@@ -13,7 +13,7 @@ from tests.corpora.conftest import COLA, MLM, UD, WORDS, Build, Make
 
 
 def rows_of(split: Any, values: np.ndarray) -> list[list[int]]:
-    return [part.tolist() for part in np.split(values, split.offsets[1:-1])]
+    return [part.tolist() for part in np.split(values, split.tokens().offsets[1:-1])]
 
 
 def source_of(task: TaskSpec) -> list[Any]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from papa.corpora.local_files import read_file
 from papa.corpora.sources import VALIDATION_ROWS, read_reviews, reviews_file
+from papa.corpora.table import read_file
 from papa.errors import DataError
 
 GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -58,7 +58,7 @@ def test_files_that_are_not_there(make_task: Make, tmp_path: Path) -> None:
 
 
 LABELS: list[tuple[Sequence[Any], Sequence[Any], Sequence[str] | None, str]] = [
-    ([0, 1], [0, None], None, "row 2 has no 'label' (columns: text, label)"),
+    ([0, 1], [0, None], None, "row 2 has no 'label': complete or remove it"),
     ([0, 1], [0, 2], None, "row 2 has 2 as 'label' where the training rows have 0, 1"),
     (["a", "b"], ["c", "d"], None, "where the training rows have a, b (unknown: c, d)"),
     (["a", "b"], ["a"], ["a", "x"], "row 2 has 'b' as 'label' where the task knows a, x"),

@@ -62,7 +62,7 @@ def test_an_entry_reads_local_files_in_place_of_the_hub(name: str, shared: Path)
 @pytest.mark.server
 def test_importing_the_room_imports_nothing_heavy() -> None:
     program = (
-        "import sys, papa.corpora.corpus, papa.corpora.hub\n"
+        "import sys, papa.corpora.corpus\n"
         "heavy = ('torch', 'transformers', 'datasets', 'huggingface_hub')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from papa.corpora.corpus import TokenisedSplit, write_shard
 from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
 from papa.corpora.ragged import PackedTokens, concatenated
-from papa.corpora.split import TokenisedSplit, write_shard
 from papa.corpora.tokens import SpecialTokens
 from papa.ranking.orders import HEAD_ORDERS, head_order
 from papa.scores.intervals import interval
 from papa.spec import LayoutSpec
-from papa.spec.cells import constant_heads
+from papa.spec.orders import constant_heads
 
 
 def times(factor: float) -> Any:

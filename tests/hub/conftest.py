@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.corpora import hub as hub_files
+from papa.corpora import sources
 from tests.hub.datasets import publish_all, write_all
 from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub
@@ -35,7 +35,7 @@ def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
 
 def forget() -> None:
     """Forget what a process asked the hub once."""
-    for remembered in (hub_files._asked, hub_files._listed, hub_files._splits):
+    for remembered in (sources.commit_of, sources._splits):
         remembered.cache_clear()
 
 

@@ -74,27 +74,19 @@ def publish_all(hub: Hub, folder: Path) -> None:
 
 def write_glue(folder: Path, rows: int = ROWS, only: Sequence[str] = tuple(GLUE)) -> None:
     """Configurations in the README; test labels are hidden (-1)."""
-    files, infos = {}, []
+    files, infos = {}, {}
     for config in only:
         columns, names, splits = GLUE[config]
-        features = Features(
-            {
-                **dict.fromkeys(columns, TEXT),
-                "label": NUMBER if names is None else ClassLabel(names=names),
-                "idx": Value("int32"),
-            }
-        )
-        infos.append((config, features, dict.fromkeys(splits, rows)))
+        label = NUMBER if names is None else ClassLabel(names=names)
+        features = {**dict.fromkeys(columns, TEXT), "label": label, "idx": Value("int32")}
+        infos[config] = Features(features)
         for split in splits:
             labels = [row % (len(names) if names else 5) for row in range(rows)]
-            if split.startswith("test"):
-                labels = [-1] * rows
-            texts = {
-                column: [f"{split} {column} number {row}" for row in range(rows)]
-                for column in columns
+            content: dict[str, Any] = {
+                name: [f"{split} {name} number {row}" for row in range(rows)] for name in columns
             }
-            file = f"{config}/{split}-00000-of-00001.parquet"
-            write(folder, file, features, {**texts, "label": labels})
+            content["label"] = [-1] * rows if split.startswith("test") else labels
+            write(folder, f"{config}/{split}-00000-of-00001.parquet", infos[config], content)
         files[config] = {split: f"{config}/{split}-*" for split in splits}
     write_readme(folder, files, infos)
 
@@ -111,22 +103,18 @@ def write_converted(folder: Path, config: str, content: tuple[Features, dict[str
     (converted / ".gitattributes").write_text("*.parquet filter=lfs diff=lfs merge=lfs -text\n")
 
 
-def numbered(names: Sequence[str]) -> list[list[int]]:
-    """A class for each word of ``WORDS``, over all of them."""
-    return [
-        [(word + row) % len(names) for word in range(len(words))] for row, words in enumerate(WORDS)
-    ]
-
-
 def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, Any]]:
-    """``WORDS`` with columns of tags; entities are those of Rome."""
-    tags = {column: List(ClassLabel(names=list(own))) for column, own in names.items()}
-    content: dict[str, Any] = {"tokens": WORDS} | {
-        name: numbered(own) for name, own in names.items()
-    }
-    if "ner_tags" in names:
-        place = next(at for at, name in enumerate(names["ner_tags"]) if "b-loc" in name.lower())
+    """``WORDS`` with columns of tags, over all classes; entities are those of Rome."""
+    content: dict[str, Any] = {"tokens": WORDS}
+    for column, own in names.items():
+        content[column] = [
+            [(word + row) % len(own) for word in range(len(words))]
+            for row, words in enumerate(WORDS)
+        ]
+    if own := names.get("ner_tags"):
+        place = next(at for at, name in enumerate(own) if "b-loc" in name.lower())
         content["ner_tags"] = [[place * (word == "Rome") for word in words] for words in WORDS]
+    tags = {column: List(ClassLabel(names=list(own))) for column, own in names.items()}
     return Features({"tokens": List(TEXT), **tags}), content
 
 
@@ -135,16 +123,14 @@ def write_wikitext(folder: Path) -> None:
     lines = ["", " = Heading = \n", "", " Some text of the article , as Wikipedia has it . \n"] * (
         ROWS // 4
     )
-    features, files, infos = Features({"text": TEXT}), {}, []
-    configs = {"wikitext-103-raw-v1": 2, "wikitext-2-raw-v1": 1}
-    for config, parts in configs.items():
+    features, files = Features({"text": TEXT}), {}
+    for config, parts in (("wikitext-103-raw-v1", 2), ("wikitext-2-raw-v1", 1)):
         for split, count in (("test", 1), ("train", parts), ("validation", 1)):
             for part in range(count):
                 file = f"{config}/{split}-{part:05d}-of-{count:05d}.parquet"
                 write(folder, file, features, {"text": lines})
         files[config] = {split: f"{config}/{split}-*" for split in SPLITS}
-        infos.append((config, features, {"train": ROWS * parts, "validation": ROWS}))
-    write_readme(folder, files, infos)
+    write_readme(folder, files, dict.fromkeys(files, features))
 
 
 def write_universal_dependencies(folder: Path) -> None:
@@ -157,7 +143,7 @@ def write_universal_dependencies(folder: Path) -> None:
         }
         for file in files[treebank].values():
             write(folder, file, features, content)
-    write_readme(folder, files, [])
+    write_readme(folder, files, {})
 
 
 def write(
@@ -174,9 +160,7 @@ def write(
 
 
 def write_readme(
-    folder: Path,
-    files: Mapping[str, Mapping[str, str]],
-    infos: Sequence[tuple[str, Features, Mapping[str, int]]],
+    folder: Path, files: Mapping[str, Mapping[str, str]], features: Mapping[str, Features]
 ) -> None:
     """The card, with its configurations as the hub's own cards have them."""
     document = {
@@ -189,15 +173,8 @@ def write_readme(
             for config, splits in files.items()
         ],
         "dataset_info": [
-            {
-                "config_name": config,
-                "features": features._to_yaml_list(),
-                "splits": [
-                    {"name": name, "num_bytes": 1, "num_examples": count}
-                    for name, count in counts.items()
-                ],
-            }
-            for config, features, counts in infos
+            {"config_name": config, "features": own._to_yaml_list()}
+            for config, own in features.items()
         ],
     }
     folder.mkdir(parents=True, exist_ok=True)

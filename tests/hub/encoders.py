@@ -1,34 +1,35 @@
 """Encoder repositories with the files, formats and weight names of the public ones
-(``https://huggingface.co/<name>/tree/main``); weights and vocabularies are tiny.
+(``https://huggingface.co/<name>/tree/main``); weights are tiny, and the small vocabularies are
+trained on the spot.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import sentencepiece
 import torch
 import transformers as tf
 from safetensors.torch import save_file
+from tokenizers import ByteLevelBPETokenizer
 from torch import Tensor
 
-from tests.hub.formats import (
-    WORDPIECES,
-    as_they_are,
-    deberta_bytes,
-    modernbert_words,
-    old_layer_norms,
-    pieces,
-    roberta_bytes,
-    v1_extras,
-    v3_halves,
-    wordpieces,
-)
 from tests.make import RANGE
 
+SENTENCES = [
+    "the quick brown fox jumps over the lazy dog",
+    "a film that is warm and funny and never dull",
+    "nobody expected the second half to be so slow",
+    "she reads one book a week and forgets most of them",
+    "two dogs and one cat sleep in the same chair",
+    "Paris is larger than Lyon, but smaller than London",
+    "one, two, three: the play begins at eight",
+]
 SIZES: dict[str, Any] = {
     "vocab_size": 400,
     "hidden_size": 32,
@@ -37,144 +38,172 @@ SIZES: dict[str, Any] = {
     "intermediate_size": 48,
     "initializer_range": RANGE,
 }
-POSITIONS = 256
+SLOTS = {"max_position_embeddings": 256}
 """As many as the paper's longest task has slots."""
-COUNTED = POSITIONS + 2
-"""Of models that count from the padding's position on."""
-COUNTING: dict[str, Any] = {
-    "max_position_embeddings": COUNTED,
-    "type_vocab_size": 1,
-    "pad_token_id": 1,
+FAIRSEQ = {"max_position_embeddings": 258, "type_vocab_size": 1} | {
+    f"{name}_token_id": number for name, number in (("pad", 1), ("bos", 0), ("eos", 2))
 }
-FAIRSEQ = {"bos_token_id": 0, "eos_token_id": 2}
-DEBERTA: dict[str, Any] = {
+"""Of models that count from the padding's position on."""
+DEBERTA: dict[str, Any] = SLOTS | {
     "relative_attention": True,
     "position_biased_input": False,
     "max_relative_positions": -1,
-    "max_position_embeddings": POSITIONS,
     "type_vocab_size": 0,
     "legacy": False,
 }
-MODERNBERT = {"pad_token_id": 0} | {
+V3 = {"share_att_key": True, "norm_rel_ebd": "layer_norm", "position_buckets": 8}
+MODERNBERT = {"pad_token_id": 0, "local_attention": 8} | {
     f"{name}_token_id": number for name, number in (("cls", 3), ("bos", 3), ("sep", 4), ("eos", 4))
 }
-PUBLISHED_V3 = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
-    "pad_piece": "[PAD]",
-    "bos_piece": "[CLS]",
-    "eos_piece": "[SEP]",
-    "unk_piece": "[UNK]",
+WORDPIECES = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""BERT's order; 0 pads."""
+V3_PIECES = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3} | {
+    f"{name}_piece": f"[{piece}]"
+    for name, piece in (("pad", "PAD"), ("bos", "CLS"), ("eos", "SEP"), ("unk", "UNK"))
 }
-OTHERS = ("README.md", ".gitattributes", "flax_model.msgpack", "tf_model.h5", "rust_model.ot")
+OTHERS = {
+    "README.md",
+    ".gitattributes",
+    "flax_model.msgpack",
+    "tf_model.h5",
+    "rust_model.ot",
+    "model.onnx",
+    "coreml/float32_model.mlpackage/Manifest.json",
+    "bpe_encoder.bin",
+    "pytorch_model.generator.bin",
+}
+"""Files that PAPA has no use for."""
 
 
-@dataclass(frozen=True)
-class Published:
-    """One repository.
+def wordpieces(folder: Path, json_alone: bool = False) -> None:
+    """BERT's files, or ``tokenizer.json`` alone, as of ModernBERT."""
+    words = (word.strip(",:") for sentence in SENTENCES for word in sentence.lower().split())
+    letters = "abcdefghijklmnopqrstuvwxyz,:"
+    pieces = [*WORDPIECES, *letters, *(f"##{letter}" for letter in letters), *words]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)) + "\n")
+    tokenizer_json(folder, tf.BertTokenizer if json_alone else tf.AutoTokenizer)
+    if json_alone:
+        (folder / "vocab.txt").unlink()
 
-    Attributes:
-        model: makes the model with the heads it was published with.
-        tokenizer: writes its tokenizer's files.
-        settings: its ``tokenizer_config.json``.
-        formats: of its weights: "safetensors", "bin", or both.
-        weights: from the model's weights to what its weight files hold.
-        more: files that PAPA has no use for.
-        needed: the tokenizer's and configuration files that it should fetch.
+
+def bytes_of(folder: Path, *special_tokens: str, json_too: bool = True) -> None:
+    """``vocab.json`` and ``merges.txt`` of a byte-level vocabulary."""
+    tokenizer = ByteLevelBPETokenizer()
+    special = list(special_tokens)
+    tokenizer.train_from_iterator(SENTENCES, 330, special_tokens=special, show_progress=False)
+    tokenizer.save_model(str(folder))
+    if json_too:
+        tokenizer_json(folder)
+
+
+def pieces(folder: Path, name: str, json_too: bool = True, **special_tokens: str | int) -> None:
+    (folder / name).write_bytes(sentence_pieces(**special_tokens))
+    if json_too:
+        tokenizer_json(folder)
+
+
+@cache
+def sentence_pieces(**special_tokens: str | int) -> bytes:
+    """A SentencePiece model; ``special_tokens`` are the trainer's names for its first pieces."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 3),
+        model_writer=model,
+        vocab_size=90,
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        minloglevel=2,
+        **special_tokens,
+    )
+    return model.getvalue()
+
+
+def tokenizer_json(folder: Path, kind: Any = tf.AutoTokenizer) -> None:
+    """``tokenizer.json``, from the other files in the folder, read by a class of tokenizers."""
+    tokenizer = kind.from_pretrained(folder, local_files_only=True)
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def old_layer_norms(state: dict[str, Tensor]) -> dict[str, Any]:
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for new, name in old.items():
+        state = {key.replace(new, name): value for key, value in state.items()}
+    return state
+
+
+def v1_extras(state: dict[str, Tensor]) -> dict[str, Any]:
+    """Positions that the encoder does not use, and settings beside the weights."""
+    positions = {"deberta.embeddings.position_embeddings.weight": torch.zeros(256, 32)}
+    return {**state, **positions, "config": {"hidden_size": 32, "pos_att_type": "c2p|p2c"}}
+
+
+def v3_halves(state: dict[str, Tensor]) -> dict[str, Any]:
+    state = {**v1_extras(state), "mask_predictions.dense.weight": torch.zeros(32, 32)}
+    del state["config"]
+    return {name: value.half() for name, value in state.items()}
+
+
+class Published(NamedTuple):
+    """One repository: the model with the head it was published with, what writes its tokenizer's
+    files, its ``tokenizer_config.json``, whether it has safetensors too, and from the model's
+    weights to what its weight files hold.
     """
 
     model: Callable[[], tf.PreTrainedModel]
     tokenizer: Callable[[Path], None]
     settings: dict[str, Any]
-    formats: tuple[str, ...]
-    weights: Callable[[dict[str, Tensor]], dict[str, Any]] = as_they_are
-    more: tuple[str, ...] = OTHERS
-    needed: frozenset[str] = field(default=frozenset())
-
-    @property
-    def fetched(self) -> set[str]:
-        """All that should be fetched."""
-        weights = "model.safetensors" if "safetensors" in self.formats else "pytorch_model.bin"
-        return {"config.json", "tokenizer_config.json", weights, *self.needed}
+    safetensors: bool = True
+    weights: Callable[[dict[str, Tensor]], dict[str, Any]] = dict
 
 
 def made(family: str, head: str, **settings: Any) -> Callable[[], tf.PreTrainedModel]:
-    """The model of a family, with the head it was published with."""
     model, config = getattr(tf, f"{family}For{head}"), getattr(tf, f"{family}Config")
     return lambda: model(config(**{**SIZES, **settings}))
 
 
+LOWER: dict[str, Any] = {"do_lower_case": True, "model_max_length": 512}
+LONG: dict[str, Any] = {"model_max_length": 512}
 PUBLISHED: dict[str, Published] = {
     "google-bert/bert-base-uncased": Published(
-        made("Bert", "PreTraining", max_position_embeddings=POSITIONS),
-        wordpieces,
-        {"do_lower_case": True, "model_max_length": 512},
-        ("safetensors", "bin"),
-        old_layer_norms,
-        (*OTHERS, "model.onnx", "coreml/float32_model.mlpackage/Manifest.json"),
-        frozenset({"vocab.txt", "tokenizer.json"}),
+        made("Bert", "PreTraining", **SLOTS), wordpieces, LOWER, weights=old_layer_norms
     ),
     "FacebookAI/roberta-base": Published(
-        made("Roberta", "MaskedLM", **COUNTING, **FAIRSEQ),
-        roberta_bytes,
-        {"model_max_length": 512},
-        ("safetensors", "bin"),
-        needed=frozenset({"vocab.json", "merges.txt", "tokenizer.json"}),
+        made("Roberta", "MaskedLM", **FAIRSEQ),
+        lambda folder: bytes_of(folder, "<s>", "<pad>", "</s>", "<unk>", "<mask>"),
+        LONG,
     ),
     "microsoft/deberta-base": Published(
         made("Deberta", "MaskedLM", **DEBERTA, pos_att_type="c2p|p2c"),
-        deberta_bytes,
+        lambda folder: bytes_of(
+            folder, "[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", json_too=False
+        ),
         {"do_lower_case": False, "vocab_type": "gpt2"},
-        ("bin",),
+        False,
         v1_extras,
-        (*OTHERS, "bpe_encoder.bin"),
-        frozenset({"vocab.json", "merges.txt"}),
     ),
     "microsoft/deberta-v3-base": Published(
-        made(
-            "DebertaV2",
-            "MaskedLM",
-            **DEBERTA,
-            pos_att_type="p2c|c2p",
-            share_att_key=True,
-            norm_rel_ebd="layer_norm",
-            position_buckets=8,
-        ),
-        pieces("spm.model", json_too=False, **PUBLISHED_V3),
+        made("DebertaV2", "MaskedLM", **DEBERTA, **V3, pos_att_type="p2c|c2p"),
+        partial(pieces, name="spm.model", json_too=False, **V3_PIECES),
         {"do_lower_case": False, "vocab_type": "spm"},
-        ("bin",),
+        False,
         v3_halves,
-        (*OTHERS, "pytorch_model.generator.bin"),
-        frozenset({"spm.model"}),
     ),
     "google/electra-base-discriminator": Published(
-        made("Electra", "PreTraining", embedding_size=32, max_position_embeddings=POSITIONS),
-        wordpieces,
-        {"do_lower_case": True, "model_max_length": 512},
-        ("bin",),
-        needed=frozenset({"vocab.txt", "tokenizer.json"}),
+        made("Electra", "PreTraining", embedding_size=32, **SLOTS), wordpieces, LOWER, False
     ),
     "FacebookAI/xlm-roberta-base": Published(
-        made("XLMRoberta", "MaskedLM", **COUNTING, **FAIRSEQ),
-        pieces("sentencepiece.bpe.model"),
-        {"model_max_length": 512},
-        ("safetensors", "bin"),
-        needed=frozenset({"sentencepiece.bpe.model", "tokenizer.json"}),
+        made("XLMRoberta", "MaskedLM", **FAIRSEQ),
+        partial(pieces, name="sentencepiece.bpe.model"),
+        LONG,
     ),
     "answerdotai/ModernBERT-base": Published(
-        made(
-            "ModernBert",
-            "MaskedLM",
-            **MODERNBERT,
-            local_attention=8,
-            max_position_embeddings=POSITIONS,
-        ),
-        modernbert_words,
+        made("ModernBert", "MaskedLM", **MODERNBERT, **SLOTS),
+        partial(wordpieces, json_alone=True),
         {
             "model_input_names": ["input_ids", "attention_mask"],
             "tokenizer_class": "PreTrainedTokenizerFast",
             **{f"{name[1:-1].lower()}_token": name for name in WORDPIECES if name != "[unused0]"},
         },
-        ("safetensors", "bin"),
-        needed=frozenset({"tokenizer.json"}),
     ),
 }
 
@@ -192,18 +221,14 @@ def write_encoder(name: str, folder: Path, seed: int = 0) -> tf.PreTrainedModel:
     (folder / "tokenizer_config.json").write_text(json.dumps(published.settings))
     published.tokenizer(folder)
     weights = published.weights(model.state_dict())
-    if "safetensors" in published.formats:
+    torch.save(weights, folder / "pytorch_model.bin")
+    if published.safetensors:
         # A decoder that is the embeddings is stored once, as the embeddings.
         names = sorted(weights, key=lambda name: "embeddings" in name)
         once = {weights[name].data_ptr(): name for name in names}
-        save_file(
-            {name: weights[name] for name in once.values()},
-            folder / "model.safetensors",
-            {"format": "pt"},
-        )
-    if "bin" in published.formats:
-        torch.save(weights, folder / "pytorch_model.bin")
-    for other in published.more:
+        file = folder / "model.safetensors"
+        save_file({name: weights[name] for name in once.values()}, file, {"format": "pt"})
+    for other in OTHERS:
         (folder / other).parent.mkdir(parents=True, exist_ok=True)
         (folder / other).write_bytes(b"nothing that PAPA reads")
     return model

@@ -45,7 +45,7 @@ def test_the_papers_tasks_are_ready(all_public: Hub, tmp_path: Path) -> None:
     assert found["pos"].label_names == tuple(POS)
     assert found["ner"].rows == (ROWS, ROWS)
     assert found["mlm"].rows == (ROWS, ROWS // 2)
-    assert not any(file.endswith((".safetensors", ".bin")) for file in all_public.read())
+    assert not any(file.endswith((".safetensors", ".bin")) for file in all_public.fetched())
     for name, note in zip((BERT, DEBERTA), checked.unchecked, strict=False):
         assert f"({name}): whether its weights fit" in note
     inputs = checked.inputs

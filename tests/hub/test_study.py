@@ -152,8 +152,8 @@ def test_a_study_of_public_data_runs_again_without_the_hub(
     study = yaml.safe_load(stored)
     assert study["encoders"][0]["revision"] == commit
     expected = {
-        "cola": public.repository("datasets", "nyu-mll/glue").branches["main"],
-        "ner": public.repository("datasets", "eriktks/conll2003").branches["refs/convert/parquet"],
+        "cola": public.repositories["datasets/nyu-mll/glue"].branches["main"],
+        "ner": public.repositories["datasets/eriktks/conll2003"].branches["refs/convert/parquet"],
     }
     assert {task["name"]: task["source"]["revision"] for task in study["tasks"]} == expected
     public.stop()

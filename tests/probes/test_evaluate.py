@@ -19,8 +19,7 @@ from papa.attention.average import average_split
 from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.corpora.batches import MicroBatch, micro_batch
-from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import SeedScore, build_probe, unseen_by
 from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
-from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.corpus import TokenisedCorpus, write_shard
 from papa.corpora.ragged import PackedTokens
-from papa.corpora.split import write_shard
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features
@@ -123,7 +122,7 @@ def golden(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     )
     labels = trained["labels"].long().numpy()
     write_shard(folder / "train-00000.arrow", tokens, labels, label_per_token=False)
-    metadata = {"shards": {"train": [{"rows": ROWS}]}}
+    metadata = {"shards": {"train": [{"file": "train-00000.arrow", "rows": ROWS}]}}
     corpus = TokenisedCorpus(folder, "text", SLOTS, ("odd", "even"), metadata)
     return Golden(start, trained, [(layer, head) for layer, head in order], corpus)
 

@@ -15,8 +15,7 @@ import torch
 from papa.attention.average import average_split
 from papa.attention.constants import control
 from papa.corpora.batches import micro_batches
-from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference, has_bfloat16
 from papa.errors import NumbersError, SpecError

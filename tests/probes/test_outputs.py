@@ -20,8 +20,7 @@ from papa.attention.outputs import (
 )
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batch
-from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.split import TokenisedSplit
+from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EncoderReference
 from tests.probes.conftest import HEADS as EVERY

@@ -9,7 +9,7 @@ import pytest
 
 from papa.scores.drops import correlation, drops_over_tasks, heads_at, verdict_on
 from papa.scores.summary import LINE, summarise
-from papa.spec.cells import Cell
+from papa.spec.orders import Cell
 from tests.reporting.studies import results
 
 

@@ -12,7 +12,7 @@ import torch
 
 from papa.ranking.orders import head_order
 from papa.spec import Order
-from papa.spec.cells import Cell, constant_count, partial_counts
+from papa.spec.orders import Cell, constant_count, partial_counts
 
 HALF = Cell("encoder", "task", "average", "lambda", 0.5)
 

@@ -68,9 +68,9 @@ class Constants:
 def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
     """The slots of [CLS] and [SEP] in a task's text."""
     from papa.attention.patterns import special_slots
-    from papa.corpora.tokens import special_tokens_for
+    from papa.corpora.tokens import special_tokens_of
 
-    tokens = special_tokens_for(task.kind, load_tokenizer(encoder))
+    tokens = special_tokens_of(load_tokenizer(encoder), task.kind)
     return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
 
 
