@@ -11,16 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import (
-    PACKED,
-    Dispatch,
-    Rule,
-    See,
-    StopForward,
-    Watching,
-    at_least_single,
-)
+from papa.encoders.dispatch import PACKED, Dispatch
 from papa.encoders.finite import check_states
+from papa.encoders.layer import Rule, See, StopForward, Watching, at_least_single
 from papa.encoders.linear import hold_in_bfloat16, project_dependent_heads
 from papa.encoders.precision import check_device, check_precision
 from papa.encoders.reference import EncoderReference
