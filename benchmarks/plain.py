@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from benchmarks.setting import Setting, model_inputs, padded_batches, plain_model
 from benchmarks.timing import Part
-from papa.attention.replacement import Head
 from papa.corpora.tokens import IGNORED
 from papa.encoders.bert import BERT
+from papa.spec.orders import Head
 from tests.plain import plainly, with_constants, with_mix
 
 ENCODER_BATCH = 16

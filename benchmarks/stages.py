@@ -18,7 +18,7 @@ from benchmarks.setting import TITLES, Setting, base_sized, encoder, full_batch,
 from benchmarks.timing import Comparison, Part, Row, in_turn
 from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import Head, replaced
+from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import has_bfloat16
 from papa.probes.evaluate import evaluate_cell
@@ -26,7 +26,7 @@ from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec
-from papa.spec.orders import constant_heads
+from papa.spec.orders import Head, constant_heads
 
 SEEDS = (0, 1, 2)
 FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)

@@ -22,8 +22,7 @@ from torch.utils.benchmark import Timer
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.product import at_slots, constant_product
+from papa.attention.constants import ConstantMatrices, at_slots, constant_product
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.family import Family
 from papa.encoders.supported import family_of

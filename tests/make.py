@@ -137,8 +137,11 @@ ENCODERS: dict[str, Make] = {
         "ModernBert", **SLOTS, **MARKS, local_attention=6, attention_dropout=DROPOUT
     ),
 }
-TEXT = ("bert", "roberta", "electra", "distilbert", "albert", "modernbert")
-"""One a family behind transformers' attention interface."""
+TEXT = (
+    *("bert", "roberta", "electra", "distilbert", "albert", "modernbert"),
+    *("mpnet", "deberta", "deberta_v3", "deberta_v2_xlarge"),
+)
+"""Those whose heads can be replaced in place."""
 DECODERS: dict[str, Make] = {
     "gpt2": made(
         "GPT2",

@@ -13,23 +13,18 @@ class Tested(NamedTuple):
     note: str
 
 
+_PADDED, _QUERY = "positions in the padded input", "heads count by query"
 TESTED = (
-    Tested(
-        "BERT, RoBERTa, ELECTRA", ("bert", "roberta", "electra"), "positions in the padded input"
-    ),
-    Tested("DistilBERT, ALBERT", ("distilbert", "albert"), "positions in the padded input"),
+    Tested("BERT, RoBERTa, ELECTRA", ("bert", "roberta", "electra"), _PADDED),
+    Tested("DistilBERT, ALBERT", ("distilbert", "albert"), _PADDED),
+    Tested("MPNet, DeBERTa", ("mpnet", "deberta", "deberta-v2"), _PADDED),
     Tested("ModernBERT", ("modernbert",), "local layers keep their window"),
     Tested("ViT, DeiT, DINOv2", ("vit", "deit", "dinov2"), "patches have positions, row by row"),
     Tested("CLIP vision", ("clip_vision_model",), "give the vision model alone"),
     Tested("Whisper's encoder", ("whisper",), "give model.get_encoder()"),
-    Tested("wav2vec2", ("wav2vec2",), ""),
-    Tested("GPT-2", ("gpt2",), ""),
-    Tested(
-        "Llama, Mistral",
-        ("llama", "mistral"),
-        "heads count by query; Mistral's layers keep their window",
-    ),
-    Tested("Qwen2, Qwen3", ("qwen2", "qwen3"), "heads count by query"),
+    Tested("wav2vec2, GPT-2", ("wav2vec2", "gpt2"), ""),
+    Tested("Llama, Qwen2, Qwen3", ("llama", "qwen2", "qwen3"), _QUERY),
+    Tested("Mistral", ("mistral",), f"{_QUERY}; layers keep their window"),
     Tested(
         "Gemma 2, Gemma 3",
         ("gemma2", "gemma3_text"),

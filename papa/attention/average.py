@@ -22,8 +22,8 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.corpus import TokenisedSplit
-from papa.encoders.dispatch import LayerAttention
 from papa.encoders.encoder import Encoder, numbers_of, sum_is_finite
+from papa.encoders.layer import LayerAttention
 from papa.errors import NumbersError
 from papa.progress import Progress, ignore_progress
 
@@ -32,11 +32,8 @@ GRID = 2.0**32
 
 @dataclass(frozen=True)
 class AttentionSums:
-    """Attention summed over some inputs.
-
-    Attributes:
-        sums: Σ A over the inputs; float64, multiples of 2^-32.
-        counts: inputs in which both slots hold a token; float64 whole numbers.
+    """Σ A over some inputs, in multiples of 2^-32, and in how many both slots hold a token; both
+    float64.
     """
 
     sums: Float[Tensor, "layers heads slots slots"]
@@ -50,13 +47,9 @@ class AttentionSums:
 
     def average(self) -> ConstantMatrices:
         """The average, entry by entry; entries never seen are 0."""
-        average = torch.empty(self.sums.shape)
         # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
-        for layer, sums in enumerate(self.sums):
-            average[layer] = sums / self.counts.clamp(min=1)
-        return ConstantMatrices(
-            matrices=average, seen=self.counts > 0, kind="average", counts=self.counts.clone()
-        )
+        average = torch.stack([(sums / self.counts.clamp(min=1)).float() for sums in self.sums])
+        return ConstantMatrices(average, self.counts > 0, "average", self.counts.clone())
 
     def save(self, path: Path) -> None:
         """Write as safetensors."""
@@ -65,8 +58,7 @@ class AttentionSums:
     @classmethod
     def load(cls, path: Path) -> AttentionSums:
         """Read what ``save`` wrote."""
-        tensors = load_file(path)
-        return cls(sums=tensors["sums"], counts=tensors["counts"])
+        return cls(**load_file(path))
 
 
 class AttentionAverager:
@@ -85,23 +77,16 @@ class AttentionAverager:
         if (more := attention.longest - len(self.counts)) > 0:
             self.sums = F.pad(self.sums, (0, more, 0, more))
             self.counts = F.pad(self.counts, (0, more, 0, more))
-        found, batch = list[Tensor](), attention.batch
-        dense = batch is not None and batch.dense
+        found = list[Tensor]()
         if layer == 0:
-            real = attention.real_queries.double()
-            shared = len(attention.query_slots) == 1
-            both = (real.T @ real)[None] if shared else real[:, :, None] * real[:, None, :]
-            self._add(self.counts[None], attention, both[:, None])
+            real = attention.real.double()
+            self._add(self.counts[None], attention, (real[:, :, None] * real[:, None, :])[:, None])
         for part in attention.parts():
             probabilities = part.probabilities(part.every)
-            found.append(torch.matmul(probabilities, part.value.to(probabilities.dtype)))
-            if not dense:
-                # A row of an input without a token there adds nothing.
-                probabilities = probabilities * part.real_queries[:, None, :, None]
-            self._add(self.sums[layer], part, probabilities)
-        if attention.outer is not None:
-            return attention.output(attention.every)
-        return found[0] if len(found) == 1 else torch.cat(found, dim=2)
+            found.append(probabilities @ part.value.to(probabilities.dtype))
+            # A row of an input without a token there adds nothing.
+            self._add(self.sums[layer], part, probabilities * part.real[:, None, :, None])
+        return attention.output(attention.every) if attention.rules else torch.cat(found, dim=2)
 
     def _add(
         self,

@@ -15,16 +15,38 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from papa.attention.kinds import Averages
-from papa.attention.product import at_slots, constant_product
-from papa.attention.substitutes import Weights, read_at
-from papa.encoders.dispatch import Heads, LayerAttention, at_least_single, chosen, indices
+from papa.attention.substitutes import Weights, normalised, read_at
+from papa.encoders.layer import Heads, LayerAttention, at_least_single, chosen, dropped, indices
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, DataError
 from papa.spec import ConstantsKind
 from papa.spec.constants import CONTROLS, DERIVED
-from papa.storage.artifacts import Address, ArtifactReference, published, read_metadata, verified
+from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
+from papa.storage.files import Address
 
 FILE = "constants.safetensors"
+
+
+class EntryCounts:
+    """Entries of the constants that inputs read. All heads and layers read the same ones."""
+
+    def __init__(self) -> None:
+        self._sums = torch.zeros(2, dtype=torch.float64)
+
+    def add(self, seen: Bool[Tensor, "m m"], real: Bool[Tensor, "batch m"]) -> None:
+        """Count what inputs read."""
+        own = real.double()
+        # rᵀ·U·r summed over the inputs, without a matrix for each of them.
+        unseen = ((own @ (~seen).double()) * own).sum()
+        # On the device, which is not waited for.
+        added = torch.stack([unseen, own.sum(dim=1).square().sum()])
+        self._sums = self._sums.to(added.device) + added
+
+    @property
+    def unseen_share(self) -> float:
+        """The share of entries read that no input of the average had; 0 before any input."""
+        unseen, read = self._sums.tolist()
+        return unseen / read if read else 0.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +62,7 @@ class ConstantMatrices(Weights):
         counts: in how many inputs of the average both slots held a token.
         encoder_digest: of the encoder whose attention was averaged.
         special: the slots of [CLS] and [SEP] in the average's texts.
+        entries: counts what packed inputs read, where that is asked.
     """
 
     matrices: Float[Tensor, "layers heads slots slots"]
@@ -48,6 +71,7 @@ class ConstantMatrices(Weights):
     counts: Float[Tensor, "slots slots"] | None = None
     encoder_digest: str | None = None
     special: tuple[int, ...] | None = None
+    entries: EntryCounts | None = None
 
     @property
     def slots(self) -> int:
@@ -88,6 +112,8 @@ class ConstantMatrices(Weights):
         batch = attention.batch
         if batch is None:
             return super().output(attention, layer, heads)
+        if self.entries is not None:
+            self.entries.add(self.seen_at(batch.columns), batch.attention_mask)
         value = at_least_single(chosen(attention.value, heads))
         own = indices(heads, value.device)
         matrices = at_slots(self.matrices[layer], own, batch.columns).to(value.dtype)
@@ -165,3 +191,53 @@ def derived(
     # Where a kind knows an entry that no input had, it counts as seen.
     seen = average.seen | (matrices > 0).any(dim=0).any(dim=0)
     return ConstantMatrices(matrices, seen, kind)
+
+
+def at_slots(
+    matrices: Float[Tensor, "heads slots slots"],
+    chosen: Int[Tensor, " chosen"],
+    slots: Int[Tensor, " m"],
+) -> Float[Tensor, "chosen m m"]:
+    """C of the chosen heads at the batch's slots; a flat look-up is ten times faster."""
+    if torch.compiler.is_exporting():
+        # A graph that is written out takes inputs of any length: nothing may depend on m.
+        return matrices.index_select(0, chosen).index_select(1, slots).index_select(2, slots)
+    size, m = matrices.shape[-1], len(slots)
+    if m == size:
+        return matrices.index_select(0, chosen)
+    pairs = (slots[:, None] * size + slots).flatten()
+    entries = (chosen[:, None] * (size * size) + pairs).flatten()
+    return matrices.flatten().index_select(0, entries).view(-1, m, m)
+
+
+def constant_product(
+    matrices: Float[Tensor, "heads m m"],
+    value: Float[Tensor, "batch heads m width"],
+    real: Bool[Tensor, "batch m"] | None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch heads m width"]:
+    """What constant heads put out (paper, Section 3.1); ``real`` is None where every input has a
+    token in every column.
+
+    It is the rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out
+    0. Sums are of absolute values, which matters only to trained matrices, whose entries may be
+    negative. With dropout of entries each input needs matrices of its own.
+    """
+    if dropout > 0:
+        rows = matrices if real is None else matrices * real[:, None, None, :]
+        return torch.matmul(dropped(normalised(rows), dropout), value)
+    batch, heads, m, width = value.shape
+    if real is None:
+        # Every input divides by the same sums: rows are normalised once a batch.
+        flat = value.permute(1, 2, 0, 3).reshape(heads, m, batch * width)
+        return (
+            torch.bmm(normalised(matrices), flat).view(heads, m, batch, width).permute(2, 0, 1, 3)
+        )
+    # Values of padding are cleared instead of columns of C, so that one product serves all inputs.
+    masked = (value * real[:, None, :, None]).permute(1, 2, 0, 3)
+    flat = masked.reshape(heads, m, batch * width)
+    mixed = torch.bmm(matrices, flat).view(heads, m, batch, width)
+    # Autocast would sum in half precision.
+    with torch.autocast(value.device.type, enabled=False):
+        sums = torch.matmul(matrices.abs(), real.T.to(matrices.dtype))[..., None]
+    return (mixed / torch.where(sums == 0, 1.0, sums)).permute(2, 0, 1, 3)

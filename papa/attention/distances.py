@@ -1,19 +1,29 @@
 """Constants by the distance of two tokens, for texts of any length: averages of attention, and
 scores of mean queries and mean keys.
+
+With rotary positions the score of a query and a key depends on their distance alone once both are
+means (the score behind DuoAttention's heads in kvpress). Without them it is the same everywhere.
 """
 
 from __future__ import annotations
 
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from papa.attention.constants import ConstantMatrices
 from papa.attention.substitutes import Weights
-from papa.encoders.dispatch import Heads, LayerAttention, indices
+from papa.corpora.batches import MicroBatch
+from papa.encoders.encoder import Encoder
+from papa.encoders.layer import Heads, LayerAttention, at_least_single, indices
+from papa.errors import EncoderError
 
 APART = 2
 """Tokens with a weight of their own, as heads rest on them: the first, and an encoder's last."""
@@ -40,51 +50,51 @@ class ByDistance(Weights):
         return table[indices(heads, table.device)][:, at].transpose(0, 1)
 
 
-def places(part: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys"]:
-    """Where in a table a pair of tokens finds its weight: the first token, the last, or a distance
-    from the farthest ahead to the farthest behind, of which ``reach`` have places of their own.
+def distances(part: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys"]:
+    """Where in a table a pair of tokens finds its distance, from the farthest ahead to the farthest
+    behind, of which ``reach`` have places of their own.
     """
+    apart = part.query_slots[:, :, None] - part.key_slots[:, None, :]
+    return apart.clamp(-reach, reach) + reach
+
+
+def places(part: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys"]:
+    """``distances``, where the first token and the last have places of their own before them."""
     keys = part.key_slots[:, None, :]
-    distances = (part.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + APART
-    return torch.where(keys == 0, 0, torch.where(keys == part.last_slots, 1, distances))
+    apart = distances(part, reach) + APART
+    return torch.where(keys == 0, 0, torch.where(keys == part.ends, 1, apart))
 
 
 @dataclass
 class AverageByDistance:
-    """Means of A along diagonals, with the columns of a text's ends apart."""
+    """Means of A along diagonals, with the columns of a text's ends apart; the last row of the sums
+    counts pairs.
+    """
 
-    sums: dict[int, Float[Tensor, "heads ends_and_distances"]] = field(default_factory=dict)
-    counts: dict[int, Float[Tensor, " ends_and_distances"]] = field(default_factory=dict)
+    sums: dict[int, Float[Tensor, "heads_and_count ends_and_distances"]] = field(
+        default_factory=dict
+    )
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
-        self._make_room(attention, layer)
-        sums, counts = self.sums[layer], self.counts[layer]
+        empty = attention.value.new_zeros(len(attention.every) + 1, APART + 1, dtype=torch.float64)
+        sums = self.sums.get(layer, empty)
+        if (more := attention.longest - 1 - (sums.shape[1] - APART) // 2) > 0:
+            sums = torch.cat([sums[:, :APART], F.pad(sums[:, APART:], (more, more))], dim=1)
+        self.sums[layer] = sums
         for part in attention.parts():
-            pairs = part.real_queries[:, :, None].expand(-1, -1, part.key.shape[-2])
+            pairs = part.real[:, :, None].expand(-1, -1, part.key.shape[-2])
             pairs = pairs if part.mask is None else pairs & part.mask[:, 0]
             weights = part.probabilities(part.every).double() * pairs[:, None]
-            at = places(part, (len(counts) - APART) // 2).expand(pairs.shape).flatten()
-            sums.index_add_(1, at, weights.transpose(0, 1).flatten(1))
-            counts.index_add_(0, at, pairs.double().flatten())
+            at = places(part, (sums.shape[1] - APART) // 2).expand(pairs.shape).flatten()
+            sums[:-1].index_add_(1, at, weights.transpose(0, 1).flatten(1))
+            sums[-1].index_add_(0, at, pairs.double().flatten())
         return attention.output(attention.every)
-
-    def _make_room(self, attention: LayerAttention, layer: int) -> None:
-        """Distances of both signs, up to that of this text's ends."""
-        if layer not in self.sums:
-            heads, value = len(attention.every), attention.value
-            self.sums[layer] = value.new_zeros(heads, APART + 1, dtype=torch.float64)
-            self.counts[layer] = value.new_zeros(APART + 1, dtype=torch.float64)
-        if (more := attention.longest - 1 - (len(self.counts[layer]) - APART) // 2) > 0:
-            for held in (self.sums, self.counts):
-                ends, distances = held[layer].split([APART, held[layer].shape[-1] - APART], dim=-1)
-                held[layer] = torch.cat([ends, F.pad(distances, (more, more))], dim=-1)
 
     def substitute(self) -> ByDistance:
         near, ends = list[Tensor](), list[Tensor]()
-        for layer, sums in sorted(self.sums.items()):
-            counts = self.counts[layer]
-            means = sums / counts.clamp(min=1)
-            near.append(means[:, APART:][:, _last_seen(counts[APART:] > 0)])
+        for _, sums in sorted(self.sums.items()):
+            means = sums[:-1] / sums[-1].clamp(min=1)
+            near.append(means[:, APART:][:, _last_seen(sums[-1, APART:] > 0)])
             ends.append(means[:, :APART])
         return ByDistance(torch.stack(near).float(), torch.stack(ends).float())
 
@@ -97,3 +107,105 @@ def _last_seen(seen: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:
         for side in (seen[: middle + 1].flip(0), seen[middle:])
     )
     return torch.cat([(middle - behind).flip(0), middle + ahead[1:]])
+
+
+@dataclass(frozen=True)
+class ByMeanScores(Weights):
+    """softmax over the tokens that a token may see, of scores by distance.
+
+    s[layer, head, d] is of a token and the one ``d`` before it, as in ``ByDistance``.
+    """
+
+    scores: Float[Tensor, "layers heads distances"]
+
+    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        scores = self.scores[layer].to(part.value.device)
+        found = scores[indices(heads, scores.device)][:, distances(part, scores.shape[-1] // 2)]
+        return (found - found.amax(dim=-1, keepdim=True)).exp().transpose(0, 1)
+
+
+class MeanQueriesAndKeys:
+    """Means of queries and keys over all real tokens, before their rotation."""
+
+    def __init__(self, model: Any, modules: Sequence[nn.Module]) -> None:
+        modelling = sys.modules[type(modules[0]).__module__]
+        self._rotate: Any = getattr(modelling, "apply_rotary_pos_emb", None)
+        self._rotary: Any = getattr(model.base_model, "rotary_emb", None)
+        if self._rotate is None or self._rotary is None:
+            raise EncoderError(no_rotation(type(modules[0]).__name__))
+        by_kind = "layer_type" in inspect.signature(self._rotary.forward).parameters
+        self._kinds = [(kind,) for kind in model.config.layer_types] if by_kind else None
+        self._sums: dict[int, Float[Tensor, "2 heads width"]] = {}
+        self._tokens: dict[int, Int[Tensor, ""]] = {}
+        self._told: dict[int, tuple[int, float, float | None]] = {}
+        self.windows: dict[int, int | None] = {}
+
+    def _rotation(
+        self, layer: int, positions: Int[Tensor, "#batch tokens"], like: Tensor
+    ) -> tuple[Float[Tensor, "#batch tokens width"], Float[Tensor, "#batch tokens width"]]:
+        found = self._rotary(like, positions, *(self._kinds[layer] if self._kinds else ()))
+        if found[0].shape[-1] != like.shape[-1]:
+            raise EncoderError(no_rotation("the model"))
+        return found
+
+    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+        queries, positions = attention.query.shape[-2], attention.position_ids
+        if positions is None:
+            by_index = torch.arange(queries, device=attention.query.device)[None]
+            positions = by_index if attention.batch is None else attention.query_slots
+        query, key = at_least_single(attention.query), at_least_single(attention.key)
+        cos, sin = self._rotation(layer, positions, query)
+        squares, real = cos.square() + sin.square(), attention.real
+        own = query, key[:, :, -queries:]
+        turned_back = torch.stack(self._rotate(*own, cos / squares, -sin / squares))
+        sums = (turned_back.double() * real[:, None, :, None]).sum(dim=(1, 3))
+        self._sums[layer] = self._sums.get(layer, 0.0) + sums
+        self._tokens[layer] = self._tokens.get(layer, 0) + real.sum()
+        longest = max(attention.longest, self._told[layer][0] if layer in self._told else 0)
+        self._told[layer] = longest, attention.scaling, attention.softcap
+        self.windows[layer] = attention.window
+        return attention.output(attention.every)
+
+    def substitute(self, slots: int = 0) -> ByMeanScores:
+        """Scores at every distance that so many slots have, or the longest text, farthest ahead
+        first.
+        """
+        found = list[Tensor]()
+        for layer, sums in sorted(self._sums.items()):
+            longest, scaling, cap = self._told[layer]
+            means = (sums / self._tokens[layer]).float()
+            everywhere = torch.arange(slots or longest, device=means.device)[None]
+            cos, sin = self._rotation(layer, everywhere, means)
+            expanded = means[:, None, :, None].expand(-1, 1, -1, everywhere.shape[1], -1)
+            query, key = (turned[0] for turned in self._rotate(*expanded, cos, sin))
+            ahead, behind = (query[:, :1] * key).sum(dim=-1), (query * key[:, :1]).sum(dim=-1)
+            scores = torch.cat([ahead.flip(-1), behind[:, 1:]], dim=-1) * scaling
+            found.append(scores if cap is None else torch.tanh(scores / cap) * cap)
+        return ByMeanScores(torch.stack(found))
+
+
+@torch.inference_mode()
+def mean_qk(encoder: Encoder, batches: Iterable[MicroBatch], slots: int) -> ConstantMatrices:
+    """softmax(RoPE(q̄) · RoPE(k̄)), of the means over all tokens before their rotation, of an
+    encoder with rotary positions; 0 where a layer does not look.
+    """
+    means, matrices = MeanQueriesAndKeys(encoder.model, encoder.dispatch.modules), list[Tensor]()
+    with encoder.watched(means.see):
+        for batch in batches:
+            encoder.observe(batch)
+    apart = torch.arange(slots)[:, None] - torch.arange(slots)
+    for layer, scores in enumerate(means.substitute(slots).scores.cpu()):
+        found = scores[:, apart + slots - 1]
+        if (window := means.windows[layer]) is not None:
+            found = found.masked_fill(apart.abs() >= window, -torch.inf)
+        matrices.append(found.softmax(dim=-1))
+    seen = torch.ones(slots, slots, dtype=torch.bool)
+    return ConstantMatrices(torch.stack(matrices), seen, "mean_qk")
+
+
+def no_rotation(what: str) -> str:
+    """What a person reads of a model without rotary positions."""
+    return (
+        f"'mean_qk' needs rotary positions of whole heads, and {what} has none, so that the mean "
+        "query and the mean key have one score at every distance: take 'relative'"
+    )

@@ -18,7 +18,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from papa.encoders.dispatch import PADDED, Dispatch, Rule
+from papa.encoders.dispatch import PADDED, Dispatch
+from papa.encoders.layer import Rule
 from papa.encoders.supported import family_of
 from papa.errors import DataError, EncoderError
 
@@ -44,11 +45,13 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
         )
     config: Any = model.config
     family = family_of(config.model_type)
-    if family is not None and model._supports_attention_backend:
+    if family is not None:
+        if why := family.refuse(config):
+            raise EncoderError(f"this {family.name} model is not supported: {why}")
         return list(family.attentions(model.base_model))
     found, reason = [module for module in model.modules() if _calls_interface(module)], ""
     kinds = sorted({type(module).__name__ for module in found})
-    if family is not None or not found:
+    if not found:
         reason = (
             f"({config.model_type}) computes attention outside of transformers' attention "
             "interface, so its heads cannot be replaced in place: load it with papa.load_encoder "
@@ -96,26 +99,27 @@ def routed(
         with held[0].ruled(rules):
             yield held[0]
         return
-    if model.training and any(
-        getattr(part, "gradient_checkpointing", False) for part in model.modules()
-    ):
+    parts: list[Any] = list(model.modules())
+    if model.training and any(getattr(part, "gradient_checkpointing", False) for part in parts):
         raise EncoderError(
             "the model checkpoints gradients: it would repeat passes after the block, with its "
             "own attention; switch that off first"
         )
-    # Those that the model's modules look their attention function up in.
-    parts = (getattr(part, "config", None) for part in model.modules())
-    configurations: list[Any] = [one for one in parts if isinstance(one, PreTrainedConfig)]
     dispatch = Dispatch(list(modules), head_count(modules[0]))
     with ExitStack() as after:
         for module in dict.fromkeys(modules):
             module.papa_dispatch = dispatch  # type: ignore[assignment]
             after.callback(delattr, module, "papa_dispatch")
-        for part in model.modules():
+        for part in parts:
             if isinstance(part, PreTrainedModel):
                 after.callback(_begins_pass(part, dispatch).remove)
-        for config in {id(config): config for config in configurations}.values():
-            before = config._attn_implementation_internal
+        after.enter_context(_prepared(model, dispatch))
+        # Those that the model's modules look their attention function up in.
+        configurations: list[Any] = [getattr(part, "config", None) for part in parts]
+        for config in {id(one): one for one in configurations}.values():
+            if not isinstance(config, PreTrainedConfig):
+                continue
+            before: Any = config._attn_implementation_internal
             if before is not None and not before.startswith(_REPLACEABLE):
                 raise EncoderError(
                     f"the model's attention function is '{before}', which its other heads would "
@@ -130,6 +134,27 @@ def routed(
                 "no attention of the model passed through transformers' interface, so no head was "
                 "replaced: something else has exchanged the forward methods of its layers"
             )
+
+
+@contextmanager
+def _prepared(model: PreTrainedModel, dispatch: Dispatch) -> Iterator[None]:
+    """Inside the block the layers hand over their attention, where they call no interface."""
+    family, parts = family_of(model.config.model_type), list(model.modules())
+    before = [dict(vars(part)) for part in parts]
+    if family is not None and family.prepare is not None:
+        family.prepare(model.base_model, dispatch)
+    exchanged = [
+        (part, name, own)
+        for part, own in zip(parts, before, strict=True)
+        for name, now in vars(part).items()
+        if own.get(name) is not now
+    ]
+    try:
+        yield
+    finally:
+        for part, name, own in exchanged:
+            delattr(part, name)
+            vars(part).update({name: own[name]} if name in own else {})
 
 
 def _begins_pass(part: nn.Module, dispatch: Dispatch) -> Any:

@@ -8,7 +8,7 @@ matrix for every head, or a matrix for each of ``heads``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -58,8 +58,7 @@ def fibonacci(slots: int, heads: int) -> Matrix:
     which share no number: no two heads attend to the same distance.
     """
     distances = _distances(slots)
-    found = np.zeros((heads, slots, slots))
-    golden = (1 + 5**0.5) / 2
+    found, golden = np.zeros((heads, slots, slots)), (1 + 5**0.5) / 2
     for head, matrix in enumerate(found):
         start = int((head + 1) * golden)
         lower, upper = int(start * golden), int(start * golden**2)
@@ -70,8 +69,7 @@ def fibonacci(slots: int, heads: int) -> Matrix:
     return found
 
 
-@dataclass(frozen=True)
-class Averages:
+class Averages(NamedTuple):
     """The average attention C of an encoder's heads; in how many inputs both slots held a token;
     the slots of [CLS] and [SEP], ascending.
     """
@@ -99,20 +97,19 @@ def relative(average: Averages) -> Matrix:
     known by its diagonal. The columns and rows of [CLS] and [SEP] have means of their own, over all
     text, and so have the diagonals between two texts. A distance that no input had keeps 0.
     """
-    slots = len(average.counts)
-    positions = np.arange(slots)
-    special = np.zeros(slots, dtype=int)
+    slots = np.arange(len(average.counts))
+    special = np.zeros(len(slots), dtype=int)
     special[list(average.special)] = 1 + np.arange(len(average.special))
-    part = np.searchsorted(average.special, positions)
+    part = np.searchsorted(average.special, slots)
     text = (special[:, None] == 0) & (special == 0)
-    distances = np.where(text, positions[:, None] - positions, 0)
+    distances = np.where(text, slots[:, None] - slots, 0)
     across = text & (part[:, None] != part)
     rows, columns = np.broadcast_arrays(special[:, None], special)
-    kinds = np.stack([rows, columns, distances, across], axis=-1).reshape(slots * slots, 4)
+    kinds = np.stack([rows, columns, distances, across], axis=-1).reshape(-1, 4)
     group = np.unique(kinds, axis=0, return_inverse=True)[1].ravel()
-    counts = np.bincount(group, average.counts.ravel())
+    counts = np.bincount(group, average.counts.ravel()).clip(min=1)
     found = np.empty(average.matrices.shape)
     for head in np.ndindex(found.shape[:2]):
         sums = np.bincount(group, (average.matrices[head] * average.counts).ravel())
-        found[head] = (sums / counts.clip(min=1))[group].reshape(slots, slots)
+        found[head] = (sums / counts)[group].reshape(average.counts.shape)
     return found

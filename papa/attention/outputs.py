@@ -6,7 +6,6 @@ A constant output is no constant mixing: nothing of the other tokens is left in 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,8 @@ from torch import Tensor
 from papa.attention.substitutes import Substitute
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedSplit
-from papa.encoders.dispatch import Heads, LayerAttention, indices
 from papa.encoders.encoder import Encoder
+from papa.encoders.layer import Heads, LayerAttention, indices
 from papa.errors import DataError
 from papa.progress import Progress, ignore_progress
 from papa.spec import ConstantsKind
@@ -83,7 +82,7 @@ class MeanOutputs:
     counts: dict[int, Float[Tensor, " slots"]] = field(default_factory=dict)
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
-        output, real = attention.output(attention.every), attention.real_queries
+        output, real = attention.output(attention.every), attention.real
         if layer not in self.sums:
             shape = (output.shape[1], self.slots, output.shape[-1])
             self.sums[layer] = output.new_zeros(shape, dtype=torch.float64)
@@ -104,11 +103,11 @@ class MeanOutputs:
 
 
 class Donor(NamedTuple):
-    """What heads of a layer put out in a text, at its slots, and what tells it from others."""
+    """What tells a text from others, its slots, and what heads put out in it, layer by layer."""
 
     text: bytes | None
     slots: Int[Tensor, " tokens"]
-    outputs: Float[Tensor, "heads tokens width"]
+    outputs: list[Float[Tensor, "heads tokens width"]]
 
 
 @dataclass
@@ -118,61 +117,51 @@ class DrawnOutputs:
     """
 
     seed: int
-    kept: dict[int, dict[int, list[Donor]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
+    kept: dict[int, list[Donor]] = field(default_factory=dict)
     draws: dict[int, random.Random] = field(default_factory=dict)
-    seen: dict[int, set[bytes | int]] = field(default_factory=lambda: defaultdict(set))
-    drawn: list[tuple[int, int]] = field(default_factory=list)
+    seen: dict[int, set[bytes | int]] = field(default_factory=dict)
+    drawn: dict[int, Donor] = field(default_factory=dict)
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
-        output, real = attention.output(attention.every), attention.real_queries
-        texts = attention.texts or (None,) * len(output)
+        output, real = attention.output(attention.every), attention.real
         if layer == 0:
-            lengths = real.sum(dim=1).tolist()
-            self.drawn = [self._draw(*one) for one in zip(lengths, texts, strict=True)]
-        slots = attention.query_slots.expand(real.shape)
-        for row, (length, place) in enumerate(self.drawn):
-            donors, own = self.kept[layer][length], real[row]
-            if place < 2:
-                donor = Donor(texts[row], slots[row, own].cpu(), output[row][:, own].float().cpu())
-                donors[place : place + (len(donors) == 2)] = [donor]
+            slots, own = attention.query_slots.expand(real.shape).cpu(), real.cpu()
+            texts, self.drawn = attention.texts or (None,) * len(output), {}
+            for row, text in enumerate(texts):
+                self._draw(row, Donor(text, slots[row, own[row]], []))
+        for row, donor in self.drawn.items():
+            donor.outputs.append(output[row][:, real[row]].float().cpu())
         return output
 
-    def _draw(self, length: int, text: bytes | None) -> tuple[int, int]:
-        """A reservoir of two: a text's length, and its place among the two, or 2."""
-        known = self.seen[length]
-        name = len(known) if text is None else text
+    def _draw(self, row: int, donor: Donor) -> None:
+        """A reservoir of two for each length."""
+        length = len(donor.slots)
+        known, donors = self.seen.setdefault(length, set()), self.kept.setdefault(length, [])
+        name = len(known) if donor.text is None else donor.text
         if not length or name in known:
-            return length, 2
+            return
         known.add(name)
         draw = self.draws.setdefault(length, random.Random(f"{self.seed} {length}"))
-        return length, draw.randrange(len(known))
+        if (place := draw.randrange(len(known))) < 2:
+            donors[place : place + (len(donors) == 2)] = [donor]
+            self.drawn[row] = donor
 
     def substitute(self, slots: int = 0) -> Resampled:
         """For texts of so many slots, or as many as the donors have."""
-        donors = [one for _, own in sorted(self.kept[0].items()) for one in own]
+        donors = [one for _, own in sorted(self.kept.items()) for one in own]
         slots = max([slots, *(int(donor.slots.max()) + 1 for donor in donors)])
-        outputs, rows, start = list[Tensor](), list[Tensor](), 0
-        for layer in sorted(self.kept):
-            of_layer = [one.outputs for _, own in sorted(self.kept[layer].items()) for one in own]
-            outputs.append(torch.cat(of_layer, dim=1))
+        by_layer = zip(*(donor.outputs for donor in donors), strict=True)
+        outputs, rows, start = torch.stack([torch.cat(own, dim=1) for own in by_layer]), [], 0
         for donor in donors:
-            rows.append(
-                start + torch.searchsorted(donor.slots, torch.arange(slots), right=True) - 1
-            )
+            before = torch.searchsorted(donor.slots, torch.arange(slots), right=True) - 1
+            rows.append(start + before)
             start += len(donor.slots)
-
-        def worse(asked: int, number: int) -> tuple[bool, int, int]:
-            length = len(donors[number].slots)
-            return length < asked, abs(length - asked), number
-
-        order = [
-            sorted(range(len(donors)), key=partial(worse, asked)) for asked in range(slots + 1)
-        ]
-        tables = [torch.stack([rows[own[n]] for own in order]) for n in range(min(2, len(donors)))]
-        made = [ConstantOutputs(torch.stack(outputs), one, "resampled_output") for one in tables]
-        texts = tuple(donors[own[0]].text for own in order)
+        lengths, asked = torch.tensor([len(one.slots) for one in donors]), torch.arange(slots + 1)
+        # The shortest that is long enough, else the longest.
+        longer = lengths - asked[:, None]
+        order = (longer.abs() + (longer < 0) * 2**32).argsort(dim=1, stable=True).T[:2]
+        made = [ConstantOutputs(outputs, torch.stack(rows)[at], "resampled_output") for at in order]
+        texts = tuple(donors[at].text for at in order[0].tolist())
         return Resampled(made[0], made[1] if made[1:] else None, texts)
 
 

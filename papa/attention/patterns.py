@@ -9,7 +9,7 @@ pruned heads, count for nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -29,8 +29,7 @@ CONCENTRATED = 0.5
 """A concentrated head: the largest entry of a row holds this much or more on average."""
 
 
-@dataclass(frozen=True)
-class HeadPatterns:
+class HeadPatterns(NamedTuple):
     """What each head's constant matrix looks like.
 
     Attributes:
@@ -38,10 +37,9 @@ class HeadPatterns:
             before.
         diagonal_rows: the share of rows whose largest entry among text slots lies on that diagonal,
             0 to 1.
-        diagonal_mass: the mean weight there.
-        cls_mass: the mean weight on [CLS].
-        sep_mass: the mean weight on all [SEP].
+        diagonal_mass, cls_mass, sep_mass: the mean weight there, on [CLS], and on all [SEP].
         largest_entry: the mean of the rows' largest entries, [CLS] and [SEP] included.
+        diagonal, special, concentrated: heads with that pattern.
     """
 
     offset: Int[Tensor, "layers heads"]
@@ -50,21 +48,9 @@ class HeadPatterns:
     cls_mass: Float[Tensor, "layers heads"]
     sep_mass: Float[Tensor, "layers heads"]
     largest_entry: Float[Tensor, "layers heads"]
-
-    @property
-    def diagonal(self) -> Bool[Tensor, "layers heads"]:
-        """Heads with a diagonal pattern."""
-        return (self.diagonal_rows >= DIAGONAL_ROWS) & (self.diagonal_mass >= DIAGONAL_MASS)
-
-    @property
-    def special(self) -> Bool[Tensor, "layers heads"]:
-        """Heads with most of their weight on [CLS] and [SEP]."""
-        return self.cls_mass + self.sep_mass >= SPECIAL_MASS
-
-    @property
-    def concentrated(self) -> Bool[Tensor, "layers heads"]:
-        """Heads whose rows rest on one entry."""
-        return self.largest_entry >= CONCENTRATED
+    diagonal: Bool[Tensor, "layers heads"]
+    special: Bool[Tensor, "layers heads"]
+    concentrated: Bool[Tensor, "layers heads"]
 
     def summary(self) -> dict[str, float]:
         """Shares of heads by pattern and mean weights over heads, by columns of a table."""
@@ -101,52 +87,39 @@ def head_patterns(
     """Measure every head's C, not normalised. ``counts`` are the inputs with tokens at both slots;
     or whether any had, which weighs all rows alike.
     """
-    slots = matrices.shape[-1]
-    seen = counts > 0
+    slots, seen = matrices.shape[-1], counts > 0
+    places, offsets = torch.arange(slots), torch.arange(-MAX_OFFSET, MAX_OFFSET + 1)
     text = torch.ones(slots, dtype=torch.bool)
     text[list(special)] = False
     masked = matrices.double() * seen
     sums = masked.sum(dim=-1, keepdim=True)
-    weights = masked / sums.where(sums > 0, torch.ones_like(sums))
+    weights = masked / sums.where(sums > 0, 1)
     rows = counts.diagonal().double() * text * (sums.squeeze(-1) > 0)
 
-    # Only strictly positive entries can be a row's largest: an empty row points nowhere.
-    among_text = weights.where(text & seen, torch.zeros_like(weights))
+    def mean(values: Float[Tensor, "*"], rows: Float[Tensor, "*"] = rows) -> Float[Tensor, "*"]:
+        """Over rows, weighted; 0 where no row counts."""
+        total = rows.sum(dim=-1)
+        return ((values * rows).sum(dim=-1) / total.where(total > 0, 1)).float()
+
     # [CLS] and [SEP] are left out: a row that rests on them still shows where it looks in the text.
-    largest_text, at = among_text.max(dim=-1)
-    points_to = (at - torch.arange(slots)).where(largest_text > 0, torch.full_like(at, slots))
-
-    shares, masses = [], []
-    offsets = list(range(-MAX_OFFSET, MAX_OFFSET + 1))
-    for offset in offsets:
-        # Rows at the border, whose slot at this offset is no text slot, cannot show the diagonal.
-        possible = rows * _along((text & seen).double(), offset)
-        shares.append(_row_mean((points_to == offset).double(), possible))
-        masses.append(_row_mean(_along(weights, offset), possible))
-    best = torch.stack(shares).max(dim=0)
+    largest_text, at = (weights * (text & seen)).max(dim=-1)
+    # Only strictly positive entries can be a row's largest: an empty row points nowhere.
+    points_to = (at - places).where(largest_text > 0, slots)
+    # Entry (i, i + offset) of every row i; rows at the border, whose slot at this offset is no text
+    # slot, cannot show the diagonal.
+    columns = places + offsets[:, None]
+    inside = columns.clamp(0, slots - 1)
+    possible = (columns == inside) & (text & seen)[places, inside]
+    on_offset = weights[..., places, inside] * possible, points_to[..., None, :] == offsets[:, None]
+    mass, share = (mean(one.double(), rows[..., None, :] * possible) for one in on_offset)
+    best = share.max(dim=-1)
+    diagonal_mass = mass.gather(-1, best.indices[..., None]).squeeze(-1)
+    on_cls = mean(weights[..., special[0]])
+    on_sep = mean(weights[..., list(special[1:])].sum(dim=-1))
+    largest = mean(weights.amax(dim=-1))
     return HeadPatterns(
-        offset=torch.tensor(offsets)[best.indices],
-        diagonal_rows=best.values.float(),
-        diagonal_mass=torch.stack(masses).gather(0, best.indices[None]).squeeze(0).float(),
-        cls_mass=_row_mean(weights[..., special[0]], rows).float(),
-        sep_mass=_row_mean(weights[..., list(special[1:])].sum(dim=-1), rows).float(),
-        largest_entry=_row_mean(weights.amax(dim=-1), rows).float(),
+        *(offsets[best.indices], best.values, diagonal_mass, on_cls, on_sep, largest),
+        diagonal=(best.values >= DIAGONAL_ROWS) & (diagonal_mass >= DIAGONAL_MASS),
+        special=on_cls + on_sep >= SPECIAL_MASS,
+        concentrated=largest >= CONCENTRATED,
     )
-
-
-def _along(
-    matrices: Shaped[Tensor, "*any slots slots"], offset: int
-) -> Shaped[Tensor, "*any slots"]:
-    """Entry (i, i + offset) of every row i; 0 where that slot does not exist."""
-    slots = matrices.shape[-1]
-    columns = torch.arange(slots) + offset
-    exists = (columns >= 0) & (columns < slots)
-    return matrices[..., torch.arange(slots), columns.clamp(0, slots - 1)] * exists
-
-
-def _row_mean(
-    values: Float[Tensor, "layers heads slots"], rows: Float[Tensor, "layers heads slots"]
-) -> Float[Tensor, "layers heads"]:
-    """The mean over rows, weighted; 0 where no row counts."""
-    total = rows.sum(dim=-1)
-    return (values * rows).sum(dim=-1) / total.where(total > 0, torch.ones_like(total))

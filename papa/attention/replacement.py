@@ -4,67 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import product
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from papa.attention.constants import ConstantMatrices
+from papa.attention.constants import ConstantMatrices, EntryCounts
 from papa.attention.outputs import ConstantOutputs
 from papa.attention.substitutes import Mixed, Substitute, by_layer, rules_of
-from papa.encoders.dispatch import Heads, LayerAttention
 from papa.encoders.encoder import Encoder
 from papa.errors import ArtifactError
 from papa.spec.orders import Head
-
-
-class EntryCounts:
-    """Entries of the constants that inputs read; one matrix stands for all heads, which read the
-    same entries.
-    """
-
-    def __init__(self) -> None:
-        self._sums = torch.zeros(2, dtype=torch.float64)
-
-    def add(self, seen: Bool[Tensor, "m m"], real: Bool[Tensor, "batch m"]) -> None:
-        """Count what inputs read."""
-        own = real.double()
-        # rᵀ·U·r summed over the inputs, without a matrix for each of them.
-        unseen = ((own @ (~seen).double()) * own).sum()
-        # On the device, which is not waited for.
-        added = torch.stack([own.sum(dim=1).square().sum(), unseen])
-        self._sums = self._sums.to(added.device) + added
-
-    @property
-    def read(self) -> float:
-        """Pairs of real slots, over all inputs."""
-        return self._sums[0].item()
-
-    @property
-    def unseen(self) -> float:
-        """Those of them that no input of the average had; their entry is 0."""
-        return self._sums[1].item()
-
-    @property
-    def unseen_share(self) -> float:
-        """The share of entries read that the average had never seen; 0 before any input."""
-        return self.unseen / self.read if self.read else 0.0
-
-
-@dataclass(frozen=True)
-class _Counted(Substitute):
-    """Matrices, what is read of which is counted in one layer, as all read the same."""
-
-    matrices: ConstantMatrices
-    layer: int
-    counts: EntryCounts
-
-    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        if layer == self.layer and attention.batch is not None:
-            batch = attention.batch
-            self.counts.add(self.matrices.seen_at(batch.columns), batch.attention_mask)
-        return self.matrices.output(attention, layer, heads)
 
 
 def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) -> None:
@@ -88,16 +39,16 @@ def replaced(
     counts = EntryCounts()
     if isinstance(substitute, ConstantMatrices | ConstantOutputs):
         check_fits(substitute, encoder)
-    substitute = substitute.to(encoder.device)
-    if isinstance(substitute, ConstantMatrices) and heads:
-        substitute = _Counted(substitute, min(heads)[0], counts)
-    with encoder.ruled(rules_of(substitute, by_layer(heads), encoder.layers)):
+    if isinstance(substitute, ConstantMatrices):
+        substitute = replace(substitute, entries=counts)
+    rules = rules_of(substitute.to(encoder.device), by_layer(heads), encoder.layers)
+    with encoder.ruled(rules):
         yield counts
 
 
 def mixed(
     encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]
-) -> AbstractContextManager[None]:
+) -> AbstractContextManager[object]:
     """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ) as θ was at its
     start (paper, Section 3.2).
 
@@ -108,9 +59,8 @@ def mixed(
 
 def mixed_by(
     encoder: Encoder, constants: ConstantMatrices, shares: Float[Tensor, "layers heads"]
-) -> AbstractContextManager[None]:
+) -> AbstractContextManager[object]:
     """``mixed`` with the shares themselves in λ's place."""
     check_fits(constants, encoder)
-    mix = Mixed(constants.to(encoder.device), shares)
-    every = dict.fromkeys(range(encoder.layers), range(encoder.heads))
-    return encoder.ruled(rules_of(mix, every, encoder.layers))
+    every = [*product(range(encoder.layers), range(encoder.heads))]
+    return replaced(encoder, Mixed(constants, shares), every)

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.attention.product import normalised
-from papa.encoders.dispatch import (
+from papa.encoders.layer import (
     Heads,
     LayerAttention,
     Rule,
@@ -135,7 +134,9 @@ class Streaming(Weights):
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
         keys = part.key_slots[:, None, :]
         near = (part.query_slots[:, :, None] - keys).abs() < self.recent
-        return part.probabilities(heads, seen=(near | (keys < self.sinks))[:, None])
+        seen = (near | (keys < self.sinks))[:, None]
+        mask = seen if part.mask is None else seen & part.mask
+        return replace(part, mask=mask).probabilities(heads)
 
 
 MatrixFunction = Callable[[int, int, int], Float[Tensor, "slots slots"]]
@@ -161,6 +162,12 @@ class OfFunction(Weights):
                 )
             own.append(torch.as_tensor(matrix).to(part.value.device))
         return read_at(torch.stack(own), part)
+
+
+def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:
+    """Rows divided by their sums; a row of zeros stays."""
+    sums = rows.abs().sum(dim=-1, keepdim=True)
+    return rows / torch.where(sums == 0, 1.0, sums)
 
 
 def read_at(
@@ -201,7 +208,7 @@ class Mixed(Substitute):
         return constant + share.to(constant.dtype) * (attention.output(heads) - constant)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Replacing(Rule):
     """The rule of one layer some of whose heads put out a substitute."""
 
@@ -209,11 +216,10 @@ class Replacing(Rule):
     layer: int
     heads: Heads
 
-    @property
-    def constant(self) -> frozenset[int]:
-        outer = self.outer.constant if self.outer is not None else frozenset()
-        own = frozenset(self.heads)
-        return outer - own if self.substitute.reads_attention else outer | own
+    def constant(self, outer: frozenset[int]) -> frozenset[int]:
+        if self.substitute.reads_attention:
+            return outer.difference(self.heads)
+        return outer.union(self.heads)
 
     def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
         own = tuple(head for head in heads if head in self.heads)
@@ -251,26 +257,22 @@ class Reused(Substitute):
         raise SpecError("reused heads put out no constant to mix with: take another substitute")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Reusing(Rule):
-    """The rule of one layer some of whose ``heads`` reuse; ``before`` is what each head mixes by,
-    which every layer writes for the next.
-    """
+    """``before`` is what each head mixes by, which every layer writes for the next."""
 
     heads: Heads
     before: dict[int, LayerAttention]
 
-    @property
-    def constant(self) -> frozenset[int]:
+    def constant(self, outer: frozenset[int]) -> frozenset[int]:
         return frozenset(self.heads)
 
     def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
         kept = tuple(head for head in attention.every if head not in self.heads)
-        self.before.update(dict.fromkeys(kept, replace(attention, outer=None)))
-        asked, parts = tuple(head for head in heads if head in kept), dict[Heads, Tensor]()
-        if asked:
-            parts[asked] = attention.output(asked)
-        for head in set(heads) - set(kept):
+        self.before.update(dict.fromkeys(kept, replace(attention, rules=())))
+        asked = tuple(head for head in heads if head in kept)
+        parts = {asked: attention.output(asked)} if asked else {}
+        for head in set(heads).difference(kept):
             if self.before[head].key.shape[-2] != attention.key.shape[-2]:
                 raise DataError(
                     "a layer's cache holds other tokens than that of the layer before, whose "
@@ -284,16 +286,11 @@ def rules_of(
     substitute: Substitute, heads: Mapping[int, Sequence[int]], layers: int
 ) -> dict[int, Rule]:
     """The rules of the layers of a model whose heads, by layer, put out a substitute."""
-    if not isinstance(substitute, Reused):
-        return {
-            layer: Replacing(substitute=substitute, layer=layer, heads=tuple(sorted(own)))
-            for layer, own in heads.items()
-        }
-    before: dict[int, LayerAttention] = {}
-    return {
-        layer: _Reusing(heads=tuple(heads.get(layer, ())) if layer else (), before=before)
-        for layer in range(layers)
-    }
+    own = {layer: tuple(sorted(of_layer)) for layer, of_layer in heads.items()}
+    if isinstance(substitute, Reused):
+        before: dict[int, LayerAttention] = {}
+        return {at: _Reusing(own.get(at, ()) if at else (), before) for at in range(layers)}
+    return {layer: Replacing(substitute, layer, of_layer) for layer, of_layer in own.items()}
 
 
 def by_layer(pairs: Sequence[Any]) -> dict[int, list[int]]:

@@ -36,7 +36,8 @@ from papa.corpora.tokens import (
 from papa.errors import ArtifactError
 from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
-from papa.storage.artifacts import Address, ArtifactReference, published, read_metadata, verified
+from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
+from papa.storage.files import Address
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

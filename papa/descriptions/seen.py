@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # A report needs no encoder.
     from papa.attention.constants import ConstantMatrices
     from papa.corpora.batches import MicroBatch
     from papa.descriptions.treebank import LaidTrees, Tree
-    from papa.encoders.dispatch import LayerAttention
     from papa.encoders.encoder import Encoder
+    from papa.encoders.layer import LayerAttention
 
 Attention = Literal["input-dependent", "constant", "replaced"]
 ATTENTIONS: tuple[Attention, ...] = ("input-dependent", "constant", "replaced")
@@ -73,7 +73,7 @@ def seen_in(
     (None: all); memory holds all matrices of the batch's one text.
     """
     from papa.attention.replacement import check_fits
-    from papa.encoders.dispatch import Watching, at_least_single
+    from papa.encoders.layer import Watching, at_least_single
 
     check_fits(constants, encoder)
     (row,), every = batch.rows.tolist(), tuple(range(encoder.heads))

@@ -1,7 +1,6 @@
-"""BERT, RoBERTa, ELECTRA and their kin, DistilBERT and ALBERT: stacked layers behind the attention
-interface.
-
-ALBERT's layers share their weights: one attention module is called once for each layer.
+"""Families whose layers call the attention interface: BERT, RoBERTa, ELECTRA and their kin,
+DistilBERT, ALBERT, whose layers share their weights, and ModernBERT, some of whose layers see a
+window.
 """
 
 from __future__ import annotations
@@ -71,5 +70,20 @@ ALBERT = Family(
     note=(
         "absolute positions are slots; layers share weights but each has constant matrices of its "
         "own"
+    ),
+)
+
+MODERNBERT = Family(
+    name="ModernBERT",
+    model_types=("modernbert",),
+    attentions=lambda model: [layer.attn for layer in model.layers],
+    output_maps=lambda model: [layer.attn.Wo for layer in model.layers],
+    attention_norms=None,
+    projections=("Wqkv",),
+    rotary=True,
+    segments=False,
+    note=(
+        "rotary positions and local windows go by slots; in local layers the average is 0 outside "
+        "the window"
     ),
 )

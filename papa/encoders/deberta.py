@@ -3,8 +3,8 @@ scored separately.
 
 The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling, where r is the relative
 position of their slots and P, R are projections of the relative positions' embeddings. All inputs
-of a micro-batch have the same columns, so r is one matrix for the whole batch, and only the
-relative positions that occur are projected.
+have the same columns, so r is one matrix for the whole batch, and only the relative positions that
+occur are projected.
 
 The first version has queries, keys and values in one projection and cuts relative positions off at
 a distance. The second and third put them in logarithmic buckets, and v2-xlarge adds a convolution.
@@ -21,18 +21,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from papa.encoders.dispatch import Dispatch, at_least_single, attend
+from papa.encoders.dispatch import Dispatch, attend
 from papa.encoders.family import Family, split_heads
+from papa.encoders.layer import at_least_single
+
+Relative = tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]
+"""Rows of the relative embeddings, ascending, and which of them each pair of columns has."""
 
 
 def _attend(
     module: Any,
-    hidden_states: Float[Tensor, "1 tokens width"],
+    hidden_states: Float[Tensor, "batch tokens width"],
+    attention_mask: Tensor,
     *_: object,
-    relative_pos: Int[Tensor, "m m"] | None = None,
-    rel_embeddings: Float[Tensor, "relative width"] | None = None,
+    relative_pos: Relative | None = None,
+    rel_embeddings: Float[Tensor, "all_relative width"] | None = None,
     **__: object,
-) -> tuple[Float[Tensor, "1 tokens width"], None]:
+) -> tuple[Float[Tensor, "batch tokens width"], None]:
     head_width, kinds = module.attention_head_size, module.pos_att_type
     if fused := getattr(module, "in_proj", None):
         by_head = fused(hidden_states).unflatten(-1, (-1, 3, head_width))
@@ -47,14 +52,14 @@ def _attend(
             for linear in (module.query_proj, module.key_proj, module.value_proj)
         )
         terms = 1 + ("c2p" in kinds) + ("p2c" in kinds)
-    scaling = (head_width * terms) ** -0.5
-    bias = None
+    scaling, told = (head_width * terms) ** -0.5, dict[str, Any]()
     if relative_pos is not None and rel_embeddings is not None:
-        embeddings = module.pos_dropout(rel_embeddings)[None]
-        bias = partial(_position_scores, module, scaling, relative_pos, embeddings)
-    dropout = module.dropout.p if module.training else 0.0
-    output = attend(module, query, key, value, scaling=scaling, bias=bias, dropout=dropout)
-    return output.flatten(2), None
+        rows, pairs = relative_pos
+        embeddings = module.pos_dropout(rel_embeddings[rows])[None]
+        told["bias"] = partial(_position_scores, module, scaling, pairs, embeddings)
+    told["dropout"] = module.dropout.p if module.training else 0.0
+    mask = attention_mask.bool()
+    return attend(module, query, key, value, mask, scaling=scaling, **told).flatten(2), None
 
 
 def _position_scores(
@@ -87,33 +92,52 @@ def _position_scores(
     return scores
 
 
-def count_slots(encoder: Any, dispatch: Dispatch, row: Callable[[Tensor], Tensor]) -> None:
-    """Have a DeBERTa encoder's layers hand over their attention, and make its relative positions
-    those of slots, where it has some; it builds no mask, which would be a square of all tokens.
-
-    ``row`` is from slot distances to rows of the relative embeddings, of which those that occur in
-    the batch are taken, ascending; relative positions then name one of them for each pair of
-    columns.
+def _prepare(model: Any, dispatch: Dispatch) -> None:
+    """Have the layers hand over their attention, and relative positions be those of slots; of
+    packed tokens no mask is built, which would be a square of all of them.
     """
-    encoder.get_attention_mask = lambda attention_mask: attention_mask
-    if encoder.relative_attention:
-        every = encoder.get_rel_embedding
+    encoder = model.encoder
+    masked, furthest = encoder.get_attention_mask, getattr(encoder, "max_relative_positions", 0)
+    buckets: int = getattr(encoder, "position_buckets", 0)
 
-        def occurring() -> tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]:
-            return torch.unique(row(dispatch.slot_distances()), return_inverse=True)
+    def relative(tokens: Tensor, *_: object, **__: object) -> Relative | None:
+        if not encoder.relative_attention:
+            return None
+        distances, span = dispatch.distances(tokens), furthest
+        if buckets > 0:
+            from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-        encoder.get_rel_embedding = lambda: every()[occurring()[0]]
-        encoder.get_rel_pos = lambda *_, **__: occurring()[1]
+            distances = make_log_bucket_position(distances, buckets, furthest).long()
+            span = buckets
+        rows = (distances + span).clamp(0, 2 * span - 1)
+        return torch.unique(rows, return_inverse=True)
+
+    encoder.get_attention_mask = lambda mask: masked(mask) if dispatch.batch is None else mask
+    encoder.get_rel_pos = relative
     for layer in encoder.layer:
         layer.attention.self.forward = partial(_attend, layer.attention.self)
+    if getattr(encoder, "conv", None) is not None:
+        convolution = encoder.conv.conv
+        convolution.forward = partial(_over_slots, dispatch, convolution.forward)
 
 
-def _prepare_v1(model: Any, dispatch: Dispatch) -> None:
-    def row(distances: Tensor) -> Tensor:
-        furthest = model.encoder.max_relative_positions
-        return distances.clamp(-furthest, furthest - 1) + furthest
-
-    count_slots(model.encoder, dispatch, row)
+def _over_slots(
+    dispatch: Dispatch,
+    convolve: Callable[[Tensor], Tensor],
+    states: Float[Tensor, "inputs width tokens"],
+) -> Float[Tensor, "inputs width tokens"]:
+    """A convolution over slots: columns are put at their slots, and slots that no input uses hold
+    zeros, as with padding, where the mask has cleared them.
+    """
+    if (batch := dispatch.batch) is None:
+        return convolve(states)
+    unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
+    spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
+    spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
+    # PyTorch rounds what convolutions multiply on a GPU, and not what linear maps do.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        convolved = convolve(spread)
+    return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
 
 
 def _refuse(config: PreTrainedConfig) -> str | None:
@@ -129,54 +153,16 @@ DEBERTA = Family(
     name="DeBERTa",
     model_types=("deberta",),
     projections=("in_proj", "pos_proj", "pos_q_proj"),
-    prepare=_prepare_v1,
+    prepare=_prepare,
     refuse=_refuse,
     note="relative positions are distances of slots; talking heads are not supported",
 )
-
-
-def _prepare_v2(model: Any, dispatch: Dispatch) -> None:
-    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
-
-    encoder = model.encoder
-
-    def row(distances: Tensor) -> Tensor:
-        buckets, furthest = encoder.position_buckets, encoder.max_relative_positions
-        if buckets > 0:
-            distances = make_log_bucket_position(distances, buckets, furthest).long()
-            furthest = buckets
-        return (distances + furthest).clamp(0, 2 * furthest - 1)
-
-    count_slots(encoder, dispatch, row)
-    if encoder.conv is not None:
-        convolution = encoder.conv.conv
-        convolution.forward = partial(_over_slots, dispatch, convolution.forward)
-
-
-def _over_slots(
-    dispatch: Dispatch,
-    convolve: Callable[[Tensor], Tensor],
-    states: Float[Tensor, "1 width tokens"],
-) -> Float[Tensor, "1 width tokens"]:
-    """A convolution over slots: columns are put at their slots, and slots that no input uses hold
-    zeros, as with padding, where the mask has cleared them.
-    """
-    batch = dispatch.packed
-    unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
-    spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
-    spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
-    # PyTorch rounds what convolutions multiply on a GPU, and not what linear maps do.
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        convolved = convolve(spread)
-    return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
-
-
 DEBERTA_V2 = Family(
     name="DeBERTa v2/v3",
     model_types=("deberta-v2",),
     projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
     value="value_proj",
-    prepare=_prepare_v2,
+    prepare=_prepare,
     note=(
         "relative positions are buckets of distances of slots; so is the convolution of v2-xlarge "
         "and v2-xxlarge"

@@ -15,16 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
-from papa.encoders.dispatch import (
-    PACKED,
-    Dispatch,
-    Rule,
-    See,
-    StopForward,
-    Watching,
-    at_least_single,
-)
+from papa.encoders.dispatch import PACKED, Dispatch
 from papa.encoders.family import Family
+from papa.encoders.layer import Rule, See, StopForward, Watching, at_least_single
 from papa.encoders.reference import EncoderReference, check_device, check_precision
 from papa.encoders.supported import family_of, supported
 from papa.encoders.weights import load_model, sharing_weights

@@ -14,21 +14,18 @@ from papa.encoders.family import Family, split_heads
 
 def _attend(
     module: Any,
-    hidden_states: Float[Tensor, "1 tokens width"],
-    attention_mask: None = None,
+    hidden_states: Float[Tensor, "batch tokens width"],
+    attention_mask: Tensor | None = None,
     position_bias: Float[Tensor, "1 heads m m"] | None = None,
     **_: object,
-) -> tuple[Float[Tensor, "1 tokens width"]]:
-    head_width: int = module.attention_head_size
+) -> tuple[Float[Tensor, "batch tokens width"]]:
+    width: int = module.attention_head_size
     query, key, value = (
-        split_heads(linear(hidden_states), head_width) for linear in (module.q, module.k, module.v)
+        split_heads(linear(hidden_states), width) for linear in (module.q, module.k, module.v)
     )
     output = attend(
-        module,
-        query,
-        key,
-        value,
-        scaling=head_width**-0.5,
+        *(module, query, key, value, attention_mask),
+        scaling=width**-0.5,
         bias=lambda query, key: position_bias,
         dropout=module.dropout.p if module.training else 0.0,
     )
@@ -39,9 +36,9 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
     """Relative positions are distances in the padded sequence, of slots: one bias serves all."""
     encoder = model.encoder
 
-    def compute_position_bias(*_: object, **__: object) -> Float[Tensor, "1 heads m m"]:
-        # transformers counts from the query to the key, slot_distances from the key to the query.
-        buckets = encoder.relative_position_bucket(-dispatch.slot_distances())
+    def compute_position_bias(tokens: Tensor) -> Float[Tensor, "1 heads m m"]:
+        # transformers counts from the query to the key, a dispatch from the key to the query.
+        buckets = encoder.relative_position_bucket(-dispatch.distances(tokens))
         return encoder.relative_attention_bias(buckets).permute(2, 0, 1)[None]
 
     encoder.compute_position_bias = compute_position_bias
@@ -61,8 +58,5 @@ MPNET = Family(
     # Fixed in transformers' MPNet, whatever the configuration says.
     padding=lambda config: 1,
     prepare=_prepare,
-    note=(
-        "absolute positions count real tokens, relative ones are distances of slots; both as with "
-        "padding"
-    ),
+    note="absolute positions count real tokens, relative ones are distances of slots",
 )

@@ -7,11 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from papa.encoders.bert import ALBERT, BERT, DISTILBERT, ELECTRA, ROBERTA
+from papa.encoders.bert import ALBERT, BERT, DISTILBERT, ELECTRA, MODERNBERT, ROBERTA
 from papa.encoders.deberta import DEBERTA, DEBERTA_V2
 from papa.encoders.family import Family
 from papa.encoders.files import CONFIGURATION, read_configuration_file
-from papa.encoders.modernbert import MODERNBERT
 from papa.encoders.mpnet import MPNET
 from papa.encoders.reference import DECODERS
 from papa.errors import EncoderError, in_one_line, shortened, shown

@@ -13,9 +13,8 @@ from transformers import PreTrainedModel
 
 from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
-from papa.attention.distances import AverageByDistance
+from papa.attention.distances import AverageByDistance, MeanQueriesAndKeys
 from papa.attention.interface import attention_modules, head_count, routed
-from papa.attention.mean_qk import MeanQueriesAndKeys
 from papa.attention.outputs import DrawnOutputs, MeanOutputs
 from papa.attention.substitutes import (
     Observer,
@@ -26,7 +25,7 @@ from papa.attention.substitutes import (
     Zeros,
     rules_of,
 )
-from papa.encoders.dispatch import Watching
+from papa.encoders.layer import Watching
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, nearest_first
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray

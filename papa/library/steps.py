@@ -15,8 +15,7 @@ from torch import Tensor
 
 from papa.attention import replacement
 from papa.attention.average import AttentionAverager, check_sums
-from papa.attention.constants import ConstantMatrices, control, derived
-from papa.attention.replacement import EntryCounts
+from papa.attention.constants import ConstantMatrices, EntryCounts, control, derived
 from papa.descriptions.table import chosen, described
 from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
 from papa.errors import ArtifactError, SpecError, in_one_line

@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
-from papa.attention.constants import ConstantMatrices
+from papa.attention.constants import ConstantMatrices, EntryCounts
 from papa.attention.outputs import ConstantOutputs
-from papa.attention.replacement import EntryCounts, replaced
+from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
 from papa.encoders.encoder import Encoder

@@ -26,9 +26,10 @@ from papa.attention.substitutes import Substitute, by_layer, rules_of
 from papa.corpora.batches import rows_of_like_length
 from papa.corpora.corpus import TokenisedSplit
 from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_of
-from papa.encoders.dispatch import Dispatch, See, Watching
+from papa.encoders.dispatch import Dispatch
 from papa.encoders.encoder import sum_is_finite
 from papa.encoders.files import read_configuration_file
+from papa.encoders.layer import See, Watching
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.encoders.weights import load_model
 from papa.errors import DataError, EncoderError, NumbersError

@@ -232,7 +232,7 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 yield where, f"'{kind}' is for decoders, and '{name}' is an encoder: take local"
             if kind == "mean_qk":
                 # They import PyTorch, which takes long.
-                from papa.attention.mean_qk import no_rotation
+                from papa.attention.distances import no_rotation
                 from papa.encoders.supported import family_of
 
                 family = family_of(encoder.model_type)

@@ -15,7 +15,7 @@ from transformers import AttentionInterface
 
 import papa
 from papa.errors import PapaError
-from tests.make import ENCODERS, IMAGES, SIZES, WHISPER, answers, inputs_of, made, random_model
+from tests.make import IMAGES, SIZES, WHISPER, WORDS, answers, inputs_of, made, random_model
 
 HEADS = [(0, 1), (2, 3)]
 MASK = [[1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
@@ -86,7 +86,7 @@ T5: dict[str, Any] = {"vocab_size": 50, "d_kv": 8, "d_model": 16, "d_ff": 16, "n
 SINKS: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2}
 CLIP = {"text_config": {**SIZES, "vocab_size": 50}, "vision_config": IMAGES}
 UNREACHED: dict[str, tuple[Callable[[], Any], bool]] = {
-    "MPNetModel (mpnet) computes attention outside": (ENCODERS["mpnet"], False),
+    "talking heads mix": (made("Deberta", **WORDS, talking_head=True), False),
     "T5Model": (made("T5", **T5, num_layers=1), False),
     "model.get_encoder()": (made("Whisper", **WHISPER), False),
     "CLIPModel has several kinds of attention": (made("CLIP", **CLIP), False),

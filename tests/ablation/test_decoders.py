@@ -17,7 +17,7 @@ from transformers.masking_utils import eager_mask
 import papa
 from papa.attention.interface import attention_modules
 from papa.attention.substitutes import Mixed, Streaming
-from papa.encoders import dispatch
+from papa.encoders import layer
 from papa.errors import SpecError
 from tests.ablation.test_laws import EVERY_HEAD, EXACT, HEADS, LAYERS, SOME_HEADS, alone
 from tests.make import DECODERS, answers, inputs_of, random_model
@@ -35,7 +35,7 @@ def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
     with papa.ablated(model, SOME_HEADS, by=by, data=data):
         whole = answers(model, inputs)
     with (
-        patch.object(dispatch, "_ENTRIES", 2 * 2 * HEADS * 9),
+        patch.object(layer, "_ENTRIES", 2 * 2 * HEADS * 9),
         papa.ablated(model, SOME_HEADS, by=by, data=data),
     ):
         torch.testing.assert_close(answers(model, inputs), whole, atol=EXACT, rtol=0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from papa.attention.average import GRID, AttentionAverager, AttentionSums
-from papa.encoders.dispatch import Heads, LayerAttention
+from papa.encoders.layer import Heads, LayerAttention
 
 LAYERS, HEADS, SLOTS, INPUTS = 2, 2, 6, 600
 UNIT = Fraction(1, 2**24)
@@ -35,7 +35,7 @@ def inputs() -> tuple[Tensor, Tensor]:
 class Given(LayerAttention):
     """A call whose A is its queries."""
 
-    def probabilities(self, heads: Heads, seen: Tensor | None = None) -> Tensor:
+    def probabilities(self, heads: Heads) -> Tensor:
         return self.query
 
 
@@ -46,9 +46,9 @@ def summed(probabilities: Tensor, mask: Tensor, rows: np.ndarray, batch: int) ->
         chosen = torch.from_numpy(rows[start : start + batch])
         for layer in range(LAYERS):
             given, slots = probabilities[chosen, layer], torch.arange(SLOTS)[None]
-            averager.see(
-                Given(given, given, given, None, 1, slots, slots, real=mask[chosen]), layer
-            )
+            real, ends = mask[chosen], slots[:, -1:, None]
+            of_batch = given, given, given, None, 1, slots, slots, real, real.sum(1), ends
+            averager.see(Given(*of_batch), layer)
     return averager.result()
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import mixed, replaced
-from papa.encoders.dispatch import Heads, LayerAttention, Rule, chosen
 from papa.encoders.encoder import Encoder
+from papa.encoders.layer import Heads, LayerAttention, Rule, chosen
 from tests.encoders.inputs import Inputs
 
 SLOTS = 64
@@ -63,7 +63,6 @@ def test_replaced_heads(golden: Golden, minilm: Encoder, count: int) -> None:
         assert golden.difference(str(count), minilm) > 0.01
 
 
-@dataclass(frozen=True, kw_only=True)
 class AsAssigned(Rule):
     """The authors' assignment of the heads that stay: in the order in which Python iterates over a
     set.
@@ -73,9 +72,8 @@ class AsAssigned(Rule):
     way round (docs/fidelity.md).
     """
 
-    @property
-    def constant(self) -> frozenset[int]:
-        return self.outer.constant if self.outer else frozenset()
+    def constant(self, outer: frozenset[int]) -> frozenset[int]:
+        return outer
 
     def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
         if attention.dependent:

@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import papa
 from papa.attention.constants import ConstantMatrices
-from papa.attention.mean_qk import mean_qk
+from papa.attention.distances import mean_qk
 from papa.attention.replacement import mixed, replaced
-from papa.encoders.dispatch import LayerAttention, Watching
+from papa.encoders.layer import LayerAttention, Watching
 from papa.errors import ArtifactError
 from tests.attention.cases import EVERY, HALF, Case, distance
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
@@ -199,21 +199,28 @@ def test_attention_dropout_keeps_the_mean(block: str) -> None:
     )
     mask = batch.attention_mask[:, None, None, :]
     with held:
-        rule = case.encoder.dispatch.rules[1]
+        rules = case.encoder.dispatch.rules[1]
 
         def output(dropout: float) -> Tensor:
+            slots, real = batch.columns[None], batch.attention_mask
             attention = LayerAttention(
-                query,
-                key,
-                value,
-                mask,
-                0.3,
-                batch.columns[None],
-                batch.columns[None],
+                *(
+                    query,
+                    key,
+                    value,
+                    mask,
+                    0.3,
+                    slots,
+                    slots,
+                    real,
+                    real.sum(1),
+                    slots[:, -1:, None],
+                ),
                 dropout=dropout,
                 batch=batch,
+                rules=rules,
             )
-            return rule(attention, attention.every).unflatten(0, (copies, 4))
+            return attention.output(attention.every).unflatten(0, (copies, 4))
 
         torch.manual_seed(0)
         draws = torch.cat([output(0.2) for _ in range(600 // copies)])
@@ -266,8 +273,7 @@ def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None
         case.states(short)
         assert entries.unseen_share == 0.0
         case.states(long)
-    assert entries.unseen == 10 * 10 - 5 * 5
-    assert entries.read == 4 * 4 + 5 * 5 + 10 * 10
+    assert entries.unseen_share == (10 * 10 - 5 * 5) / (4 * 4 + 5 * 5 + 10 * 10)
 
 
 def test_constants_of_another_shape_are_refused() -> None:

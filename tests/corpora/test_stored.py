@@ -12,7 +12,8 @@ import pytest
 
 from papa.corpora.corpus import CORPUS, load_corpus
 from papa.errors import ArtifactError
-from papa.storage.artifacts import sha256_of_file, signed
+from papa.files import sha256_of_file
+from papa.storage.artifacts import signed
 from tests.corpora.conftest import COLA, MLM, Build, Make
 
 TOKENS = ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths")

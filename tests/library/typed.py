@@ -7,8 +7,7 @@ import pandas
 from torch import Tensor
 
 import papa
-from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import EntryCounts
+from papa.attention.constants import ConstantMatrices, EntryCounts
 from papa.library.encoder import TextEncoder
 from papa.reporting.drawing import Figure
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from papa.attention.average import check_sums
 from papa.attention.replacement import check_fits
 from papa.corpora.batches import micro_batches
-from papa.encoders.dispatch import LayerAttention
+from papa.encoders.layer import LayerAttention
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.scores.asked import Asked, Scored
 from papa.scores.intervals import ratio

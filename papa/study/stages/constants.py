@@ -79,7 +79,7 @@ def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
     """Mean queries and keys over the training text of a corpus, and their scores by distance, of an
     encoder with rotary positions.
     """
-    from papa.attention.mean_qk import mean_qk as computed
+    from papa.attention.distances import mean_qk as computed
     from papa.corpora.batches import MicroBatch, micro_batches
 
     split = run.corpus(corpus).split("train")
