@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,7 +13,7 @@ from typing import Any
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import EncoderError, HubUnreachableError, PapaError
 from papa.imports import uncollected
-from papa.progress import EpochEnded, Progress, ignore_progress
+from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec
 
 _LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
@@ -53,19 +52,14 @@ class Worker:
         encoder: EncoderReference | None = None,
         progress: Progress = ignore_progress,
         at_driver: bool = False,
-        on_epoch: EpochEnded | None = None,
     ) -> Any:
         """Call a function; see ``WorkerPool.run``."""
         import torch
 
-        given: dict[str, Any] = {}
-        if on_epoch is not None:
-            given["on_epoch"] = lambda epoch, losses: on_epoch(epoch, losses, time.time())
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            if encoder is not None:
-                given["encoder"] = self._load(encoder)
+            given = {"encoder": self._load(encoder)} if encoder else {}
             return function(**given, **arguments, progress=progress)
         finally:
             torch.set_num_threads(threads)
@@ -88,20 +82,6 @@ class Worker:
                 f"{node} does not see {shared.parent} of the store: use one that all nodes reach, "
                 "such as --store s3://bucket/papa, or a shared folder"
             )
-
-    def call(
-        self,
-        function: Callable[..., Any],
-        encoder: EncoderReference | None,
-        arguments: Mapping[str, Any],
-        epochs: bool,
-    ) -> tuple[Any, list[tuple[int, Mapping[int, float], float]]]:
-        """What a function returns in an actor, and each of its epochs: number, losses of each seed,
-        and when it ended.
-        """
-        ended: list[tuple[int, Mapping[int, float], float]] = []
-        told = (lambda *epoch: ended.append(epoch)) if epochs else None
-        return self.run(function, arguments=arguments, encoder=encoder, on_epoch=told), ended
 
     def _load(self, reference: EncoderReference) -> Any:
         if reference in self._given:

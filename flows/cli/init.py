@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import one_sentence
+from flows.cli import options
 from papa.errors import SpecError
 
 EXAMPLE = """\
@@ -44,7 +44,7 @@ def init(
     to: Annotated[Path, typer.Argument(metavar="[FILE]", help="A new file.")] = Path("study.yaml"),
 ) -> None:
     """Write a short study that explains itself, to start from."""
-    with one_sentence():
+    with options.one_sentence():
         try:
             with to.open("x") as file:
                 file.write(EXAMPLE)

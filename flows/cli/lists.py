@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import typer
 from rich.box import SIMPLE
 from rich.console import Console
 
-from flows.cli.options import one_sentence
-from flows.cli.terminal import print_rows, print_table
+from flows.cli.options import one_sentence, print_table
 
 
 def models() -> None:
@@ -22,7 +22,7 @@ def models() -> None:
         ablated = "with papa.ablated(model, heads, by=…): any task's head"
         for heading, listed, caption in (("Family", FAMILIES, hub), ("In place", TESTED, ablated)):
             rows = ((one.name, ", ".join(one.model_types), one.note) for one in listed)
-            print_table(Console(), (heading, "Architectures", "Note"), rows, caption=caption)
+            print_table((heading, "Architectures", "Note"), rows, caption=caption)
 
 
 def tasks() -> None:
@@ -30,7 +30,7 @@ def tasks() -> None:
     with one_sentence():
         from papa.spec.file import registry
 
-        console, rows = Console(), []
+        rows = []
         for name, task in sorted(registry().items()):
             source, probe = task["source"], task["probe"]
             where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
@@ -38,7 +38,7 @@ def tasks() -> None:
             shown = (*map(str, numbers), str(probe["epochs"]), where or source["kind"])
             rows.append((name, task["kind"], task["metric"], *shown))
         headings = "Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source"
-        if console.is_terminal:
-            print_table(console, headings, rows, box=SIMPLE, padding=(0, 1, 0, 0))
+        if Console().is_terminal:
+            print_table(headings, rows, box=SIMPLE, padding=(0, 1, 0, 0))
         else:
-            print_rows(console, [headings, *rows])
+            typer.echo("\n".join(map("\t".join, [headings, *rows])))

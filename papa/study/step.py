@@ -226,15 +226,14 @@ class Context:
 
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
-        step, built = self.step, {need.address: made.digest for need, made in self.found.items()}
+        step = self.step
         return {
             "stage": step.stage,
             "stage_version": step.of.version,
             "name": step.name,
             "key": step.key,
             "spec": step.spec,
-            "upstream": built,
-            "inputs": list(built),
+            "inputs": [need.address for need in step.needs],
             "seconds": self.seconds,
             **self.spent(),
         }

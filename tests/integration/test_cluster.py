@@ -19,7 +19,7 @@ def study(name: str, epochs: int = 3) -> str:
     return reviews(name, 512, epochs, [1, 0.5, 0])
 
 
-WORKS = "ray::Worker.call"
+WORKS = "ray::Worker.run"
 
 
 @pytest.fixture

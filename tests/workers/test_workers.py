@@ -143,7 +143,7 @@ def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Pa
 
     def kill_one(done: int, total: int) -> None:
         with once:
-            busy = [pid for pid, of in descendants(os.getpid()).items() if "ray::Worker.call" in of]
+            busy = [pid for pid, of in descendants(os.getpid()).items() if "ray::Worker.run" in of]
             if done and busy and not killed:
                 killed.append(busy[0])
                 os.kill(busy[0], signal.SIGKILL)
