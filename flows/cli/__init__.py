@@ -13,8 +13,7 @@ from flows.cli.describe import describe
 from flows.cli.export import export
 from flows.cli.heads import heads
 from flows.cli.init import init
-from flows.cli.listing import list_studies
-from flows.cli.lists import models, tasks
+from flows.cli.lists import list_studies, models, tasks
 from flows.cli.plan import plan
 from flows.cli.prune import prune
 from flows.cli.report import report

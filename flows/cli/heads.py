@@ -83,9 +83,10 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
     from papa.reporting.answers import certainty
     from papa.scores.drops import heads_at
     from papa.scores.summary import LINE
+    from papa.spec.cells import Cell
 
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
-    constant = {entry.cell: entry.constant_heads for entry in found.manifest.cells}
+    constant = {Cell.of(vars(entry)): entry.constant_heads for entry in found.manifest.cells}
     frame = heads_at(found.summary, constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
         ends = {"low": "drop_low", "high": "drop_high"}

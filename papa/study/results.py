@@ -31,14 +31,12 @@ class StudyPart:
     """One encoder on one task, and its steps.
 
     Attributes:
-        text: the step that tokenises it.
         cells: each with the steps that score it: one for all seeds, or one per seed where each has
             its own constant heads. Cells that share a result share its steps.
         constants: of heads that are constant in some cell, by their label.
-        rankings: what scores heads, λ or a method, which every kind of constants shares: by ranking
-            seed; none where no cell needs it.
-        baseline: what its scores are worth; None for a model's own head, which no probe's baselines
-            fit.
+        rankings: by λ or a method, and by ranking seed, what scores heads for every kind of
+            constants.
+        baseline: None for a model's own head, which no probe's baselines fit.
         controls: λ trained on shuffled labels, by ranking seed.
     """
 
@@ -90,7 +88,8 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
 
     metric, steps = part.task.metric, dict.fromkeys(chain(*part.cells.values()))
     held = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
-    score, said, of_answer, words = math.nan, "", np.zeros(0, np.float32), None
+    nothing = np.zeros(0, np.float32)
+    score, said, of_answer, words = math.nan, "", nothing, None
     if part.cells and part.baseline:
         answer, *of_words = read_baseline(found[part.baseline])
         score, said = answer.score, answer.answer or ""
@@ -99,7 +98,7 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
     for cell, probes in part.cells.items():
         scored = [(held[step][0].scores, held[step][1]) for step in probes]
         measured = _measured(metric, scored)
-        beside = words or Measured.same(measured.scores, math.nan, np.zeros(0, np.float32))
+        beside = words or Measured.same(measured.scores, math.nan, nothing)
         for one in (held[step][0] for step in probes):
             for seed in one.scores:
                 yield {

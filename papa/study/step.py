@@ -94,11 +94,8 @@ class Step:
     @cached_property
     def spec(self) -> dict[str, Any]:
         """Its arguments as they enter its key: of steps their keys, as JSON."""
-        return {
-            name: in_key(value)
-            for name, value in self.arguments.items()
-            if name not in self.of.unkeyed
-        }
+        keyed = self.arguments.keys() - {*self.of.unkeyed}
+        return {name: in_key(self.arguments[name]) for name in self.arguments if name in keyed}
 
     @cached_property
     def key(self) -> str:
@@ -161,10 +158,10 @@ def in_key(value: Any) -> Any:
 
 
 def _steps_in(value: Any) -> Iterator[Step]:
+    held = vars(value) if is_dataclass(value) else value
     if isinstance(value, Step):
         yield value
-    elif isinstance(value, Mapping | tuple) or is_dataclass(value):
-        held = vars(value) if is_dataclass(value) else value
+    elif isinstance(held, Mapping | tuple):
         for own in held.values() if isinstance(held, Mapping) else held:
             yield from _steps_in(own)
 
@@ -186,12 +183,8 @@ def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of]) -> dict
 
 @dataclass(frozen=True)
 class Context:
-    """What a stage's function may use beside its arguments.
-
-    Attributes:
-        execution: settings that change speed and never results.
-        encoder: the argument ``encoder``, loaded; None for a decoder, and where there is none.
-        pool: of workers, where the stage asks for it.
+    """What a stage's function may use beside its arguments: its argument ``encoder``, loaded, but
+    for a decoder; settings that never change results; the pool, where the stage asks for it.
     """
 
     step: Step
@@ -201,40 +194,31 @@ class Context:
     encoder: Any = None
     on_epoch: OnEpoch = ignore_epoch
     pool: Any = None
-    _started: tuple[float, float] = field(
-        default_factory=lambda: (time.monotonic(), time.process_time())
-    )
+    _started: float = field(default_factory=time.monotonic)
+    _processor: float = field(default_factory=time.process_time)
 
     @cached_property
     def found(self) -> dict[Step, ArtifactReference]:
         """The artifacts that the step reads; an ArtifactError where one is not complete."""
         return in_threads(lambda step: step.reference(self.store), self.step.needs)
 
-    @cached_property
-    def seconds(self) -> float:
-        """Seconds from the start to this value's first use, so that result and metadata agree."""
-        return time.monotonic() - self._started[0]
-
     def spent(self) -> dict[str, Any]:
         """What the encoder runs on, and seconds: on a CPU those of this process, which count
         nothing while others have the processor.
         """
-        wall, own = self._started
         device = "cpu" if self.encoder is None else str(self.encoder.device.type)
-        here = time.process_time() - own if device == "cpu" else time.monotonic() - wall
-        return {"worker_seconds": here, "device": device}
+        wall, own = time.monotonic() - self._started, time.process_time() - self._processor
+        return {"worker_seconds": own if device == "cpu" else wall, "device": device}
 
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
         step = self.step
+        named = {"stage": step.stage, "name": step.name, "key": step.key, "spec": step.spec}
         return {
-            "stage": step.stage,
+            **named,
             "stage_version": step.of.version,
-            "name": step.name,
-            "key": step.key,
-            "spec": step.spec,
             "inputs": [need.address for need in step.needs],
-            "seconds": self.seconds,
+            "seconds": time.monotonic() - self._started,
             **self.spent(),
         }
 

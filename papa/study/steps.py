@@ -24,13 +24,11 @@ from papa.spec.orders import without_name
 from papa.spec.study import CONTROLLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.study.inputs import StudyInputs
-from papa.study.provenance import command_line
 from papa.study.results import StudyPart
-from papa.study.stages.aggregate import aggregate
+from papa.study.stages.aggregate import aggregate, command_line
 from papa.study.stages.average import average
 from papa.study.stages.constants import Constants, given, mean_qk, outputs, relative
-from papa.study.stages.own import answers, own
-from papa.study.stages.probe import ConstantHeads, baseline, probe
+from papa.study.stages.probe import ConstantHeads, answers, baseline, own, probe
 from papa.study.stages.rank import frozen_probe, rank, score_heads
 from papa.study.stages.tokenise import tokenise
 from papa.study.step import Step

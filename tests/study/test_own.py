@@ -29,7 +29,7 @@ from papa.encoders.reference import EMBEDDED, embedded_folder
 from papa.errors import CheckError
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.study.stages.own import read_answers
+from papa.study.stages.probe import read_answers
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
