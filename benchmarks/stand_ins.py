@@ -45,10 +45,8 @@ class StandIn:
     def ready(self, shared: Path | None) -> None:
         """Nothing, as soon as the worker can take a call."""
 
-    def call(
-        self, function: Any, encoder: Any, arguments: dict[str, Any], epochs: bool
-    ) -> tuple[Any, list[Any]]:
-        """As ``Worker.call``."""
+    def run(self, function: Any, arguments: dict[str, Any], encoder: Any) -> Any:
+        """As ``Worker.run``."""
         step, store = arguments["step"], arguments["store"]
         if "shards" not in arguments:
             time.sleep(self._seconds[step.stage])
@@ -60,8 +58,8 @@ class StandIn:
             encoder, slots = step["encoder"], step["slots"]
             shape = (encoder.layers, encoder.heads, slots, slots)
             spent = {"worker_seconds": self._seconds["shard"], "device": "cpu"}
-            return (np.ones(shape), np.ones(shape[2:]), spent), []
-        return None, []
+            return np.ones(shape), np.ones(shape[2:]), spent
+        return []
 
 
 class StandInPool(WorkerPool):
@@ -101,12 +99,12 @@ def computed(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 def _write_probe(step: Step, folder: Path, found: Found) -> None:
     encoder, seeds = step["encoder"], _scores(step)
     heads = step["heads"].chosen(found)
-    scores = ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads, 1.0, "cpu")
+    scores = ProbeScores(seeds, None, 0.0, heads, encoder.layers * encoder.heads)
     scores.save(folder, _correct([seed.score for seed in seeds]))
 
 
 def _write_baseline(step: Step, folder: Path, found: Found) -> None:
-    document = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
+    document = {"always_one_answer": {"score": 0.5, "answer": "negative"}}
     seeds = _scores(step)
     (folder / BASELINE).write_text(
         json.dumps({**document, "word_embeddings": [asdict(seed) for seed in seeds]})

@@ -1,12 +1,10 @@
-"""Whether a study can run: everything it names is checked before anything is computed, and every
-problem is reported. Encoders and datasets are requested concurrently.
-"""
+"""Whether a study can run: all that it names is checked, and every problem reported at once."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -57,7 +55,7 @@ class Checked:
     to_run: bool
     workers: int | None
     cluster: str | None
-    previews: Mapping[TaskSpec, Preview]
+    previews: Mapping[TaskSpec, Preview] = field(default_factory=dict)
     unchecked: Sequence[str] = ()
     notes: Sequence[str] = ()
 
@@ -75,8 +73,7 @@ def check_study(
     """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory.
 
     A study that is checked ``for_plan`` need not run here: published shapes suffice where the hub
-    does not answer. Else ``fetch_weights`` downloads encoders that are not here, as a run needs.
-    ``code`` are files of the user's own, which the study may name.
+    does not answer. Else ``fetch_weights`` downloads encoders that are not here.
     """
     cluster, workers = cluster_address(ray_address), workers or study.execution.workers
     if cluster and study.precision == "auto":
@@ -91,13 +88,13 @@ def check_study(
         missing = [step for step in steps.steps if not step.is_complete(store)]
         if not missing and fetch_weights:
             # Nothing is to be computed: no text is read.
-            return Checked(inputs, steps, False, workers, cluster, {})
-    unchecked, notes = list[str](), dict[str, None]()
+            return Checked(inputs, steps, False, workers, cluster)
+    unchecked, notes = resolved.unchecked, resolved.notes
     if resolved.unreachable:
         missed = errors.missing_from(resolved.unreachable)
         unchecked.append(f"{missed}; published shapes and sizes are used instead")
-    _check_encoders(resolved, bool(problems or missing), unchecked)
-    previews = _check_texts(resolved, for_plan, unchecked, notes)
+    _check_encoders(resolved, tokenizers=bool(problems or missing))
+    previews = _check_texts(resolved, for_plan)
     if here and study.execution.device == "cuda":
         problems += problems_of("execution", partial(check_device, "cuda"))
     if here and resolved.study.precision == "bfloat16":
@@ -127,7 +124,7 @@ def cluster_address(ray_address: str | None) -> str | None:
     return address
 
 
-def _check_encoders(resolved: ResolvedInputs, tokenizers: bool, unchecked: list[str]) -> None:
+def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
     """Look for tokenizers that cannot be loaded or cannot write the layout."""
 
     def check(encoder: EncoderReference) -> None:
@@ -143,14 +140,14 @@ def _check_encoders(resolved: ResolvedInputs, tokenizers: bool, unchecked: list[
         if encoder is None or not encoder.folder:
             continue
         if encoder.digest.startswith("unknown"):
-            unchecked.append(f"{where}: whether its weights fit (they are not downloaded yet)")
+            resolved.unchecked.append(
+                f"{where}: whether its weights fit (they are not downloaded yet)"
+            )
         if tokenizers:
             resolved.problems += problems_of(where, partial(check, encoder))
 
 
-def _check_texts(
-    resolved: ResolvedInputs, for_plan: bool, unchecked: list[str], notes: dict[str, None]
-) -> dict[TaskSpec, Preview]:
+def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Preview]:
     """What is seen of each text whose source is known; what a head cannot serve is a problem."""
 
     def check_head(task: TaskSpec, seen: Preview, encoder: EncoderReference) -> None:
@@ -159,35 +156,32 @@ def _check_texts(
         if said := check_own(task, encoder, seen.label_names, seen.rows[1]):
             notes[f"{task.name}: the classes of {encoder.display}'s own head: {said}"] = None
 
-    texts, tasks, sources = named_texts(resolved.study), resolved.study.tasks, resolved.sources
+    def look(text: TaskSpec) -> Preview:
+        rows = read_rows(resolved.at_commit(text))
+        counts = rows.train.num_rows, rows.validation.num_rows
+        return Preview(counts, rows.label_names, rows.warnings)
+
+    texts, sources, notes = named_texts(resolved.study), resolved.sources, resolved.notes
     known = [source for source, (_, content) in sources.items() if content[:7] != "unknown"]
-    looks = {
-        text: partial(_preview, resolved.at_commit(text)) for text in texts if text.source in known
-    }
     previews: dict[TaskSpec, Preview] = {}
-    for text, result in run_concurrently(looks).items():
+    read = run_concurrently(look, [text for text in texts if text.source in known])
+    for text, result in read.items():
         where = texts[text]
         if isinstance(result, errors.HubUnreachableError) and for_plan:
-            unchecked.append(f"{where}: {result}")
-            continue
-        if isinstance(result, errors.PapaError):
+            resolved.unchecked.append(f"{where}: {result}")
+        elif isinstance(result, errors.PapaError):
             resolved.problems.append(errors.Problem(where, result))
-            continue
-        previews[text] = seen = result
-        notes |= {f"{text.name}: {said}": None for said in seen.warnings}
-        if text not in tasks:
-            continue
+        else:
+            previews[text] = result
+            notes |= {f"{text.name}: {said}": None for said in result.warnings}
+    for text in filter(previews.get, resolved.study.tasks):
+        where, seen = texts[text], previews[text]
         if seen.label_names:
             resolved.problems += problems_of(where, partial(positive_class, text, seen.label_names))
         for encoder in resolved.encoders.values() if text.head == "own" else ():
             if not encoder.digest.startswith("unknown"):
                 resolved.problems += problems_of(where, partial(check_head, text, seen, encoder))
     return previews
-
-
-def _preview(task: TaskSpec) -> Preview:
-    rows = read_rows(task)
-    return Preview((rows.train.num_rows, rows.validation.num_rows), rows.label_names, rows.warnings)
 
 
 def _check_memory(inputs: StudyInputs, workers: int) -> None:

@@ -1,8 +1,7 @@
 """A study as a Prefect flow: tokenise → average → rank → probe → aggregate.
 
-Steps are submitted stage by stage, each after those that it reads; Prefect orders them, runs them
-and repeats those that failed. The artifact store is the cache: what is complete there is not
-computed again, and nothing that Prefect recorded is read.
+Steps are submitted stage by stage, each after those that it reads. The artifact store is the cache:
+what is complete there is not computed again, and nothing that Prefect recorded is read.
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ from papa.study.step import Step
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
 from tasks.average import average
-from tasks.baseline import baseline
-from tasks.constants import constants
 from tasks.mlflow import Tracking
 from tasks.probe import probe
 from tasks.rank import rank
@@ -50,11 +47,9 @@ from tasks.tokenise import tokenise
 
 STAGES = {
     tokenise: ("tokenise",),
-    average: ("average",),
-    constants: ("given", "mean_qk", "outputs", "relative"),
+    average: ("average", "given", "mean_qk", "outputs", "relative"),
     rank: ("rank", "frozen_probe", "scores"),
-    baseline: ("baseline",),
-    probe: ("probe", "answers", "own"),
+    probe: ("baseline", "probe", "answers", "own"),
     aggregate: ("aggregate",),
 }
 """The tasks in the order in which they are submitted, and the stages of the steps of each."""

@@ -12,9 +12,6 @@ Progress = Callable[[int, int], None]
 OnEpoch = Callable[[int, Mapping[int, float]], None]
 """Called after each epoch with its number, from 1, and each seed's mean training loss."""
 
-EpochEnded = Callable[[int, Mapping[int, float], float], None]
-"""Likewise, with the time at which it ended, in seconds since 1970."""
-
 
 def ignore_progress(done: int, total: int) -> None:
     """Report to nobody."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,7 +13,7 @@ from typing import Any
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import EncoderError, HubUnreachableError, PapaError
 from papa.imports import uncollected
-from papa.progress import EpochEnded, Progress, ignore_progress
+from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec
 
 _LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
@@ -29,9 +28,7 @@ class Worker:
     """What calls functions one after the other, each with one thread, so that results are any
     run's, to the bit: in this process, where it stands in for a pool, or in an actor once Ray wraps
     it. It keeps the encoder that it loaded last, and those that were ``loaded`` before.
-
-    Args:
-        versions: of the driver's libraries, where that may be another machine; else None.
+    ``versions`` are of the driver's libraries, where that may be another machine.
     """
 
     size, closed = 1, False
@@ -53,27 +50,20 @@ class Worker:
         encoder: EncoderReference | None = None,
         progress: Progress = ignore_progress,
         at_driver: bool = False,
-        on_epoch: EpochEnded | None = None,
     ) -> Any:
         """Call a function; see ``WorkerPool.run``."""
         import torch
 
-        given: dict[str, Any] = {}
-        if on_epoch is not None:
-            given["on_epoch"] = lambda epoch, losses: on_epoch(epoch, losses, time.time())
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            if encoder is not None:
-                given["encoder"] = self._load(encoder)
+            given = {"encoder": self._load(encoder)} if encoder else {}
             return function(**given, **arguments, progress=progress)
         finally:
             torch.set_num_threads(threads)
 
     def ready(self, shared: Path | None) -> None:
-        """Nothing, as soon as an actor can take a call; ClusterError where it never can, for one
-        that does not see a ``shared`` file of the store.
-        """
+        """Nothing, as soon as an actor can take a call; a ClusterError where it never can."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         with uncollected():
@@ -88,20 +78,6 @@ class Worker:
                 f"{node} does not see {shared.parent} of the store: use one that all nodes reach, "
                 "such as --store s3://bucket/papa, or a shared folder"
             )
-
-    def call(
-        self,
-        function: Callable[..., Any],
-        encoder: EncoderReference | None,
-        arguments: Mapping[str, Any],
-        epochs: bool,
-    ) -> tuple[Any, list[tuple[int, Mapping[int, float], float]]]:
-        """What a function returns in an actor, and each of its epochs: number, losses of each seed,
-        and when it ended.
-        """
-        ended: list[tuple[int, Mapping[int, float], float]] = []
-        told = (lambda *epoch: ended.append(epoch)) if epochs else None
-        return self.run(function, arguments=arguments, encoder=encoder, on_epoch=told), ended
 
     def _load(self, reference: EncoderReference) -> Any:
         if reference in self._given:
@@ -124,9 +100,7 @@ def versions_here() -> dict[str, str]:
 
 
 def encoder_here(reference: EncoderReference) -> EncoderReference:
-    """The same encoder by its files on this machine of a cluster; its digest is checked when it is
-    loaded.
-    """
+    """The same encoder by its files on this machine of a cluster; loading checks its digest."""
     try:
         found = resolve_encoder(EncoderSpec(name=reference.name, revision=reference.revision))
     except (EncoderError, HubUnreachableError) as error:

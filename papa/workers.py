@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError, TransientError
-from papa.progress import EpochEnded, Progress, ignore_progress
+from papa.progress import Progress, ignore_progress
 from papa.worker import INSTALL, ClusterError, Worker, versions_here
 
 _CLIENT = "ray://"
@@ -51,8 +51,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         address: str | None = None,
     ) -> None:
         self._asked, self._device, self._address = workers, device, address
-        self._size = workers or os.cpu_count() or 1
-        self._shared = shared
+        self._size, self._shared = workers or os.cpu_count() or 1, shared
         self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
         # Ray's processes get a signal when the thread that started them ends, and Ray takes SIGTERM
         # for itself where that is the main one: one keeps them.
@@ -90,11 +89,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         encoder: EncoderReference | None = None,
         progress: Progress = ignore_progress,
         at_driver: bool = False,
-        on_epoch: EpochEnded | None = None,
     ) -> Any:
-        """Call a module-level function of ``arguments``, ``progress`` and, where they are given,
-        ``encoder`` and ``on_epoch`` on the next idle worker, or in this process where what it reads
-        lies ``at_driver``; wait for its result. Epochs are told once the call has ended.
+        """Call a module-level function of ``arguments``, ``progress`` and, where it is given, a
+        loaded ``encoder`` on the next idle worker, or in this process where what it reads lies
+        ``at_driver``; wait for its result.
         """
         if at_driver and (self._address or self._ray is None):
             with self._at_driver:
@@ -105,10 +103,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             actor = self._next()
             progress(0, 1)
             try:
-                pending = actor.call.remote(function, encoder, arguments, on_epoch is not None)
+                pending = actor.run.remote(function, arguments=arguments, encoder=encoder)
                 while not self._ray.wait([pending], timeout=_POLL_SECONDS)[0]:
                     _check_processes()
-                result, epochs = self._ray.get(pending)
+                result = self._ray.get(pending)
             except errors.RayActorError:
                 self._actors.discard(actor)
                 self._hire()
@@ -117,8 +115,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 self._idle.put(actor)
                 raise (error.cause if isinstance(error.cause, PapaError) else error) from None
             self._idle.put(actor)
-            for epoch in epochs:
-                on_epoch(*epoch)  # type: ignore[misc]
             return result
         raise TransientError(
             "a worker was lost four times while it ran this step: "

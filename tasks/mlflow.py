@@ -1,7 +1,5 @@
-"""A study in MLflow: a run for it, below that one for each cell and seed, and for each curve.
-
-Tasks write what they found as they end. A run is found again by its tag ``papa.key``, so nothing
-is written twice. What MLflow lacks because it failed is written when the results are there.
+"""A study in MLflow: a run for it, below that one for each cell and seed, and for each curve, which
+is found again by its tag ``papa.key``. What MLflow lacks because it failed is written at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ from papa.study.step import Step
 from papa.study.steps import StudySteps
 
 SQLITE = "sqlite:///"
-KEY, ROLE, PARENT = "papa.key", "papa.role", "mlflow.parentRunId"
+KEY, ROLE = "papa.key", "papa.role"
 _NOTE = {
     "mlflow.note.content": "A run tagged `papa.role = study` is a study, with its report in "
     "`results/report.html`; below it are runs of its cells by seed (`cell`) and of its curves "
@@ -55,9 +53,7 @@ def tracking_address(store: Store) -> str:
 
 
 def connect(address: str) -> Any:
-    """A client of the MLflow at ``address``. A SQLite file that is missing is created, whole: two
-    processes that make its tables at once break each other.
-    """
+    """A client of the MLflow at ``address``, where a missing SQLite file is made."""
     os.environ |= {**_ENVIRONMENT, **os.environ}
     from mlflow import MlflowClient
 
@@ -66,6 +62,7 @@ def connect(address: str) -> Any:
     database = Path(address.removeprefix(SQLITE))
     with tracking_errors(address):
         if address.startswith(SQLITE) and not database.exists():
+            # Whole: two processes that make its tables at once break each other.
             with scratch_beside(database) as scratch, suppress(FileExistsError):
                 MlflowClient(f"{SQLITE}{scratch}/made.db")
                 os.link(scratch / "made.db", database)
@@ -108,7 +105,7 @@ class Tracking:
         self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
         self._lock = threading.Lock()
         self._later: list[Callable[[], None]] = []
-        self._ended, self._monitor = False, ExitStack()
+        self._ended = False
 
     def __enter__(self) -> Tracking:
         with self._writing():
@@ -128,16 +125,17 @@ class Tracking:
             self._ended = run.info.status == "FINISHED"
             if not self._ended:
                 self.client.update_run(self.run_id, "RUNNING")
+        self._monitor: Any = None
         if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() in ("1", "true"):
             from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor as Monitor
 
-            monitor = Monitor(self.run_id, resume_logging=True, tracking_uri=self.address)
-            monitor.start()
-            self._monitor.callback(monitor.finish)
+            self._monitor = Monitor(self.run_id, resume_logging=True, tracking_uri=self.address)
+            self._monitor.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._monitor.close()
+        if self._monitor:
+            self._monitor.finish()
         if kind is not None:
             with suppress(Exception):
                 self.end("FAILED" if issubclass(kind, Exception) else "KILLED")
@@ -154,11 +152,11 @@ class Tracking:
 
     def step(self, step: Step) -> None:
         """What a step made: scores of cells, matrices, scores of heads, and losses by epoch."""
-        cells = [(part, *one) for part in self._steps.parts for one in part.cells.items()]
-        scored = [(part, cell) for part, cell, probes in cells if step in probes]
-        for part, cell in scored:
-            self._soon(partial(self._cell, part, cell, step))
+        scored = False
         for part in self._steps.parts:
+            for cell in (cell for cell, probes in part.cells.items() if step in probes):
+                scored = True
+                self._soon(partial(self._cell, part, cell, step))
             made = {f"constants/{name}": of.artifact for name, of in part.constants.items()}
             for method, by_seed in part.rankings.items():
                 made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
@@ -226,29 +224,25 @@ class Tracking:
 
     def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
         """The run of a cell and a seed, or of a curve, which its tags tell apart."""
-        key, of_run = sha256_of_json([self._key, role, tags]), {ROLE: role, PARENT: self.run_id}
-        return self._run(key, " · ".join(map(str, tags.values())), {**tags, **of_run}, params)
+        key = sha256_of_json([self._key, role, tags])
+        named = {**tags, ROLE: role, "mlflow.parentRunId": self.run_id}
+        return self._run(key, " · ".join(map(str, tags.values())), named, params)
 
     def _cell(self, part: StudyPart, cell: Cell, step: Step) -> None:
-        document = read_scores(step.reference(self.store))
+        document, task = read_scores(step.reference(self.store)), part.task
+        constant = len(document.constant_heads)
+        shared = {"metric": task.metric, "slots": task.slots, "precision": part.encoder.precision}
+        shared |= {f"probe.{name}": of for name, of in task.probe.model_dump().items()}
         for score in document.scores:
             tags = {**vars(cell), "seed": score.seed}
-            params = {
-                **tags,
-                "metric": part.task.metric,
-                "slots": part.task.slots,
-                "precision": part.encoder.precision,
-                "constant_heads": len(document.constant_heads),
-                **{f"probe.{name}": of for name, of in part.task.probe.model_dump().items()},
-            }
-            run = self._below("cell", tags, params)
+            run = self._below("cell", tags, {**tags, **shared, "constant_heads": constant})
             if run.info.status == "FINISHED":
                 continue
             values = {
                 "score": score.score,
-                part.task.metric: score.score,
+                task.metric: score.score,
                 "fraction": cell.fraction,
-                "share_of_heads": 1 - len(document.constant_heads) / document.heads,
+                "share_of_heads": 1 - constant / document.heads,
                 "unseen_share": document.unseen_share,
                 "seconds": score.seconds,
             }

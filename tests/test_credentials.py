@@ -16,7 +16,7 @@ from papa.files import cache_folder
 from papa.spec import EncoderSpec
 from papa.spec.file import load_study
 from papa.storage.store import Store
-from papa.study.provenance import command_line
+from papa.study.stages.aggregate import command_line
 
 SECRET = "pa55w/rd+of=mine"
 WITH = [

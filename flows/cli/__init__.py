@@ -13,10 +13,10 @@ from flows.cli.describe import describe
 from flows.cli.export import export
 from flows.cli.heads import heads
 from flows.cli.init import init
-from flows.cli.lists import models, tasks
+from flows.cli.lists import list_studies, models, tasks
 from flows.cli.plan import plan
 from flows.cli.prune import prune
-from flows.cli.report import list_studies, report
+from flows.cli.report import report
 from flows.cli.run import run
 from flows.cli.ui import ui
 from flows.server import settle_environment

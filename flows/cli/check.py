@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+import typer
 
 from flows.cli import options
-from flows.cli.terminal import print_table, say
 from papa.errors import shortened
 
 if TYPE_CHECKING:
@@ -38,18 +37,17 @@ def check(
             fetch_weights=False,
             code=code or (),
         )
-        console = Console()
-        _show_inputs(checked, console)
+        _show_inputs(checked)
         for sentence in checked.unchecked:
-            say(console, f"not checked: {sentence}")
+            typer.echo(f"not checked: {sentence}")
         for note in checked.notes:
-            say(console, note)
+            typer.echo(note)
         if missing := missing_engines():
-            say(console, f"warning: {missing}")
-        say(console, "ready" if checked.to_run else "ready: every step is cached")
+            typer.echo(f"warning: {missing}")
+        typer.echo("ready" if checked.to_run else "ready: every step is cached")
 
 
-def _show_inputs(checked: Checked, console: Console) -> None:
+def _show_inputs(checked: Checked) -> None:
     from papa.study.inputs import named_texts
 
     encoders = []
@@ -58,7 +56,7 @@ def _show_inputs(checked: Checked, console: Console) -> None:
         commit = (encoder.revision or "local")[:12]
         encoders.append((label, encoder.model_type, shape, str(encoder.positions), commit))
     of_encoders = "Encoder", "Architecture", "Layers × heads", "Positions", "Commit"
-    print_table(console, of_encoders, encoders)
+    options.print_table(of_encoders, encoders)
     tasks = []
     for text in named_texts(checked.inputs.study):
         seen = checked.previews.get(text)
@@ -67,4 +65,4 @@ def _show_inputs(checked: Checked, console: Console) -> None:
         commit = (getattr(text.source, "revision", None) or "local")[:12]
         tasks.append((text.name, text.metric, *rows, labels, commit))
     of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
-    print_table(console, of_tasks, tasks)
+    options.print_table(of_tasks, tasks)

@@ -5,18 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from rich.console import Console
 
-from flows.cli.options import (
-    DEFAULT_STORE,
-    StoreAddress,
-    Verbose,
-    argument,
-    one_sentence,
-    open_store,
-    option,
-)
-from flows.cli.terminal import say
+from flows.cli import options
+from flows.cli.options import argument, option
 
 
 def compare(
@@ -27,23 +20,23 @@ def compare(
     to: Annotated[
         Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
     ] = None,
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    verbose: options.Verbose = False,
 ) -> None:
     """Show finished studies side by side."""
-    with one_sentence(verbose):
+    with options.one_sentence(verbose):
         from papa.reporting.tables import marks, score_tables, summary_table
         from papa.scores.summary import compared
         from papa.study.manifest import open_study
 
-        opened, console = open_store(store), Console()
+        opened, console = options.open_store(store), Console()
         comparison = compared({study: open_study(opened, study).results for study in studies})
         if console.is_terminal:
             console.print(summary_table(comparison))
         else:
             # A line for each row: a file or another program has no width.
             tables = (f"{table.heading}\n\n{table.markdown}" for table in score_tables(comparison))
-            say(console, "\n".join([*tables, *marks(comparison)]))
+            typer.echo("\n".join([*tables, *marks(comparison)]))
         if to is None:
             return
         from papa.reporting.drawing import FORMATS
@@ -53,4 +46,4 @@ def compare(
         comparison.to_csv(to / "compare.csv", index=False)
         for ending in FORMATS:
             scores_figure(comparison).save(to / f"compare{ending}")
-        say(console, f"written  {to}/compare.csv, compare.svg, compare.png, compare.pdf")
+        typer.echo(f"written  {to}/compare.csv, compare.svg, compare.png, compare.pdf")

@@ -8,16 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli.options import (
-    DEFAULT_STORE,
-    StoreAddress,
-    Verbose,
-    argument,
-    one_sentence,
-    open_store,
-    option,
-)
-from flows.cli.terminal import say
+from flows.cli import options
+from flows.cli.options import argument, option
 from papa.errors import SpecError
 from papa.files import write_atomically
 
@@ -45,11 +37,11 @@ def describe(
     out: Annotated[
         Path | None, option("--out", metavar="FILE", help="Write all numbers to a Parquet file.")
     ] = None,
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    verbose: options.Verbose = False,
 ) -> None:
     """Tell what heads do on some texts, and what of it is constant."""
-    with one_sentence(verbose):
+    with options.one_sentence(verbose):
         import papa
         from papa.corpora.table import format_of, read_file
         from papa.descriptions.treebank import read_trees
@@ -60,7 +52,7 @@ def describe(
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
             raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")
         if study is not None and encoder is None and text is None:
-            finished = open_study(open_store(store), study)
+            finished = open_study(options.open_store(store), study)
             frame = describe_study(finished, only, limit, trees, fraction or 0.0)
         elif fraction is not None:
             raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")
@@ -79,4 +71,4 @@ def describe(
             Console().print(table.terminal())
         if out is not None:
             write_atomically(out, frame.to_parquet(index=False))
-            say(Console(), f"Written to {out}")
+            typer.echo(f"Written to {out}")

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from flows.cli import options
 from flows.cli.heads import parse_share
-from flows.cli.options import (
-    DEFAULT_STORE,
-    Finished,
-    StoreAddress,
-    Verbose,
-    one_sentence,
-    open_store,
-    option,
-)
-from flows.cli.terminal import say
+from flows.cli.options import option
 from papa.errors import SpecError, joined, nearest_first
 
 if TYPE_CHECKING:
@@ -32,7 +24,7 @@ _OnlyOne = Annotated[str | None, option(help="The study's only one without it.")
 
 
 def export(
-    study: Finished,
+    study: options.Finished,
     to: Annotated[Path, option("--to", metavar="FOLDER", help="A new or empty folder.")],
     fraction: Annotated[
         float | None, option(help="Share of heads that stay input-dependent.")
@@ -44,15 +36,15 @@ def export(
     task: _OnlyOne = None,
     constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
     order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    verbose: options.Verbose = False,
 ) -> None:
     """Write an encoder with constant heads, from a finished study, as a folder that transformers
     loads.
 
     Give --fraction, or --max-drop for the most constant heads whose drop surely stays within it.
     """
-    with one_sentence(verbose):
+    with options.one_sentence(verbose):
         from papa.study.manifest import open_study
 
         if (fraction is None) == (max_drop is None):
@@ -60,7 +52,7 @@ def export(
         names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
         wanted = {what: name for what, name in names.items() if name is not None}
         share = None if max_drop is None else parse_share(max_drop)
-        finished = open_study(open_store(store), study)
+        finished = open_study(options.open_store(store), study)
         export_cell(finished, wanted, to, Console(), fraction=fraction, max_drop=share)
 
 
@@ -73,9 +65,7 @@ def export_cell(
     fraction: float | None = None,
     max_drop: float | None = None,
 ) -> None:
-    """Write the cell with the ``wanted`` names as a folder, at a fraction, or with the most
-    constant heads whose drop is surely within ``max_drop``, a share.
-    """
+    """Write the cell with the ``wanted`` names at a fraction, or with the most constant heads."""
     import papa
     from papa.encoders.reference import load_tokenizer
     from papa.encoders.weights import load_model
@@ -105,8 +95,8 @@ def export_cell(
     study = {"name": finished.manifest.study, **cell.model_dump(exclude={"probes"}), "found": found}
     with console.status("writing, and measuring speed …"):
         papa.export(model, tokenizer, heads, constants, folder, pairs=pairs, study=study)
-    say(console, (folder / "README.md").read_text().partition("\n---\n")[2].strip())
-    say(console, f"\nWritten to {folder}.")
+    typer.echo((folder / "README.md").read_text().partition("\n---\n")[2].strip())
+    typer.echo(f"\nWritten to {folder}.")
 
 
 def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:

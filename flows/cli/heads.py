@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.options import (
-    DEFAULT_STORE,
-    Finished,
-    StoreAddress,
-    Verbose,
-    one_sentence,
-    open_store,
-)
+from flows.cli import options
 from papa.errors import SpecError, joined
 
 if TYPE_CHECKING:
@@ -26,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def heads(
-    study: Finished,
+    study: options.Finished,
     max_drop: Annotated[
         str,
         typer.Option(
@@ -37,14 +30,14 @@ def heads(
     as_tsv: Annotated[
         bool, typer.Option("--tsv", help="Print the score of every head, a line for each layer.")
     ] = False,
-    store: StoreAddress = DEFAULT_STORE,
-    verbose: Verbose = False,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    verbose: options.Verbose = False,
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
-    with one_sentence(verbose):
+    with options.one_sentence(verbose):
         from papa.study.manifest import open_study
 
-        share, found = parse_share(max_drop), open_study(open_store(store), study)
+        share, found = parse_share(max_drop), open_study(options.open_store(store), study)
         if as_tsv:
             keys = ["encoder", "task", "method"]
             scores = {" · ".join(key): own for key, own in found.heads.groupby(keys, sort=False)}
@@ -90,9 +83,10 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
     from papa.reporting.answers import certainty
     from papa.scores.drops import heads_at
     from papa.scores.summary import LINE
+    from papa.spec.orders import Cell
 
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
-    constant = {entry.cell: entry.constant_heads for entry in found.manifest.cells}
+    constant = {Cell.of(vars(entry)): entry.constant_heads for entry in found.manifest.cells}
     frame = heads_at(found.summary, constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
         ends = {"low": "drop_low", "high": "drop_high"}

@@ -1,19 +1,29 @@
-"""``papa models`` and ``papa tasks``: what a study can name."""
+"""``papa models``, ``papa tasks``: what a study can name; ``papa list``: the studies of a store."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.table import Column
 
-from flows.cli.options import one_sentence
-from flows.cli.terminal import print_rows, print_table
+from flows.cli import options
+from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, shortened
+
+if TYPE_CHECKING:
+    from papa.storage.store import Store
+
+_HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
 
 
 def models() -> None:
-    """List the encoders that a study can have, and the models whose heads can be replaced
-    in place.
-    """
-    with one_sentence():
+    """List the encoders that a study can have, and models whose heads can be replaced in place."""
+    with options.one_sentence():
         from papa.attention import TESTED
         from papa.encoders.reference import EMBEDDED
         from papa.encoders.supported import FAMILIES
@@ -22,15 +32,15 @@ def models() -> None:
         ablated = "with papa.ablated(model, heads, by=…): any task's head"
         for heading, listed, caption in (("Family", FAMILIES, hub), ("In place", TESTED, ablated)):
             rows = ((one.name, ", ".join(one.model_types), one.note) for one in listed)
-            print_table(Console(), (heading, "Architectures", "Note"), rows, caption=caption)
+            options.print_table((heading, "Architectures", "Note"), rows, caption=caption)
 
 
 def tasks() -> None:
     """List the tasks that a study can name."""
-    with one_sentence():
+    with options.one_sentence():
         from papa.spec.file import registry
 
-        console, rows = Console(), []
+        rows = []
         for name, task in sorted(registry().items()):
             source, probe = task["source"], task["probe"]
             where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
@@ -38,7 +48,63 @@ def tasks() -> None:
             shown = (*map(str, numbers), str(probe["epochs"]), where or source["kind"])
             rows.append((name, task["kind"], task["metric"], *shown))
         headings = "Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source"
-        if console.is_terminal:
-            print_table(console, headings, rows, box=SIMPLE, padding=(0, 1, 0, 0))
+        if Console().is_terminal:
+            options.print_table(headings, rows, box=SIMPLE, padding=(0, 1, 0, 0))
         else:
-            print_rows(console, [headings, *rows])
+            typer.echo("\n".join(map("\t".join, [headings, *rows])))
+
+
+def list_studies(
+    store: options.StoreAddress = options.DEFAULT_STORE, verbose: options.Verbose = False
+) -> None:
+    """List the studies of a store, how far they are, and where their reports are."""
+    with options.one_sentence(verbose):
+        rows = [study.values() for study in stored_studies(options.open_store(store))]
+        if Console().is_terminal:
+            options.print_table((Column(name, overflow="fold") for name in _HEADINGS), rows)
+        else:
+            typer.echo("\n".join(map("\t".join, [_HEADINGS, *rows])))
+
+
+def stored_studies(store: Store) -> list[dict[str, str]]:
+    """The studies that were started in a store, the latest first, as ``papa list`` shows them."""
+    from papa.storage.artifacts import METADATA
+
+    store.check_marked()
+    folder = store.study("")
+    names = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
+    names |= {path.stem for path in folder.glob("[!.]*.yaml")}
+    rows = (_row(store, name) for name in sorted(names))
+    return sorted(rows, key=lambda row: row["Date"], reverse=True)
+
+
+def _row(store: Store, name: str) -> dict[str, str]:
+    from papa.spec.file import load_study
+    from papa.storage.artifacts import METADATA, read_metadata
+    from papa.study.manifest import open_study
+
+    results, saved, failed = (store.study(f"{name}{end}") for end in ("", ".yaml", ".failed"))
+    report, study, state = results / "report.html", None, "finished"
+    try:
+        study = open_study(store, name).study
+    except DamagedError:
+        state = "damaged results"
+    except ArtifactError:
+        state = "finished by another version of PAPA"
+    except SpecError:
+        state = "not finished"
+    with suppress(PapaError):
+        study = study or load_study(saved)
+    date = (saved if state == "not finished" else results / METADATA).stat().st_mtime
+    with suppress(PapaError):
+        date = read_metadata(results).get("finished", date)
+    if failed.is_file():
+        state = f"failed: {shortened(' '.join(failed.read_text().split()), 400)}"
+    told = (
+        datetime.fromtimestamp(date).strftime("%Y-%m-%d %H:%M"),
+        ", ".join(Path(encoder.name).name for encoder in study.encoders) if study else "",
+        ", ".join(task.name for task in study.tasks) if study else "",
+        state,
+        str(report) if report.exists() else "",
+    )
+    return dict(zip(_HEADINGS, (name, *told), strict=True))

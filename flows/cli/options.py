@@ -1,16 +1,21 @@
-"""Options that several commands share, and how a command ends: in one sentence on an error."""
+"""Options that several commands share, how they print what they say, and how a command ends: in one
+sentence on an error.
+"""
 
 from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
 from papa.errors import PapaError
 
@@ -21,7 +26,6 @@ if TYPE_CHECKING:
 DEFAULT_STORE = "papa-store"
 _ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), "free the disk")
 _ADVICE |= dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "name another place")
-
 
 option: Any = partial(typer.Option, show_default=False)
 argument: Any = partial(typer.Argument, show_default=False)
@@ -77,3 +81,13 @@ def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
             raise
         typer.echo(f"error: {said}", err=True)
         sys.exit(1)
+
+
+def print_table(
+    headings: Iterable[str | Column], rows: Iterable[Iterable[str]], **settings: Any
+) -> None:
+    """Print a table, whose cells are shown as they are; for ``settings`` see rich's ``Table``."""
+    table = Table(*headings, **settings)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)

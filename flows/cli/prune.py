@@ -6,12 +6,10 @@ import time
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Column
 
 from flows.cli import options
-from flows.cli.terminal import print_table, say
 from flows.progress import duration
 from papa.errors import ArtifactError
 
@@ -29,13 +27,13 @@ def prune(
         from papa.storage.unused import survey
         from papa.study.locks import users
 
-        opened, console = options.open_store(store), Console()
+        opened = options.open_store(store)
         opened.check_marked()
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)
         busy = ", ".join(users(opened))
         if not unused:
-            say(console, f"Everything of PAPA's in {opened.address} is in use.")
+            typer.echo(f"Everything of PAPA's in {opened.address} is in use.")
             return
         rows = []
         for entry in unused:
@@ -43,15 +41,15 @@ def prune(
             how_old = duration(time.time() - entry.modified)
             rows.append((entry.name, entry.reason, where, decimal(entry.size), how_old))
         headings = ("What", "Why", Column("Where", overflow="fold"), "Size", "Age")
-        print_table(console, headings, rows)
+        options.print_table(headings, rows)
         everything = f"{len(unused)} in all, {decimal(sum(entry.size for entry in unused))}"
         if not delete:
             wait = f" A study uses the store ({busy}); wait for its end." if busy else ""
-            say(console, f"{everything}: nothing was deleted; --delete does it.{wait}")
+            typer.echo(f"{everything}: nothing was deleted; --delete does it.{wait}")
         elif busy:
             what = f"a study uses {opened.address} ({busy}): nothing was deleted"
             raise ArtifactError(f"{what}, run again when it ended")
         else:
             for entry in unused:
                 remove(entry.address)
-            say(console, f"{everything}: deleted.")
+            typer.echo(f"{everything}: deleted.")

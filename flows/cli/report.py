@@ -1,30 +1,39 @@
-"""``papa report`` and ``papa list``."""
+"""``papa report``: a finished study's report, again."""
 
 from __future__ import annotations
 
-from rich.console import Console
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from flows.cli.options import (
-    DEFAULT_STORE,
-    Finished,
-    StoreAddress,
-    Verbose,
-    one_sentence,
-    open_store,
-)
+import typer
+
+from flows.cli import options
 
 
-def report(study: Finished, store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
+def report(
+    study: options.Finished,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    verbose: options.Verbose = False,
+) -> None:
     """Build a finished study's report again, from what it stored."""
-    with one_sentence(verbose):
-        from flows.cli.studies import rebuild_report
+    with options.one_sentence(verbose):
+        from papa.reporting.report import write_report
+        from papa.storage.artifacts import published, read_metadata, remove
+        from papa.study.locks import in_use
+        from papa.study.manifest import open_study, place_results
 
-        rebuild_report(open_store(store), study, Console())
-
-
-def list_studies(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
-    """List the studies of a store, how far they are, and where their reports are."""
-    with one_sentence(verbose):
-        from flows.cli.studies import show_studies
-
-        show_studies(open_store(store), Console())
+        found = open_study(opened := options.open_store(store), study)
+        name, metadata = found.manifest.study, read_metadata(found.folder)
+        opened.make()
+        with in_use(opened), TemporaryDirectory(dir=opened.scratch) as made:
+            for table in metadata["files"]:
+                shutil.copyfile(found.folder / table, Path(made, table))
+            write_report(Path(made), found.findings())
+            artifact = opened.folder(metadata["stage"], metadata["key"])
+            remove(artifact)
+            with published(artifact, metadata) as folder:
+                shutil.copytree(made, folder, dirs_exist_ok=True)
+        place_results(opened, name, opened.reference(metadata["stage"], metadata["key"]))
+        # MLflow gets it with the next ``papa run``.
+        typer.echo(f"report   {opened.study(name)}/report.html")

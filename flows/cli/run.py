@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from flows.cli import options
 from flows.cli.options import argument, option
-from flows.cli.terminal import say
 from papa.errors import PapaError
-
-if TYPE_CHECKING:
-    from papa.storage.store import Store
 
 
 def run(
@@ -117,16 +114,12 @@ def run(
                 f"Prefect's server does not record the study ({said}): see that it runs and takes "
                 "PREFECT_API_AUTH_STRING, and run again: finished steps are kept"
             )
-        _show_results(opened, spec.name, given.link.result())
+        from papa.reporting.tables import summary_table
+        from papa.scores.summary import read_table
 
-
-def _show_results(store: Store, study: str, link: str) -> None:
-    from papa.reporting.tables import summary_table
-    from papa.scores.summary import read_table
-
-    console, folder = Console(), store.study(study)
-    console.print(summary_table(read_table(folder / "summary.csv")))
-    say(console, f"report   {folder}/report.html")
-    say(console, f"figures  {folder}/scores.png, scores.svg, scores.pdf")
-    ui = shlex.join(["papa", "ui", "--store", store.address])
-    say(console, f"MLflow   {link or f'experiment {study!r}: {ui}'}")
+        link, folder = given.link.result(), opened.study(spec.name)
+        Console().print(summary_table(read_table(folder / "summary.csv")))
+        typer.echo(f"report   {folder}/report.html")
+        typer.echo(f"figures  {folder}/scores.png, scores.svg, scores.pdf")
+        ui = shlex.join(["papa", "ui", "--store", opened.address])
+        typer.echo(f"MLflow   {link or f'experiment {spec.name!r}: {ui}'}")

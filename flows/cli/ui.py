@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich.console import Console
+import typer
 
 from flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
-from flows.cli.terminal import say
 from flows.server import free_port, prepare_engines, server_settings
 from papa.credentials import without_credentials
 from papa.errors import PapaError
@@ -26,7 +25,7 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     with one_sentence(verbose), TemporaryDirectory(prefix="papa-ui-") as folder:
         from papa.storage.store import Store
 
-        opened, console, output = Store(store), Console(), None if verbose else subprocess.DEVNULL
+        opened, output = Store(store), None if verbose else subprocess.DEVNULL
         prepare_engines(opened.root, verbose=verbose)
         opened.make()
         from prefect.settings import PREFECT_API_URL, PREFECT_HOME
@@ -36,7 +35,7 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
         processes, ports = list[subprocess.Popen[bytes]](), (free_port(), free_port())
 
         def start(name: str, port: int, login: str, more: dict[str, str], *command: str) -> None:
-            say(console, f"{name:<8} http://127.0.0.1:{port}   {login}")
+            typer.echo(f"{name:<8} http://127.0.0.1:{port}   {login}")
             host = ["--host", "127.0.0.1", "--port", str(port)]
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", *command, *host],
@@ -48,7 +47,7 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
             processes.append(process)
 
         if there := PREFECT_API_URL.value():
-            say(console, f"Prefect  {without_credentials(there).removesuffix('/api')}")
+            typer.echo(f"Prefect  {without_credentials(there).removesuffix('/api')}")
         else:
             more = server_settings(PREFECT_HOME.value(), ports[0])
             login = more["PREFECT_API_AUTH_STRING"]
@@ -70,8 +69,8 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
             how += ["--gunicorn-opts", "--log-level error"]
             start("MLflow", ports[1], f"papa:{password}", more, "mlflow", "server", *kept, *how)
         else:
-            say(console, f"MLflow   {without_credentials(tracking)}")
-        say(console, "Ctrl-C ends what was started.")
+            typer.echo(f"MLflow   {without_credentials(tracking)}")
+        typer.echo("Ctrl-C ends what was started.")
         while all(process.poll() is None for process in processes):
             time.sleep(0.5)
         raise PapaError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -33,12 +33,9 @@ Of = TypeVar("Of")
 
 @dataclass(frozen=True)
 class StudyInputs:
-    """The encoders of a study and the content of its sources.
-
-    Attributes:
-        study: the study with every branch of the hub replaced by its commit.
-        code: of the user's own, of the tasks that have any.
-        matrices: ``ConstantMatrices`` of ``papa.measure`` by the kind that ``study`` calls them.
+    """A study with every branch of the hub replaced by its commit, its encoders, their labels, and
+    its sources' content; ``code`` of the user's own, of the tasks that have any; ``matrices`` of
+    ``papa.measure`` by the kind that ``study`` calls them.
     """
 
     study: StudySpec
@@ -52,7 +49,7 @@ class StudyInputs:
 def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
     """The inputs of a study whose one encoder is at hand."""
     (spec,), study = study.encoders, with_code(study, {})
-    sources = {text.source: _described(text.source, None) for text in named_texts(study)}
+    sources = {text.source: _described(None, text.source) for text in named_texts(study)}
     resolved = ResolvedInputs(study, {spec: encoder}, sources)
     for _, what in _misfits(resolved):
         raise SpecError(what)
@@ -68,6 +65,7 @@ class ResolvedInputs:
         sources: each at its commit, and its fingerprint.
         unreachable: the hub's failures that published shapes and sizes make up for.
         texts: of the files of code that are given, by what the study calls them.
+        unchecked, notes: what could not be looked at, and what a reader should know.
     """
 
     study: StudySpec
@@ -76,6 +74,8 @@ class ResolvedInputs:
     problems: list[Problem] = field(default_factory=list)
     unreachable: list[HubUnreachableError] = field(default_factory=list)
     texts: Mapping[str, str] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
 
     def inputs(self) -> StudyInputs:
         """The study's inputs, with every branch replaced by its commit, where nothing is wrong."""
@@ -111,8 +111,7 @@ def resolve_inputs(
 ) -> ResolvedInputs:
     """Resolve encoders and sources concurrently, and check that they fit each other; no row is
     read. Where ``shapes_suffice``, published ones replace what an unreachable hub does not give;
-    without ``fetch_weights`` the digests of encoders that are not here stay unknown; ``code`` are
-    files of the user's own, which the study may name.
+    without ``fetch_weights`` the digests of encoders that are not here stay unknown.
     """
     texts = read_code(code)
     study = with_code(study, texts)
@@ -130,11 +129,10 @@ def resolve_inputs(
         import datasets  # noqa: F401 — once and here instead of by several threads
     if any(not name.startswith(("/", "embedded/")) for name in names):
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
-    jobs = {what: partial(_described, what, precision) for what in places}
-    for what, found in run_concurrently(jobs).items():
+    for what, found in run_concurrently(partial(_described, precision), places).items():
         if isinstance(found, EncoderReference):
             # One after another: several at once would need several times the memory.
-            found = attempted(partial(_with_weights, what, found, fetch=fetch_weights))
+            found = attempted(_with_weights, what, found, fetch_weights)
         if isinstance(found, HubUnreachableError) and shapes_suffice:
             unreachable, found = found, (what, f"unknown, of {what.model_dump_json()}")
             if isinstance(what, EncoderSpec):
@@ -154,7 +152,7 @@ def resolve_inputs(
     return resolved
 
 
-def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool) -> Any:
+def _with_weights(spec: EncoderSpec, described: EncoderReference, fetch: bool) -> Any:
     """The encoder with its weights checked; as it is where they shall not be fetched."""
     folder, revision = Path(described.folder), described.revision
     if fetch or revision is None or weight_files(folder):
@@ -163,19 +161,19 @@ def _with_weights(spec: EncoderSpec, described: EncoderReference, *, fetch: bool
     return described
 
 
-def attempted(job: Callable[[], Any]) -> Any:
+def attempted(job: Callable[..., Any], *what: Any) -> Any:
     """What a job returns, or the error that a user can mend."""
     try:
-        return job()
+        return job(*what)
     except PapaError as error:
         return error
 
 
-def run_concurrently(jobs: Mapping[Of, Callable[[], Any]]) -> dict[Of, Any]:
-    """Each job ``attempted``."""
+def run_concurrently(job: Callable[[Of], Any], each: Iterable[Of]) -> dict[Of, Any]:
+    """The job ``attempted`` of each."""
     # Progress bars share this lock; one of several threads would take it from the others.
     tqdm.get_lock()
-    return in_threads(lambda what: attempted(jobs[what]), jobs)
+    return in_threads(partial(attempted, job), each)
 
 
 def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
@@ -187,7 +185,7 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     return names
 
 
-def _described(what: Any, precision: Any) -> Any:
+def _described(precision: Any, what: Any) -> Any:
     """An encoder by its small files; a source at its commit, with its fingerprint."""
     if isinstance(what, EncoderSpec):
         return describe_encoder(what, precision)
@@ -220,11 +218,9 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                     f"{encoder.positions} at most: set slots to {encoder.positions} or less",
                 )
             if encoder.causal != (task.kind == "causal"):
-                advice = (
-                    "a decoder: take kind: causal with head: own, or an encoder"
-                    if encoder.causal
-                    else "an encoder: take another kind, or a decoder"
-                )
+                other = "an encoder: take another kind, or a decoder"
+                own = "a decoder: take kind: causal with head: own, or an encoder"
+                advice = own if encoder.causal else other
                 yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
         for index, constants in enumerate(study.constants):
             where, kind = f"constants.{index}", constants.kind
@@ -239,8 +235,7 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 if family is not None and not family.rotary:
                     yield where, no_rotation(family.name)
         for scores in study.scores:
-            found = len(scores.values), len(scores.values[0])
-            if found != (layers, heads):
+            if (found := (len(scores.values), len(scores.values[0]))) != (layers, heads):
                 yield (
                     f"scores ({scores.name})",
                     f"they are of {found[0]} layers of {found[1]} heads, and encoder '{name}' has "

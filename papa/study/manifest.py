@@ -1,5 +1,5 @@
-"""What a finished study is, for those who read it: its ``manifest.json`` says where each number
-came from, so that nothing is resolved again: no encoder, no training file.
+"""What a finished study is: its ``manifest.json`` says where each number came from, so that who
+reads it resolves nothing again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, 
 from papa.files import scratch_beside, write_atomically
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
-from papa.spec.orders import Cell, Head
+from papa.spec.orders import Head
 from papa.storage import artifacts
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
@@ -50,7 +50,7 @@ class _Frozen(BaseModel):
 
 class ProbeEntry(_Frozen):
     """What scored a cell with some of its seeds: its artifact, as ``stage/key``, and that of what
-    its constants are made of, if any; constant heads as (layer, head), from 0, sorted.
+    its constants are made of, if any; constant heads as (layer, head), sorted.
     """
 
     artifact: str
@@ -75,11 +75,6 @@ class CellEntry(_Frozen):
         return self.encoder, self.task, self.constants, self.order
 
     @property
-    def cell(self) -> Cell:
-        """The cell, as tables name it."""
-        return Cell.of(vars(self))
-
-    @property
     def constant_heads(self) -> tuple[Head, ...] | None:
         """Its constant heads; None where they differ from seed to seed."""
         found = {probe.constant_heads for probe in self.probes}
@@ -98,9 +93,8 @@ class AverageEntry(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The file: the study's name; its encoders as they were measured, by label; where λ was
-    trained, how alike the head orders of the seeds are; of each text rows, tokens, what was cut off
-    and warnings; and the provenance.
+    """The file: the encoders as they were measured, by label; where λ was trained, how alike the
+    head orders of the seeds are; of each text rows, tokens, what was cut off and warnings.
     """
 
     study: str
@@ -129,17 +123,17 @@ class FinishedStudy:
 
     @cached_property
     def summary(self) -> DataFrame:
-        """``summary.csv``, a row a cell."""
+        """A row a cell."""
         return self._table(SUMMARY)
 
     @cached_property
     def results(self) -> DataFrame:
-        """``results.parquet``, a row a cell and seed."""
+        """A row a cell and seed."""
         return self._table(RESULTS)
 
     @cached_property
     def heads(self) -> DataFrame:
-        """``heads.parquet``: encoder, task, method, layer, head, score, low, high."""
+        """A row a score of a head: encoder, task, method, layer, head, score, low, high."""
         return self._table(HEADS)
 
     def _table(self, name: str) -> DataFrame:
@@ -158,9 +152,7 @@ class FinishedStudy:
         spec = EncoderSpec(name=measured.name, revision=measured.revision)
         found = resolve_encoder(spec, measured.precision)
         if found.digest != measured.digest:
-            raise ArtifactError(
-                f"'{measured.name}' has other weights here than those that were measured"
-            )
+            raise ArtifactError(f"'{found.name}' has other weights here than what was measured")
         return found
 
     def task(self, name: str) -> TaskSpec:
@@ -186,22 +178,20 @@ class FinishedStudy:
 
         paper, averages = self.folder / PAPER, []
         for entry in self.manifest.averages:
+            encoder = self.manifest.encoders[entry.encoder]
             with suppress(DamagedError):
-                found = ConstantMatrices.load(
-                    self.artifact(entry.artifact),
-                    encoder=self.manifest.encoders[entry.encoder],
-                    slots=entry.slots,
-                )
+                made = self.artifact(entry.artifact)
+                found = ConstantMatrices.load(made, encoder=encoder, slots=entry.slots)
                 seen = found.seen if found.counts is None else found.counts
                 shown = found.matrices, seen, entry.special
                 averages.append(Average(entry.encoder, entry.task, *shown))
         pairs, scores = OF_ORDERS
         several = (self.folder / pairs).exists()
         return Findings(
-            study=self.study,
-            results=self.results,
-            summary=self.summary,
-            heads=self.heads,
+            self.study,
+            self.results,
+            self.summary,
+            self.heads,
             orders=(self._table(pairs), self._table(scores)) if several else None,
             averages=averages,
             agreement=self.manifest.agreement,
@@ -217,27 +207,23 @@ class FinishedStudy:
 
 
 def open_study(store: Store, study: str) -> FinishedStudy:
-    """Open a finished study by its name in a store, its file, or the folder of its results; the
-    digests of its files are checked, and neither encoders nor texts are looked for. A SpecError
-    where there is none, or it is not finished; an ArtifactError where its results are damaged, or
-    of another version.
+    """Open a finished study by its name in a store, its file, or the folder of its results, whose
+    digests are checked. A SpecError where there is none, or it is not finished; an ArtifactError
+    where its results are damaged, or of another version.
     """
     study = load_study(Path(study)).name if Path(study).is_file() else study
     by_name = Path(study).name == study
     named = store.study(study) if by_name else Path(study)
     folder = next((path for path in (named, Path(study)) if artifacts.is_complete(path)), None)
     if folder is None:
+        place = store.address
         if (saved := named.with_name(f"{study}.yaml")).is_file():
             raise SpecError(
-                f"study '{study}' is not finished in {store.address}: run 'papa run {saved}' to go "
-                "on"
+                f"study '{study}' is not finished in {place}: run 'papa run {saved}' to go on"
             )
         complete = store.study("").glob(f"[!.]*/{artifacts.METADATA}")
-        finished = {path.parent.name for path in complete}
-        raise SpecError(
-            f"there is no finished study '{study}' in {store.address}: it has "
-            f"{nearest_first(study, finished)}"
-        )
+        known = nearest_first(study, {path.parent.name for path in complete})
+        raise SpecError(f"there is no finished study '{study}' in {place}: it has {known}")
     metadata = artifacts.read_metadata(folder)
     tables = {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)

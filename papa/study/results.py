@@ -1,6 +1,4 @@
-"""The results of a study, a row a cell and seed (docs/results.md has the columns); the
-head orders that its cells followed.
-"""
+"""The results of a study, a row a cell and seed (docs/results.md), and the orders it followed."""
 
 from __future__ import annotations
 
@@ -30,14 +28,12 @@ class StudyPart:
     """One encoder on one task, and its steps.
 
     Attributes:
-        text: the step that tokenises it.
         cells: each with the steps that score it: one for all seeds, or one per seed where each has
             its own constant heads. Cells that share a result share its steps.
         constants: of heads that are constant in some cell, by their label.
-        rankings: what scores heads, λ or a method, which every kind of constants shares: by ranking
-            seed; none where no cell needs it.
-        baseline: what its scores are worth; None for a model's own head, which no probe's baselines
-            fit.
+        rankings: by λ or a method, and by ranking seed, what scores heads for every kind of
+            constants.
+        baseline: None for a model's own head, which no probe's baselines fit.
         controls: λ trained on shuffled labels, by ranking seed.
     """
 
@@ -89,7 +85,8 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
 
     metric, steps = part.task.metric, dict.fromkeys(chain(*part.cells.values()))
     held = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
-    score, said, of_answer, words = math.nan, "", np.zeros(0, np.float32), None
+    nothing = np.zeros(0, np.float32)
+    score, said, of_answer, words = math.nan, "", nothing, None
     if part.cells and part.baseline:
         answer, *of_words = read_baseline(found[part.baseline])
         score, said = answer.score, answer.answer or ""
@@ -98,7 +95,7 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
     for cell, probes in part.cells.items():
         scored = [(held[step][0].scores, held[step][1]) for step in probes]
         measured = _measured(metric, scored)
-        beside = words or Measured.same(measured.scores, math.nan, np.zeros(0, np.float32))
+        beside = words or Measured.same(measured.scores, math.nan, nothing)
         for one in (held[step][0] for step in probes):
             for seed in one.scores:
                 yield {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
@@ -19,28 +19,20 @@ from papa.study.step import Context, Step
 from papa.worker import Worker
 from papa.workers import WorkerPool
 
-
-@runtime_checkable
-class Reporter(Protocol):
-    """Receives the state of steps."""
-
-    def running(self, name: str) -> AbstractContextManager[Progress]:
-        """The step ``name`` runs while the block does; yields the callback for its progress."""
-
-    def told(self, name: str, sentence: str) -> None:
-        """There is something to know of the step ``name``."""
+Epoch = tuple[int, Mapping[int, float], float]
+"""Its number, from 1, each seed's mean training loss, and when it ended, in seconds since 1970."""
 
 
 @dataclass(eq=False)
 class Session:
-    """What the steps of a run share. ``on_epoch`` is called with a step's name and what
-    ``papa.progress.EpochEnded`` is called with.
+    """What the steps of a run share. ``reporter`` is as ``papa.progress.Bars``; ``on_epoch``
+    gets a step's name and an ``Epoch``, once the step has ended.
     """
 
     store: Store
     pool: WorkerPool | Worker
     execution: ExecutionSpec
-    reporter: Reporter
+    reporter: Any
     on_epoch: Callable[[str, int, Mapping[int, float], float], None] = lambda *_: None
     made_again: set[str] = field(default_factory=set)
 
@@ -54,25 +46,27 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
     store, told = session.store, partial(session.reporter.told, step.name)
     if damage is None and step.is_complete(store):
         return False
-    waits = partial(told, "waits for another run that works on it")
+    waits, before = partial(told, "waits for another run that works on it"), {*session.made_again}
     try:
         with claimed(store, f"{step.stage}-{step.key}", waits, lambda: session.pool.closed):
-            if damage and step.key not in session.made_again:
-                session.made_again.add(step.key)
-            elif step.is_complete(store):
-                # Another run, or thread, finished the step while this one waited.
-                return True
-            elif is_complete(step.folder(store)):
-                damage = store.damage(step.stage, step.key)
+            if damage is None or step.key in session.made_again:
+                if step.is_complete(store):
+                    # Another run, or thread, finished the step while this one waited.
+                    return True
+                if is_complete(step.folder(store)):
+                    damage = store.damage(step.stage, step.key)
             if damage:
                 remove(step.folder(store))
                 told(f"made again: {damage.what}")
             with session.reporter.running(step.name) as progress:
                 run_step(step, session, progress)
+            if damage:
+                session.made_again.add(step.key)
     except DamagedError as error:
         broken = {need.folder(store): need for need in step.needs}.get(error.address)
-        if broken is None or broken.key in session.made_again:
+        if broken is None or broken.key in before:
             raise
+        # Another step that reads it may be making it again: this one waits for that.
         make(broken, session, error)
         make(step, session)
     return True
@@ -85,31 +79,36 @@ def run_step(step: Step, session: Session, progress: Progress) -> None:
     if step.of.where == "pool":
         step.of.function(Context(**asked, progress=progress, pool=session.pool), **step.arguments)
         return
-    session.pool.run(
+    epochs = session.pool.run(
         compute,
         encoder=encoder if encoder and not encoder.causal else None,
         arguments=asked,
         progress=progress,
         at_driver=step.of.where == "driver",
-        on_epoch=partial(session.on_epoch, step.name),
     )
+    for epoch in epochs:
+        session.on_epoch(step.name, *epoch)
 
 
-def compute(*, step: Step, **asked: Any) -> None:
-    """Call a step's function; what workers are given. ``asked`` are a ``Context``'s attributes."""
-    step.of.function(Context(step, **asked), **step.arguments)
+def compute(*, step: Step, **asked: Any) -> list[Epoch]:
+    """Call a step's function on a worker; returns the epochs that it trained for."""
+    ended: list[Epoch] = []
+
+    def on_epoch(epoch: int, losses: Mapping[int, float]) -> None:
+        ended.append((epoch, losses, time.time()))
+
+    step.of.function(Context(step, on_epoch=on_epoch, **asked), **step.arguments)
+    return ended
 
 
 def run_here(
     steps: Iterable[Step],
     store: Store,
     execution: ExecutionSpec,
-    reporter: Reporter,
+    reporter: Any,
     loaded: Mapping[EncoderReference, Any] | None = None,
 ) -> None:
-    """Run steps, each after those it reads, unless their artifacts are complete; the first that
-    fails ends it.
-    """
+    """Run the steps that are not complete, each after those it reads, to the first that fails."""
     session = Session(store, Worker(execution.device, loaded), execution, reporter)
     with in_use(store):
         for step in steps:

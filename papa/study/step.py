@@ -1,6 +1,4 @@
-"""A step is a stage with its arguments: its key, known before anything runs, and what it may use
-while it runs.
-"""
+"""A step is a stage with its arguments: its key, known before it runs, and what it may then use."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ _Found = TypeVar("_Found")
 
 
 class Stage:
-    """A function that makes one artifact. Called with a step's name and the function's arguments,
-    but for its ``Context``, it gives the step.
-    """
+    """A function that makes one artifact; called with a name and its arguments, it gives a step."""
 
     def __init__(
         self, function: Callable[..., None], name: str, version: int, where: Where, *unkeyed: str
@@ -94,11 +90,8 @@ class Step:
     @cached_property
     def spec(self) -> dict[str, Any]:
         """Its arguments as they enter its key: of steps their keys, as JSON."""
-        return {
-            name: in_key(value)
-            for name, value in self.arguments.items()
-            if name not in self.of.unkeyed
-        }
+        keyed = self.arguments.keys() - {*self.of.unkeyed}
+        return {name: in_key(self.arguments[name]) for name in self.arguments if name in keyed}
 
     @cached_property
     def key(self) -> str:
@@ -161,10 +154,10 @@ def in_key(value: Any) -> Any:
 
 
 def _steps_in(value: Any) -> Iterator[Step]:
+    held = vars(value) if is_dataclass(value) else value
     if isinstance(value, Step):
         yield value
-    elif isinstance(value, Mapping | tuple) or is_dataclass(value):
-        held = vars(value) if is_dataclass(value) else value
+    elif isinstance(held, Mapping | tuple):
         for own in held.values() if isinstance(held, Mapping) else held:
             yield from _steps_in(own)
 
@@ -186,12 +179,8 @@ def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of]) -> dict
 
 @dataclass(frozen=True)
 class Context:
-    """What a stage's function may use beside its arguments.
-
-    Attributes:
-        execution: settings that change speed and never results.
-        encoder: the argument ``encoder``, loaded; None for a decoder, and where there is none.
-        pool: of workers, where the stage asks for it.
+    """What a stage's function may use beside its arguments: its argument ``encoder``, loaded, but
+    for a decoder; settings that never change results; the pool, where the stage asks for it.
     """
 
     step: Step
@@ -201,41 +190,29 @@ class Context:
     encoder: Any = None
     on_epoch: OnEpoch = ignore_epoch
     pool: Any = None
-    _started: tuple[float, float] = field(
-        default_factory=lambda: (time.monotonic(), time.process_time())
-    )
+    _started: float = field(default_factory=time.monotonic)
+    _processor: float = field(default_factory=time.process_time)
 
     @cached_property
     def found(self) -> dict[Step, ArtifactReference]:
         """The artifacts that the step reads; an ArtifactError where one is not complete."""
         return in_threads(lambda step: step.reference(self.store), self.step.needs)
 
-    @cached_property
-    def seconds(self) -> float:
-        """Seconds from the start to this value's first use, so that result and metadata agree."""
-        return time.monotonic() - self._started[0]
-
     def spent(self) -> dict[str, Any]:
-        """What the encoder runs on, and seconds: on a CPU those of this process, which count
-        nothing while others have the processor.
-        """
-        wall, own = self._started
+        """What the encoder runs on, and seconds: on a CPU those that this process had it."""
         device = "cpu" if self.encoder is None else str(self.encoder.device.type)
-        here = time.process_time() - own if device == "cpu" else time.monotonic() - wall
-        return {"worker_seconds": here, "device": device}
+        wall, own = time.monotonic() - self._started, time.process_time() - self._processor
+        return {"worker_seconds": own if device == "cpu" else wall, "device": device}
 
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
-        step, built = self.step, {need.address: made.digest for need, made in self.found.items()}
+        step = self.step
+        named = {"stage": step.stage, "name": step.name, "key": step.key, "spec": step.spec}
         return {
-            "stage": step.stage,
+            **named,
             "stage_version": step.of.version,
-            "name": step.name,
-            "key": step.key,
-            "spec": step.spec,
-            "upstream": built,
-            "inputs": list(built),
-            "seconds": self.seconds,
+            "inputs": [need.address for need in step.needs],
+            "seconds": time.monotonic() - self._started,
             **self.spent(),
         }
 
@@ -247,8 +224,8 @@ class Context:
 
     @contextmanager
     def asked(self, **more: Any) -> Iterator[dict[str, Any]]:
-        """What training is asked beside ``more``: a folder for features, which is there during the
-        block on this machine, settings, and who is told.
+        """What training is asked beside ``more``: a folder for features during the block, and
+        settings.
         """
         folder = self.store.scratch / f"features-{self.step.key[:16]}"
         # A killed call may have left its features there.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertForSequenceClassification
 
-from flows.cli.studies import stored_studies
+from flows.cli.lists import stored_studies
 from flows.cli.without_file import own_study, study_without_file
 from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError, SpecError

@@ -1,5 +1,5 @@
-"""A model's own head in a study, run in this process: against the stock model, and
-against itself.
+"""A model's own head in a study, run in this process: against the stock model, and against itself;
+pairs with labels among them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
+from scipy.stats import spearmanr
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -22,6 +24,7 @@ from transformers import (
     BertForSequenceClassification,
 )
 
+import papa
 from flows.check import check_study
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.tokens import IGNORED
@@ -29,18 +32,18 @@ from papa.encoders.reference import EMBEDDED, embedded_folder
 from papa.errors import CheckError
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.study.stages.own import read_answers
+from papa.study.stages.probe import read_answers
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
-from tests.finished import Scored, score_study
+from tests.finished import Scored, described, score_study
 from tests.flows.conftest import hurried  # noqa: F401
 from tests.plain import plain_model, plainly, with_constants
 
 pytestmark = pytest.mark.unchecked
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
 NAMES = ("blue before red", "red before blue")
-SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
+LABELS = {"id2label": dict(enumerate(NAMES)), "label2id": {NAMES[0]: 0, NAMES[1]: 1}}
 SMALL: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -92,11 +95,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier that has learned which word comes first."""
     torch.manual_seed(0)
-    labels = {
-        "id2label": dict(enumerate(NAMES)),
-        "label2id": {name: at for at, name in enumerate(NAMES)},
-    }
-    model = BertForSequenceClassification(BertConfig(**SMALL, **labels))
+    model = BertForSequenceClassification(BertConfig(**SMALL, **LABELS))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for step in range(400):
         batch = rows(64, 1000 + step)
@@ -111,19 +110,11 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finished(
-    folder: Path, encoder: str, data: Path, tasks: list[dict[str, Any]], **parts: Any
+    folder: Path, encoder: object, data: Path, tasks: list[dict[str, Any]], **parts: Any
 ) -> Scored:
     """A study with heads of its own, run in this process."""
-    shared = {"source": SOURCE, "slots": 16, "head": "own"}
-    document = {
-        "name": "own",
-        "encoders": [encoder],
-        "tasks": [{"name": task["metric"], **shared, **task} for task in tasks],
-        "orders": ["first_to_last"],
-        "fractions": [1, 0.5, 0],
-        **parts,
-    }
-    return score_study(document, data, folder / "store")
+    own = [{"head": "own", **task} for task in tasks]
+    return score_study(described(encoder, *own, **parts), data, folder / "store")
 
 
 def own_step(study: Scored, metric: str, fraction: float) -> Step:
@@ -150,11 +141,9 @@ LABELLED = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metr
 
 @pytest.fixture(scope="module")
 def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    orders = ["first_to_last", "random"]
     tasks = [LABELLED, {**TEXT, "metric": "agreement"}]
-    return finished(
-        tmp_path_factory.mktemp("classified"), str(classifier), data, tasks, orders=orders
-    )
+    how = {"orders": ["first_to_last", "random"], "seeds": [0, 1, 2]}
+    return finished(tmp_path_factory.mktemp("classified"), classifier, data, tasks, **how)
 
 
 @torch.no_grad()
@@ -206,9 +195,7 @@ def test_constant_heads_are_those_of_a_plain_implementation(
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
-    study = finished(
-        tmp_path, "embedded/all-MiniLM-L6-v2", data, tasks, fractions=[1, 0], seeds=[0, 1]
-    )
+    study = finished(tmp_path, EMBEDDED, data, tasks, fractions=[1, 0], seeds=[0, 1])
     stages = [step.stage for step in study[0].steps]
     counts = [stages.count(stage) for stage in ("tokenise", "average", "answers", "own")]
     assert counts == [1, 1, 2, 8]
@@ -232,7 +219,7 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
-    study = finished(tmp_path, str(folder), data, tasks, fractions=[1, 0])
+    study = finished(tmp_path, folder, data, tasks, fractions=[1, 0])
     corpus = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1]))
     split = corpus.split("validation")
     tokens, losses = split.tokens(), list[torch.Tensor]()
@@ -249,19 +236,12 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     assert scores(study, "agreement")[0] < 0.95
 
 
+FEW = {**TEXT, "metric": "nearest_10", "validation_rows": 9}
 MISFITS: list[tuple[bool, dict[str, Any], str]] = [
-    (
-        True,
-        LABELLED,
-        "has labels that the model's head does not know (blue after red, red after blue)",
-    ),
+    (True, LABELLED, "labels that the model's head does not know (blue after red, red after blue)"),
     (False, LABELLED, "has no head of its own for SequenceClassification: its weights lack"),
     (False, {**TEXT, "metric": "agreement"}, "has no head that gives classes (BertModel)"),
-    (
-        False,
-        {**TEXT, "metric": "nearest_10", "validation_rows": 9},
-        "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences",
-    ),
+    (False, FEW, "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences"),
 ]
 
 
@@ -272,9 +252,85 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
     for has_head, task, said in MISFITS:
-        entry = {"name": "t", "source": SOURCE, "slots": 16, "head": "own", **task}
-        encoder = str(classifier) if has_head else EMBEDDED
-        document = {"name": "s", "encoders": [encoder], "tasks": [entry]}
+        document = described(classifier if has_head else EMBEDDED, {"head": "own", **task})
         study = resolve_study(document, folder=tmp_path, origin="test")
         with pytest.raises(CheckError, match=re.escape(said)):
             check_study(study, Store(tmp_path / "store"))
+
+
+SLOTS = 64
+TASK: dict[str, Any] = {
+    "kind": "similarity",
+    "head": "own",
+    "columns": {"text": "premise", "text_pair": "hypothesis", "label": "follows"},
+    "metric": "cosine_spearman",
+    "slots": SLOTS,
+}
+DESIGN: dict[str, Any] = {
+    "orders": ["lambda", "first_to_last"],
+    "seeds": [0, 1],
+    "ranking": {"rows": 8, "epochs": 1, "seeds": [0]},
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs of RTE, alike where the second follows from the first."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for split, count in (("train", 16), ("validation", 40)):
+        frame = pandas.read_json(shared / "data" / "rte" / f"{split}.jsonl", lines=True).head(count)
+        rows = frame.rename(columns={"sentence1": "premise", "sentence2": "hypothesis"})
+        rows = rows.assign(follows=1.0 - frame["label"]).drop(columns="label")
+        rows.to_json(folder / f"{split}.jsonl", orient="records", lines=True)
+    return folder
+
+
+def frame(pairs: Path, split: str) -> pandas.DataFrame:
+    return pandas.read_json(pairs / f"{split}.jsonl", lines=True)
+
+
+@pytest.fixture(scope="module")
+def scored(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    to = tmp_path_factory.mktemp("s") / "store"
+    return score_study(described(shallow, TASK, **DESIGN), pairs, to)
+
+
+@torch.no_grad()
+def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pairs: Path) -> None:
+    study = scored.table
+    stock = AutoModel.from_pretrained(shallow).eval()
+    tokenizer = AutoTokenizer.from_pretrained(shallow)
+
+    def embedded(texts: list[str]) -> torch.Tensor:
+        inputs = tokenizer(
+            texts, padding=True, truncation=True, max_length=SLOTS, return_tensors="pt"
+        )
+        real = inputs["attention_mask"][:, :, None]
+        return (stock(**inputs).last_hidden_state * real).sum(1) / real.sum(1)
+
+    rows = frame(pairs, "validation")
+    first, second = (embedded(rows[name].tolist()) for name in ("premise", "hypothesis"))
+    cosines = torch.nn.functional.cosine_similarity(first, second).numpy()
+    expected = spearmanr(cosines, rows["follows"]).statistic
+    own = study[study["fraction"] == 1]["score"]
+    assert own.tolist() == pytest.approx([expected] * len(own), abs=1e-3)
+    apart = spearmanr(cosines, np.roll(rows["follows"], 1)).statistic
+    assert abs(apart - expected) > 0.05, "negative control: labels of other pairs"
+    assert study["score"].nunique() > 3, "negative control: cells differ"
+
+
+def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, pairs: Path) -> None:
+    """Not of the pair in one layout: the same texts, a row each, have the same average."""
+    (step,) = (one for one in scored.steps.steps if one.stage == "average")
+    ours = ConstantMatrices.load(
+        Path(step.folder(scored.store)), encoder=step["encoder"], slots=SLOTS
+    )
+    encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
+    rows = frame(pairs, "train")
+    texts = [
+        text for pair in zip(rows["premise"], rows["hypothesis"], strict=True) for text in pair
+    ]
+    alone = papa.average(encoder, texts, progress=False)
+    torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)
+    together = papa.average(encoder, rows, text="premise", text_pair="hypothesis", progress=False)
+    assert (ours.matrices - together.matrices).abs().max() > 0.01, "negative control"

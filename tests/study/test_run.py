@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,6 +70,22 @@ def reads(run: Context, word: str, read: Step | None) -> None:
         (folder / "data").write_text(word)
 
 
+BEGUN, MET = threading.Event(), threading.Event()
+"""A step is being made again, and another one met that."""
+
+
+@stage("late", version=1, where="driver")
+def late(run: Context, read: Step) -> None:
+    """Read what another step wrote while that is made again."""
+    BEGUN.wait()
+    try:
+        verified(*run.found.values())
+    finally:
+        MET.set()
+    with run.published() as folder:
+        (folder / "data").write_text("late")
+
+
 FIRST = reads("first", "first", None)
 SECOND = reads("second", "second", FIRST)
 THIRD = reads("third", "third", SECOND)
@@ -87,6 +105,28 @@ def test_what_a_step_finds_damaged_is_made_again_and_what_that_reads_too(session
     DAMAGES.extend([None, None])
     make(THIRD, session)
     assert session.reporter.damages == ["second", "first"]  # type: ignore[attr-defined]
+
+
+def test_what_meets_an_artifact_that_is_made_again_waits_for_it(session: Session) -> None:
+    class Meeting(Told):
+        @contextmanager
+        def running(self, name: str) -> Iterator[Progress]:
+            with super().running(name) as progress:
+                if self.damages:
+                    BEGUN.set()
+                    MET.wait()
+                yield progress
+
+        def told(self, name: str, sentence: str) -> None:
+            if not sentence.startswith("waits"):
+                super().told(name, sentence)
+
+    make(FIRST, session)
+    session.reporter, steps = Meeting(), (SECOND, late("late", FIRST))
+    DAMAGES.append(None)
+    with ThreadPoolExecutor(2) as threads:
+        assert all(threads.map(make, steps, [session] * 2))
+    assert session.reporter.damages == ["first"]
 
 
 def test_what_is_damaged_again_ends_it(session: Session) -> None:

@@ -1,4 +1,6 @@
-"""Stages ``probe``, the scores of one cell of a study, and ``baseline``, what they are worth."""
+"""What scores a cell: stage ``probe``, or of a model's own head ``answers``, what it answers, and
+``own``, what that scores; and stage ``baseline``, what scores are worth.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,14 @@ from papa.study.stages.rank import read_head_scores
 from papa.study.step import Context, Step, stage
 
 SCORES, BASELINE, EXAMPLES = "scores.json", "baseline.json", "examples.safetensors"
+ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 
 
 @dataclass(frozen=True)
 class ConstantHeads:
-    """Which heads of an encoder are constant in a cell, and how.
-
-    Attributes:
-        size: layers, and heads in each.
-        constants: None where no head is constant.
-        order: which heads become constant first; None where it changes nothing.
-        count: how many are.
-        rankings: those whose mean the order follows, by seed; none where it follows no scores.
-        draw: what a random order is drawn from; empty for another.
+    """Which heads of an encoder of ``size`` (layers, heads in each) are constant in a cell, and
+    how: the first ``count`` of an order, None where it changes nothing, which follows the mean of
+    its ``rankings`` by seed, or is drawn from ``draw``, if either.
     """
 
     size: tuple[int, int]
@@ -61,10 +58,8 @@ class ConstantHeads:
 
     def read(self, run: Context, encoder: EncoderReference, task: TaskSpec) -> Any:
         """What they put out, as of ``Constants``; None where no head is constant."""
-        if self.constants is None:
-            return None
-        source = self.constants.source
-        return self.constants.read(run.found[source] if source else None, encoder, task)
+        own = self.constants
+        return own and own.read(run.found[own.source] if own.source else None, encoder, task)
 
 
 @stage("probe", version=6)
@@ -79,26 +74,20 @@ def probe(
     features: FeaturesSpec,
     code: OwnCode | None = None,
 ) -> None:
-    """Train and score the task's probe for every seed while some heads are constant. Constants that
-    are ``trained`` are so with the probe, from those of ``heads`` on.
+    """Train and score the task's probe for every seed while some heads are constant; ``trained``
+    constants are so with the probe, from those of ``heads`` on.
     """
     from papa.probes.evaluate import evaluate_cell, unseen_by
 
     text, chosen = run.corpus(corpus), heads.chosen(run.found)
     read = heads.read(run, encoder, task)
-    with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
-        how = {"constants": read, "heads": chosen, "trained": trained, **asked}
-        scores = evaluate_cell(run.encoder, text, task, seeds, **how)
+    how = {"constants": read, "heads": chosen, "trained": trained}
+    with run.asked(features=features, code=code, on_epoch=run.on_epoch, **how) as asked:
+        scores = evaluate_cell(run.encoder, text, task, seeds, **asked)
     unseen = None if trained or not chosen else unseen_by(read, text.split("validation"))
-    found = ProbeScores(
-        scores=tuple(ScoredSeed(one.seed, one.score, one.seconds) for one in scores),
-        positive=positive_name(task, text.label_names),
-        unseen_share=unseen,
-        constant_heads=chosen,
-        heads=encoder.layers * encoder.heads,
-        seconds=run.seconds,
-        device=str(run.encoder.device),
-    )
+    scored = tuple(ScoredSeed(one.seed, one.score, one.seconds) for one in scores)
+    count, positive = encoder.layers * encoder.heads, positive_name(task, text.label_names)
+    found = ProbeScores(scored, positive, unseen, chosen, count)
     with run.published() as folder:
         found.save(folder, [score.examples for score in scores])
 
@@ -121,19 +110,79 @@ def baseline(
     constant = best_constant_answer(text, task, len(run.encoder.word_embeddings), code)
     with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
         scores = evaluate_cell(WordEmbeddings(run.encoder), text, task, seeds, **asked)
+    scored = [ScoredSeed(one.seed, one.score, one.seconds) for one in scores]
     document = {
         "always_one_answer": {"score": constant.score, "answer": constant.answer},
-        "word_embeddings": [
-            {name: getattr(scored, name) for name in ("seed", "score", "seconds")}
-            for scored in scores
-        ],
-        "seconds": run.seconds,
+        "word_embeddings": [asdict(one) for one in scored],
     }
-    words = np.stack([scored.examples for scored in scores])
+    words = np.stack([one.examples for one in scores])
     examples = {"always_one_answer": constant.examples, "word_embeddings": words}
     with run.published() as folder:
         (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
         save_file(examples, folder / EXAMPLES)
+
+
+@stage("answers", version=2)
+def answers(
+    run: Context,
+    encoder: EncoderReference,
+    corpus: Step,
+    heads: ConstantHeads,
+    task: TaskSpec,
+    code: OwnCode | None = None,
+) -> None:
+    """Have a model's own head answer the validation rows while some heads are constant."""
+    from papa.probes.evaluate import unseen_by
+    from papa.probes.own import class_names
+    from papa.scores.answers import class_ids, classes_told
+
+    own_head, read = run.own_model(task, encoder), heads.read(run, encoder, task)
+    text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(own_head.model)
+    split, names, score = text.split("validation"), text.label_names, code.score if code else None
+    classes_told(names, own, task)  # Refused before it runs.
+    asked: Any = {"embeddings": task.of_embeddings, "score": score, "progress": run.progress}
+    asked["ids"] = class_ids(names, own, task) if score and names else None
+    found = own_head.answers(split, read, chosen, **asked)
+    about = {"classes": own, "constant_heads": chosen, "unseen_share": unseen_by(read, split)}
+    with run.published() as folder:
+        (folder / ABOUT).write_text(json.dumps(about) + "\n")
+        save_file(found, folder / ANSWERS)
+
+
+def read_answers(made: ArtifactReference) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a finished step ``answers``, and about it: classes, constant heads, unseen share."""
+    folder = verified(made, ANSWERS, ABOUT)
+    return load_file(folder / ANSWERS), json.loads((folder / ABOUT).read_text())
+
+
+@stage("own", version=1)
+def own(
+    run: Context,
+    corpus: Step,
+    heads: ConstantHeads,
+    answers: Step,
+    original: Step,
+    task: TaskSpec,
+    seeds: tuple[int, ...],
+    code: OwnCode | None = None,
+) -> None:
+    """Score the answers of a model's own head as those of a probe; the same for all seeds."""
+    from papa.scores.answers import classes_told, own_score
+
+    text = run.corpus(corpus)
+    (before, _), (after, about) = (read_answers(run.found[step]) for step in (original, answers))
+    names, classes = text.label_names, tuple(about["classes"])
+    scored = own_score(task, before, after, text.split("validation"), names, classes, code)
+    document = ProbeScores(
+        scores=tuple(ScoredSeed(seed, scored.score, 0.0) for seed in seeds),
+        positive=positive_name(task, names),
+        unseen_share=about["unseen_share"],
+        constant_heads=tuple(map(tuple, about["constant_heads"])),
+        heads=heads.size[0] * heads.size[1],
+        classes=classes_told(names, classes, task),
+    )
+    with run.published() as folder:
+        document.save(folder, [scored.examples] * len(seeds))
 
 
 @dataclass(frozen=True)
@@ -147,14 +196,10 @@ class ScoredSeed:
 
 @dataclass(frozen=True)
 class ProbeScores:
-    """The file ``scores.json`` of a probe, or of a model's own head.
-
-    Attributes:
-        positive: the class that F1 is of; None for other metrics.
-        unseen_share: of the entries of C that validation rows read, the share that the average
-            never saw; None without replacement, and where C was trained.
-        constant_heads: as (layer, head), sorted.
-        classes: which class of the task is which of the model's own head; empty for a probe.
+    """The file ``scores.json`` of a probe, or of a model's own head: ``positive`` is the class that
+    F1 is of; ``unseen_share``, of the entries of C that validation rows read, what the average
+    never saw, None without replacement and where C was trained; ``constant_heads`` (layer, head),
+    sorted; ``classes`` tells which class of the task is which of the model's own head.
     """
 
     scores: tuple[ScoredSeed, ...]
@@ -162,8 +207,6 @@ class ProbeScores:
     unseen_share: float | None
     constant_heads: tuple[Head, ...]
     heads: int
-    seconds: float
-    device: str
     classes: str = ""
 
     def save(self, folder: Path, examples: Iterable[np.ndarray]) -> None:
@@ -174,24 +217,18 @@ class ProbeScores:
 
 def read_scores(made: ArtifactReference) -> ProbeScores:
     """The scores of a finished probing."""
-    folder = verified(made, SCORES)
-    return TypeAdapter(ProbeScores).validate_json((folder / SCORES).read_text())
+    return TypeAdapter(ProbeScores).validate_json((verified(made, SCORES) / SCORES).read_bytes())
 
 
 def read_examples(made: ArtifactReference) -> np.ndarray:
-    """What each validation row adds to each seed's score, float64 [seeds, rows, k]
-    (``papa.scores.metrics``).
-    """
-    folder = verified(made, EXAMPLES)
-    return load_file(folder / EXAMPLES)["examples"]
+    """What each validation row adds to each seed's score, float64 [seeds, rows, k]."""
+    return load_file(verified(made, EXAMPLES) / EXAMPLES)["examples"]
 
 
 def read_baseline(
     made: ArtifactReference,
 ) -> tuple[ConstantAnswer, tuple[ScoredSeed, ...], np.ndarray]:
-    """What a finished baseline found: always one answer; on word embeddings the scores by seed, and
-    what each validation row adds to them, float64 [seeds, rows, k].
-    """
+    """What a finished baseline found: always one answer; on word embeddings as of a probe."""
     folder = verified(made, BASELINE, EXAMPLES)
     document = json.loads((folder / BASELINE).read_text())
     examples = load_file(folder / EXAMPLES)

@@ -1,6 +1,4 @@
-"""The stages that score heads: ``rank`` trains λ with one seed, ``scores`` takes a method of
-``HEAD_SCORES``, and ``frozen_probe`` trains the probe that some methods read.
-"""
+"""The stages that score heads, and ``frozen_probe``, which trains the probe that some read."""
 
 from __future__ import annotations
 
@@ -36,20 +34,17 @@ def rank(
     sets: tuple[tuple[Order, int], ...] = (),
     shuffled: bool = False,
 ) -> None:
-    """Train λ on a task's training text: with a probe, or on what the model's own head answers.
-
-    Args:
-        sets: with ``ranking.until_stable``, the sets of constant heads that end the training once
-            they stay: an order by λ and how many of its first heads are constant.
-        shuffled: whether training labels are shuffled, by the seed.
+    """Train λ on a task's training text: with a probe, or on what the model's own head answers;
+    ``shuffled`` shuffles its labels by the seed. ``sets`` are, with ``ranking.until_stable``, those
+    of constant heads that end it once they stay: an order by λ and how many of its first heads.
     """
     from papa.ranking.learned import train_lambda
 
     text = replace(run.corpus(corpus), shuffled=seed) if shuffled else run.corpus(corpus)
-    matrices = run.matrices(constants, encoder, task.slots)
     asked: Any = {"seed": seed, "sets": sets, "progress": run.progress, "on_epoch": run.on_epoch}
     model = run.own_model(task, encoder) if task.head == "own" else run.encoder
-    lambdas = train_lambda(model, matrices, text, task, ranking, **asked)
+    read = run.matrices(constants, encoder, task.slots), text, task, ranking
+    lambdas = train_lambda(model, *read, **asked)
     order = order_of_rows(len(text.split("train")), ranking.rows, seed)
     with run.published(epochs=len(lambdas), order_of_rows=order) as folder:
         by_epoch = lambdas.detach().cpu().numpy()
@@ -83,8 +78,8 @@ def score_heads(
     seed: int | None,
     probe: Step | None = None,
 ) -> None:
-    """Score all heads on a task's training text by one method, or by those that share a pass over
-    it; without a seed nothing is drawn. ``probe`` is a ``frozen_probe``.
+    """Score all heads on a task's training text by one method of ``HEAD_SCORES``, or by those that
+    share a pass over it; without a seed nothing is drawn. ``probe`` is a ``frozen_probe``.
     """
     from safetensors.torch import load_file as load_tensors
 
@@ -95,8 +90,7 @@ def score_heads(
     text, frozen = run.corpus(corpus), None
     if probe:
         frozen = build_probe(run.encoder, text, task, [seed or 0])
-        folder = verified(run.found[probe], PROBE)
-        frozen.load_state_dict(load_tensors(folder / PROBE))
+        frozen.load_state_dict(load_tensors(verified(run.found[probe], PROBE) / PROBE))
         frozen.requires_grad_(False).to(run.encoder.device)
     matrices = run.matrices(constants, encoder, task.slots)
     with run.asked(probe=frozen) as more:
@@ -105,9 +99,11 @@ def score_heads(
     tensors: dict[str, Any] = {name: scores.values for name, scores in found.items()}
     tensors |= {ERROR.format(name): scores.standard_error for name, scores in found.items()}
     held = {name: np.ascontiguousarray(own) for name, own in tensors.items() if own is not None}
-    evaluations = {name: scores.evaluations for name, scores in found.items()}
-    draws = {name: scores.draws for name, scores in found.items()}
-    with run.published(evaluations=evaluations, draws=draws) as folder:
+    told = {
+        what: {name: getattr(scores, what) for name, scores in found.items()}
+        for what in ("evaluations", "draws")
+    }
+    with run.published(**told) as folder:
         save_file(held, folder / SCORES)
 
 
@@ -116,9 +112,7 @@ def read_head_scores(
     rankings: Mapping[int, ArtifactReference],
     controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
 ) -> HeadScores | TrainedLambda:
-    """The scores of all heads from finished rankings by seed: λ where the method is "lambda", which
-    may have ``controls``, trained on shuffled labels.
-    """
+    """The scores of all heads from finished rankings by seed, and ``controls`` of "lambda"."""
     if method == "lambda":
         orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
         by_epoch, shuffled = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from papa.corpora.corpus import TOKENISE_VERSION
 from papa.encoders.reference import EncoderReference
@@ -25,16 +25,10 @@ def tokenise(
     from papa.corpora.corpus import tokenise_corpus
     from papa.encoders.reference import load_tokenizer
 
-    tokenise_corpus(
-        task,
-        layout,
-        load_tokenizer(tokenizer),
-        run.step.folder(run.store),
-        content=fingerprint,
-        shard_rows=run.execution.shard_rows,
-        progress=run.progress,
-        provenance=run.metadata(),
-    )
+    asked: Any = {"shard_rows": run.execution.shard_rows, "progress": run.progress}
+    asked |= {"content": fingerprint, "provenance": run.metadata()}
+    place = run.step.folder(run.store)
+    tokenise_corpus(task, layout, load_tokenizer(tokenizer), place, **asked)
 
 
 def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
