@@ -376,7 +376,7 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
 )
 def test_papa_makes_transformers_know_it_and_imports_neither(imports: str, folder: Path) -> None:
     code = (
-        f"{imports}; import sys; assert 'papa.export' not in sys.modules; "
+        f"{imports}; import sys; assert 'papa.exported' not in sys.modules; "
         f"print(type(AutoModel.from_pretrained({str(folder)!r})).__name__)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

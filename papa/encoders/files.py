@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from papa.errors import EncoderError
 from papa.files import cache_folder, sha256_of_file, sha256_of_json, write_atomically
-from papa.hub_errors import PATIENCE, download_bar, hub_errors
+from papa.hub_errors import download_bar, hub_errors
 
 CONFIGURATION = "config.json"
 MODULES, SETTINGS, READER, _ = _SENTENCES = (
@@ -203,7 +203,7 @@ def _fetched(name: str, revision: str | None, what: str, patterns: list[str]) ->
             try:
                 # Asked once: downloads would try again for half a minute before they say that the
                 # hub is gone.
-                HfApi().model_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
+                HfApi().model_info(name, revision=revision, timeout=10, expand=["sha"])
             except HfHubHTTPError:
                 raise
             except (HTTPError, OfflineModeIsEnabled):
