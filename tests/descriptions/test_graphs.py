@@ -35,11 +35,6 @@ def test_arborescences_are_as_heavy_as_those_of_networkx(n: int, seed: int) -> N
     assert weight == pytest.approx(best.size(weight="weight"))
 
 
-def test_greedy_parents_would_be_a_cycle() -> None:
-    weights = np.array([[0.0, 1, 2], [0, 0, 9], [0, 9, 0]])
-    assert arborescence(weights, 0).tolist() == [-1, 2, 0]
-
-
 def steps(layers: int = 3, n: int = 4, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return step_by_step(torch.rand(layers, 2, n, n, generator=generator).pow(6))
