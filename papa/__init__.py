@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from wrapt import when_imported
 
 if TYPE_CHECKING:
-    from papa.errors import PapaError
-    from papa.export import export
-    from papa.library.ablating import ablated
-    from papa.library.encoder import load_encoder
-    from papa.library.fidelity import fidelity
-    from papa.library.head_scores import constant_heads, head_scores, load_scores
-    from papa.library.measuring import Measurement, measure
-    from papa.library.steps import average, constants, describe, features, replaced
-    from papa.library.tasks import Task
+    from papa.errors import PapaError as PapaError
+    from papa.exported import export as export
+    from papa.library.ablating import ablated as ablated
+    from papa.library.encoder import load_encoder as load_encoder
+    from papa.library.fidelity import fidelity as fidelity
+    from papa.library.head_scores import constant_heads as constant_heads
+    from papa.library.head_scores import head_scores as head_scores
+    from papa.library.head_scores import load_scores as load_scores
+    from papa.library.measuring import Measurement as Measurement
+    from papa.library.measuring import measure as measure
+    from papa.library.steps import average as average
+    from papa.library.steps import constants as constants
+    from papa.library.steps import describe as describe
+    from papa.library.steps import features as features
+    from papa.library.steps import replaced as replaced
+    from papa.library.tasks import Task as Task
 
 _HOMES = {
-    "ConstantHeadsConfig": "papa.export",
     "Measurement": "papa.library.measuring",
     "PapaError": "papa.errors",
     "Task": "papa.library.tasks",
@@ -34,7 +39,7 @@ _HOMES = {
     "constant_heads": "papa.library.head_scores",
     "constants": "papa.library.steps",
     "describe": "papa.library.steps",
-    "export": "papa.export",
+    "export": "papa.exported",
     "features": "papa.library.steps",
     "fidelity": "papa.library.fidelity",
     "head_scores": "papa.library.head_scores",
@@ -43,25 +48,8 @@ _HOMES = {
     "measure": "papa.library.measuring",
     "replaced": "papa.library.steps",
 }
-
-__all__ = [
-    "Measurement",
-    "PapaError",
-    "Task",
-    "ablated",
-    "average",
-    "constant_heads",
-    "constants",
-    "describe",
-    "export",
-    "features",
-    "fidelity",
-    "head_scores",
-    "load_encoder",
-    "load_scores",
-    "measure",
-    "replaced",
-]
+__all__ = list(_HOMES)
+_HOMES["ConstantHeadsConfig"] = "papa.exported"
 
 
 def __getattr__(name: str) -> Any:
@@ -72,17 +60,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Library(ModuleType):
-    """The import of ``papa.export`` would put the module in the place of the function in it."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Library
 
 
 @when_imported("transformers.models.auto.configuration_auto")

@@ -84,8 +84,6 @@ class NumbersError(PapaError):
 
 def printable(text: str) -> str:
     """The text with every character that is not printable as its escape."""
-    if text.isprintable():
-        return text
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
     )
@@ -113,11 +111,7 @@ def joined(names: Iterable[str]) -> str:
 
 def shown(value: object) -> str:
     """A given value as a message quotes it: as much as tells which one it is."""
-    try:
-        return shortened(repr(value))
-    except (ValueError, RecursionError):
-        # Python writes out neither numbers of 5,000 digits nor endless nesting.
-        return f"a {type(value).__name__} that is too large to be shown"
+    return shortened(repr(value))
 
 
 _MOST = 12
@@ -125,12 +119,9 @@ _MOST = 12
 
 def nearest_first(wanted: str, existing: Iterable[str]) -> str:
     """The existing names as a message lists them, nearest to ``wanted`` first; "none" for none."""
-    matcher = SequenceMatcher()
-    matcher.set_seq2(wanted.lower())
 
     def likeness(name: str) -> float:
-        matcher.set_seq1(name.lower())
-        return matcher.ratio()
+        return SequenceMatcher(None, name.lower(), wanted.lower()).ratio()
 
     names = sorted(existing, key=likeness, reverse=True)
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""

@@ -13,8 +13,6 @@ from typing import Any
 
 from papa.errors import HubUnreachableError, PapaError
 
-PATIENCE = 10.0
-"""Seconds to wait for the hub's answer."""
 _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 
 
@@ -57,7 +55,9 @@ def hub_errors(
             f"{what} is not on the hub, or it is private: correct the name, give what is on this "
             f"machine, or {_LOGIN} as an account that may read {page}"
         ) from None
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as error:
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HTTPError, RuntimeError) as error:
+        # RuntimeError: the library closes its connections when one fails; other downloads meet the
+        # closed ones.
         answer = error if isinstance(error, HfHubHTTPError) else error.__cause__
         status = answer.response.status_code if isinstance(answer, HfHubHTTPError) else None
         if status in (401, 403):
@@ -65,29 +65,18 @@ def hub_errors(
                 f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} "
                 "again"
             ) from None
-        raise HubUnreachableError(what, _why_unreachable(status)) from None
-    except (HTTPError, RuntimeError):
-        # The library closes its connections when one fails; other downloads meet the closed ones.
-        raise HubUnreachableError(what, _why_unreachable(None)) from None
+        place = constants.ENDPOINT + (", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else "")
+        why = f"{place}: {f'status {status}' if status else 'no answer'}"
+        why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else why
+        raise HubUnreachableError(what, why) from None
     except (OSError, ValueError) as error:
-        number = getattr(error, "errno", None)
-        if number is None:
-            raise HubUnreachableError(
-                what, f"{constants.ENDPOINT}: what answers is no hub"
-            ) from None
+        if (number := getattr(error, "errno", None)) is None:
+            why = f"{constants.ENDPOINT}: what answers is no hub"
+            raise HubUnreachableError(what, why) from None
         raise refusal(
             f"{what} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free the "
             "disk, or set HF_HOME to another folder"
         ) from None
-
-
-def _why_unreachable(status: int | None) -> str:
-    from huggingface_hub import constants
-
-    if constants.is_offline_mode():
-        return "HF_HUB_OFFLINE is set"
-    endpoint = constants.ENDPOINT + (", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else "")
-    return f"{endpoint}: {f'status {status}' if status else 'no answer'}"
 
 
 def download_bar() -> type[Any]:

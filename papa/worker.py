@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +14,6 @@ from typing import Any
 
 from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import EncoderError, HubUnreachableError, PapaError
-from papa.imports import uncollected
 from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec
 
@@ -106,3 +107,19 @@ def encoder_here(reference: EncoderReference) -> EncoderReference:
     except (EncoderError, HubUnreachableError) as error:
         raise EncoderError(f"node {socket.gethostname()} lacks the encoder: {error}") from None
     return replace(reference, folder=found.folder)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected while the block imports large libraries, whose million objects all
+    stay, and what it made is never looked at again: a fifth of the time of an import, and most of
+    that in which a process ends, goes into such looks.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_on:
+            gc.enable()

@@ -1,4 +1,6 @@
-"""Passwords and keys in addresses: refused where they are given, repeated nowhere."""
+"""Passwords and keys in addresses: refused where they are given, repeated nowhere; errors, which
+workers send pickled.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from flows.check import cluster_address
 from papa.corpora.table import read_file
 from papa.credentials import holds_credentials, without_credentials
 from papa.encoders.reference import resolve_encoder
-from papa.errors import ArtifactError, DamagedError, PapaError, Problem, SpecError
+from papa.errors import (
+    ArtifactError,
+    DamagedError,
+    HubUnreachableError,
+    NumbersError,
+    PapaError,
+    Problem,
+    SpecError,
+)
 from papa.files import cache_folder
 from papa.spec import EncoderSpec
 from papa.spec.file import load_study
@@ -40,6 +50,21 @@ def test_what_holds_a_secret_is_seen_and_never_shown(text: str) -> None:
             assert "pa55w" not in written
             assert "***" in written
     assert "pa55w" not in command_line(["/bin/papa", "run", text])
+
+
+ERRORS = [
+    SpecError("the study's key is unknown: correct it"),
+    HubUnreachableError("the encoder a/b", "no route"),
+    DamagedError("the digest differs", "/store/artifacts/probe/0"),
+    NumbersError("the output of layer 1, batch 2 of the train split", "use other weights"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_is_the_same_after_its_way_from_a_worker(error: PapaError) -> None:
+    arrived = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(arrived), str(arrived)) == (type(error), str(error))
+    assert vars(arrived) == vars(error)
 
 
 def test_a_token_of_the_hub_is_known_by_its_look() -> None:

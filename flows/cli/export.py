@@ -69,7 +69,7 @@ def export_cell(
     import papa
     from papa.encoders.reference import load_tokenizer
     from papa.encoders.weights import load_model
-    from papa.export import family_to_export
+    from papa.exported import family_to_export
     from papa.probes.own import own_class
 
     line = _line(finished.summary, wanted)

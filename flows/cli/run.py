@@ -52,8 +52,8 @@ def run(
     with options.one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
         from flows.server import prepare_engines, start_server
-        from papa.imports import uncollected
         from papa.storage.store import Store
+        from papa.worker import uncollected
 
         opened, errors = Store(store), Console(stderr=True)
         models, settings = encoders or [], overrides or []

@@ -69,9 +69,7 @@ def seen_in(
     laid: LaidTrees | None = None,
     heads: Sequence[Head] | None = None,
 ) -> Iterator[Seen]:
-    """A text three times, one after the other: as it is, its constants, and with ``heads`` constant
-    (None: all); memory holds all matrices of the batch's one text.
-    """
+    """A text three times: as it is, its constants, and with ``heads`` constant (None: all)."""
     from papa.attention.replacement import check_fits
     from papa.encoders.layer import Watching, at_least_single
 

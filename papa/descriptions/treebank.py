@@ -41,11 +41,8 @@ class Tree:
 
 @dataclass(frozen=True)
 class LaidTrees:
-    """Sentences in the slots of an encoder's layout.
-
-    Attributes:
-        words: the number of each token's word, -1 for special tokens, sentence by sentence.
-        dropped: how many sentences do not fit.
+    """Sentences in the slots of an encoder's layout, ``words`` being the number of each token's
+    word, -1 for special tokens; ``dropped`` is how many do not fit.
     """
 
     trees: tuple[Tree, ...]
@@ -90,11 +87,8 @@ def trees_of(table: SourceTable) -> list[Tree]:
             f"{table.origin} has no trees (columns: {', '.join(table.rows.column_names)}): give a "
             f".conllu file, or a table with the columns {', '.join(COLUMNS)}"
         )
-    columns = (table.column(name).to_pylist() for name in COLUMNS)
-    return [
-        _tree(row, f"{table.origin}: sentence {number}")
-        for number, row in enumerate(zip(*columns, strict=True), 1)
-    ]
+    rows = zip(*(table.column(name).to_pylist() for name in COLUMNS), strict=True)
+    return [_tree(row, f"{table.origin}: sentence {n}") for n, row in enumerate(rows, 1)]
 
 
 def _tree(row: Sequence[Any], where: str) -> Tree:
@@ -110,16 +104,13 @@ def _tree(row: Sequence[Any], where: str) -> Tree:
     if roots == 1 and heads.min() >= -1 and heads.max() < len(heads):
         for _ in heads:
             above = np.where(above == -1, -1, heads[above])
-    if roots != 1 or not (above == -1).all():
+    if roots != 1 or (above != -1).any():
         raise DataError(
             f"{where} is no tree ({roots} roots among {len(heads)} words): give every word one "
             "head from 1 on, and the root 0"
         )
-    return Tree(
-        tuple(str(word) for word, *_ in words),
-        heads,
-        tuple(str(relation).partition(":")[0] for *_, relation in words),
-    )
+    relations = tuple(str(relation).partition(":")[0] for *_, relation in words)
+    return Tree(tuple(str(word) for word, *_ in words), heads, relations)
 
 
 def lay_out(
@@ -137,10 +128,7 @@ def lay_out(
         raise DataError(
             f"no sentence of the {len(trees)} has at most {slots - 2} tokens: give more slots"
         )
+    laid = arrange_one([tokens[number] for number in fitting], special_tokens, slots)
+    of_tokens = tuple(np.array([-1, *words[number], -1]) for number in fitting)
     kept = tuple(trees[number] for number in fitting)
-    return LaidTrees(
-        kept,
-        tuple(np.array([-1, *words[number], -1]) for number in fitting),
-        arrange_one([tokens[number] for number in fitting], special_tokens, slots),
-        len(trees) - len(fitting),
-    )
+    return LaidTrees(kept, of_tokens, laid, dropped=len(trees) - len(fitting))

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -18,15 +18,11 @@ from typing import Any, TypeVar
 
 from papa.errors import EncoderError
 from papa.files import cache_folder, sha256_of_file, sha256_of_json, write_atomically
-from papa.hub_errors import PATIENCE, download_bar, hub_errors
+from papa.hub_errors import download_bar, hub_errors
 
 CONFIGURATION = "config.json"
-MODULES, SETTINGS, READER, _ = _SENTENCES = (
-    "modules.json",
-    "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    "*_Pooling/config.json",
-)
+MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
+READER, _POOLING = "sentence_bert_config.json", "*_Pooling/config.json"
 """How sentence-transformers makes one embedding of a text: the modules in their order, prompts, how
 text is read, how tokens are pooled.
 """
@@ -127,9 +123,7 @@ def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
 
 
 def encoder_digest(weights: Mapping[str, str], configuration: str) -> str:
-    """SHA-256 over an encoder's weights, given the digest of each file by name, and its
-    configuration.
-    """
+    """SHA-256 over the digests of an encoder's weights, by file, and of its configuration."""
     return sha256_of_json({"weights": weights, "config": configuration})
 
 
@@ -144,24 +138,19 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def fetch_configuration(name: str, revision: str | None, what: str) -> Path:
-    """Download an encoder's configuration and tokenizer, where they are not here yet; returns the
-    folder with them, whose name is the commit.
-    """
-    return _fetched(name, revision, what, [CONFIGURATION, *_SENTENCES, *TOKENIZER_FILES])
+    """The folder, named by the commit, where an encoder's configuration and tokenizer now are."""
+    files = (CONFIGURATION, MODULES, SETTINGS, READER, _POOLING, *TOKENIZER_FILES)
+    return _fetched(name, revision, what, files)
 
 
 def fetch_weights(name: str, folder: Path, what: str) -> None:
-    """Download an encoder's weights to the folder of its configuration, where they are not here
-    yet.
-    """
+    """Download an encoder's weights, where they are not here, to its configuration's folder."""
     _fetched(name, folder.name, what, weight_patterns(name, folder, what))
 
 
 def weight_patterns(name: str, folder: Path, what: str) -> list[str]:
-    """Patterns of the files that hold an encoder's weights on the hub, none of which is fetched, as
-    the hub listed its files when something was.
-    """
-    from huggingface_hub import get_cached_repo_tree
+    """Patterns of the files that hold an encoder's weights, as the hub listed its files."""
+    from huggingface_hub import constants, get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
     try:
@@ -173,19 +162,12 @@ def weight_patterns(name: str, folder: Path, what: str) -> list[str]:
             return [whole]
         if (index := f"{whole}.index.json") in files:
             return [index, shards]
-    raise no_weights(what, page_of(name), files)
+    raise no_weights(what, f"{constants.ENDPOINT}/{name}", files)
 
 
-def page_of(name: str) -> str:
-    """Where a person finds an encoder's page: its licence, its files."""
-    from huggingface_hub import constants
-
-    return f"{constants.ENDPOINT}/{name}"
-
-
-def _fetched(name: str, revision: str | None, what: str, patterns: list[str]) -> Path:
+def _fetched(name: str, revision: str | None, what: str, patterns: Sequence[str]) -> Path:
     """The folder of a commit; the files of these names in it are on this machine."""
-    from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
+    from huggingface_hub import HfApi, constants, get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import (
         CachedRepoTreeNotFoundError,
         HfHubHTTPError,
@@ -194,8 +176,8 @@ def _fetched(name: str, revision: str | None, what: str, patterns: list[str]) ->
         OfflineModeIsEnabled,
     )
 
-    wanted: dict[str, Any] = {"revision": revision, "allow_patterns": patterns}
-    with hub_errors(what, page_of(name), revision, EncoderError):
+    wanted: dict[str, Any] = {"revision": revision, "allow_patterns": list(patterns)}
+    with hub_errors(what, f"{constants.ENDPOINT}/{name}", revision, EncoderError):
         if revision and re.fullmatch(r"[0-9a-f]{40}", revision):
             with suppress(CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
                 get_cached_repo_tree(name, revision=revision)
@@ -203,7 +185,7 @@ def _fetched(name: str, revision: str | None, what: str, patterns: list[str]) ->
             try:
                 # Asked once: downloads would try again for half a minute before they say that the
                 # hub is gone.
-                HfApi().model_info(name, revision=revision, timeout=PATIENCE, expand=["sha"])
+                HfApi().model_info(name, revision=revision, timeout=10, expand=["sha"])
             except HfHubHTTPError:
                 raise
             except (HTTPError, OfflineModeIsEnabled):
@@ -211,20 +193,14 @@ def _fetched(name: str, revision: str | None, what: str, patterns: list[str]) ->
         return Path(snapshot_download(name, **wanted, tqdm_class=download_bar()))
 
 
-_LIBRARIES = ("torch", "transformers", "tokenizers")
-_CODE = ("encoders/*.py", "corpora/*.py")
-"""PAPA's files that decide what passes and how text is laid out."""
 Finding = TypeVar("Finding")
 _one_at_a_time = threading.Lock()
 """Checks import large libraries: two threads at once find modules half made."""
 
 
-def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding]) -> Finding:
-    """What ``check`` found for this content before, a JSON value other than None, else what it
-    finds now; ``content`` are digests of all that it looks at, and its settings.
-
-    What a check finds depends on the libraries that look and on PAPA's own code too, so both are in
-    the key. Only what passed is remembered.
+def remembered(what: str, content: str, check: Callable[[], Finding]) -> Finding:
+    """What ``check`` found before, a JSON value, else what it finds now. The key is what it looks
+    at, by the digest ``content``, the libraries that look, and PAPA's own code.
     """
     key = sha256_of_json({"check": what, "content": content, "made by": _makers()})
     kept = cache_folder() / "checked" / f"{key}.json"
@@ -241,7 +217,8 @@ def remembered(what: str, content: dict[str, Any], check: Callable[[], Finding])
 
 @cache
 def _makers() -> dict[str, str]:
-    root = Path(__file__).parents[1]
-    files = [path for pattern in _CODE for path in sorted(root.glob(pattern))]
+    root, made = Path(__file__).parents[1], ("torch", "transformers", "tokenizers")
+    # What decides what passes and how text is laid out.
+    files = sorted([*root.glob("encoders/*.py"), *root.glob("corpora/*.py")])
     code = sha256_of_json([sha256_of_file(path) for path in files])
-    return {**{name: version(name) for name in _LIBRARIES}, "code": code}
+    return {**{name: version(name) for name in made}, "code": code}

@@ -87,9 +87,7 @@ class EncoderReference:
 
 
 def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
-    """Find an encoder's files, from the hub where it is a hub name, and read its shape and
-    digests.
-    """
+    """Find an encoder's files, on the hub if need be, and read its shape and digests."""
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
     folder = Path(described.folder)
     if described.revision is not None:
@@ -106,7 +104,7 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
         load_model(found, dtype="auto")
         return True
 
-    remembered("weights fit", {"encoder": digest}, weights_fit)
+    remembered("weights fit", digest, weights_fit)
     return found
 
 
@@ -127,9 +125,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
             f"there is no encoder folder at {folder}: give one with config.json and {SAFETENSORS}"
         )
     _, digest = read_configuration_file(folder, what)
-    shape = remembered(
-        "supported encoder", {"configuration": digest}, partial(_shape, folder, what, digest)
-    )
+    shape = remembered("supported encoder", digest, partial(_shape, folder, what, digest))
     if not tokenizer_files(folder):
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
     return EncoderReference(

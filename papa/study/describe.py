@@ -51,21 +51,21 @@ def describe_study(
         if heads is not None:
             of |= {"order": finished.study.orders[0], "fraction": f"{fraction:g}"}
         encoder = finished.encoder_here(entry.encoder)
-        tokenizer, matrices = load_tokenizer(encoder), finished.artifact(entry.artifact)
-        special_tokens = special_tokens_of(tokenizer)
+        tokenizer, running = load_tokenizer(encoder), load_encoder(encoder)
+        special, matrices = special_tokens_of(tokenizer), finished.artifact(entry.artifact)
+        average = ConstantMatrices.load(matrices, encoder=encoder, slots=entry.slots)
         split = open_corpus(finished.artifact(entry.text)).split("validation")
         for source, asked in sources.items():
             if not asked:
                 continue
-            laid = None
+            laid, batches = None, micro_batches(split, split.rows[:limit], 1)
             if source == of_trees:
-                laid = lay_out(sentences, tokenizer, special_tokens, entry.slots)
-            batches = laid.batches(1) if laid else micro_batches(split, split.rows[:limit], 1)
-            average = ConstantMatrices.load(matrices, encoder=encoder, slots=entry.slots)
-            looked_at = load_encoder(encoder), average, batches, special_tokens.sep, asked
-            frame = described(*looked_at, laid=laid, heads=heads)
-            records.append({**of, "source": source, **frame.attrs["texts"][0]})
+                laid = lay_out(sentences, tokenizer, special, entry.slots)
+                batches = laid.batches(1)
+            given = running, average, batches, special.sep, asked
+            frame = described(*given, laid=laid, heads=heads)
             frames[entry.encoder, entry.task, source] = frame
+            records.append({**of, "source": source, **frame.attrs["texts"][0]})
     return joined(frames, ["encoder", "task", "source"], records).drop(columns="source")
 
 
@@ -77,8 +77,8 @@ def _constant_heads(
         return None
     study, order = finished.manifest.study, finished.study.orders[0]
     line = entry.encoder, entry.task, "average", order
-    alike = {cell.fraction: cell for cell in finished.manifest.cells if cell.line == line}
-    cell = next((cell for at, cell in alike.items() if abs(at - fraction) < 1e-6), None)
+    alike = {round(cell.fraction, 6): cell for cell in finished.manifest.cells if cell.line == line}
+    cell = alike.get(round(fraction, 6))
     if cell is None:
         raise SpecError(
             f"study '{study}' has no cell of {entry.encoder} on {entry.task} with average, order "

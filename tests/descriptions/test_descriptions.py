@@ -7,12 +7,10 @@ import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import kurtosis as scipy_kurtosis
-from torch import Tensor
 from transformers import AutoModel
 
 import papa
-from papa.descriptions.heads import Outliers, Separators, Similarity
-from papa.descriptions.seen import ATTENTIONS, Means, Seen
+from papa.descriptions.seen import ATTENTIONS, Means
 from papa.library.encoder import TextEncoder
 from papa.reporting.described import described_tables
 from papa.scores.intervals import interval
@@ -56,14 +54,6 @@ def stock(encoder: TextEncoder):
 
 def told(frame, description: str):
     return frame[frame["description"] == description]
-
-
-def looks(*attention: Tensor) -> list[Seen]:
-    """Heads of one layer that put out what they look at, whose last token is a separator."""
-    heads, n = torch.stack(attention)[None], attention[0].shape[-1]
-    value, separators = torch.eye(n).expand_as(heads), torch.arange(n) == n - 1
-    rest = (value, torch.randn(2, n, 8), separators, torch.zeros(*heads.shape[:2], n, 8))
-    return [Seen(of, heads, *rest) for of in ATTENTIONS]
 
 
 def test_similarity_is_that_of_scipy_on_the_stock_model(found, stock) -> None:
@@ -156,32 +146,3 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
     assert not np.allclose(every_constant, some_constant, atol=1e-3)
     with pytest.raises(papa.PapaError, match="no head"):
         papa.describe(encoder, TEXTS, heads=[(6, 0)])
-
-
-def test_planted_heads() -> None:
-    previous = torch.eye(4).roll(-1, dims=1)
-    asleep = torch.zeros(4, 4)
-    asleep[:, 3] = 1
-    similarity, separators = Similarity(), Separators()
-    for seen in looks(asleep, asleep, previous, previous):
-        similarity.see(seen)
-        separators.see(seen)
-    frame = similarity.frame()
-    apart, alike = (values(frame, name)[0] for name in ("divergence", "cosine"))
-    assert apart[0, "0.1"] == pytest.approx(0, abs=1e-12)
-    # Of four rows three differ, each by nearly ln 2.
-    assert apart[0, "0.2"] == pytest.approx(0.75 * np.log(2), rel=0.01)
-    assert alike[0, "0.2"] == pytest.approx(0.25)
-    heads = separators.frame()
-    assert values(heads, "separator_mass").tolist() == pytest.approx([1, 1, 0.25, 0.25])
-    assert values(heads, "update").tolist() == pytest.approx([1, 1, 1, 1])
-
-
-def test_outliers_show() -> None:
-    case = looks(torch.eye(512))[0]
-    plain, marked = Outliers(), Outliers()
-    plain.see(case)
-    case.states[:, 0, 7] = 100
-    marked.see(case)
-    assert values(plain.frame(), "kurtosis").tolist() == pytest.approx([3, 3], abs=0.3)
-    assert values(marked.frame(), "kurtosis").min() > 100

@@ -17,46 +17,34 @@ from tests.make import ENCODERS, random_model
 
 
 @pytest.mark.parametrize("variant", sorted(ENCODERS))
-def test_output_maps_take_what_heads_put_out(variant: str) -> None:
-    encoder = Encoder(random_model(variant))
-    calls = []
-    for linear in dict.fromkeys(encoder.family.output_maps(encoder.model)):
+def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
+    """Output maps take what heads put out, and parts behind the norm add up to its output."""
+    encoder, calls, normed = Encoder(random_model(variant)), [], []
+    family = encoder.family
+    norms = [] if family.attention_norms is None else list(family.attention_norms(encoder.model))
+    for norm in dict.fromkeys(norms):
+        torch.nn.init.normal_(norm.weight)
+        norm.register_forward_hook(lambda module, given, out: normed.append(out.squeeze(0)))
+    for linear in dict.fromkeys(family.output_maps(encoder.model)):
         linear.register_forward_hook(lambda module, given, out: calls.append((module, *given, out)))
-    encoder.token_states(some_inputs(3).compact())
+    states = torch.stack(encoder.token_states(some_inputs(3).compact())[:-1])
     assert len(calls) == encoder.layers
     for maps, (module, given, out) in zip(encoder.output_maps, calls, strict=True):
         heads = given.unflatten(-1, (encoder.heads, -1))
-        found = torch.einsum("bthd,hdw->btw", heads, maps)
+        found, turned = (torch.einsum("bthd,hdw->btw", heads, one) for one in (maps, maps.flip(0)))
         expected = out if module.bias is None else out - module.bias
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-        turned = torch.einsum("bthd,hdw->btw", heads, maps.flip(0))
         assert not torch.allclose(turned, expected, atol=1e-2), "control: heads in another order"
-
-
-@pytest.mark.parametrize("variant", sorted(ENCODERS))
-def test_parts_behind_the_norm_add_up_to_the_stock_norm(variant: str) -> None:
-    encoder = Encoder(random_model(variant))
     weights = encoder.attention_norm_weights
     assert (weights is None) == variant.startswith("modernbert"), "it normalises before attention"
     if weights is None:
         return
-    assert encoder.family.attention_norms is not None
-    added, normed = [], []
-    for linear in dict.fromkeys(encoder.family.output_maps(encoder.model)):
-        linear.register_forward_hook(lambda module, given, out: added.append(out.squeeze(0)))
-    norms = encoder.family.attention_norms(encoder.model)
-    for norm in dict.fromkeys(norms):
-        torch.nn.init.normal_(norm.weight)
-        norm.register_forward_hook(lambda module, given, out: normed.append(out.squeeze(0)))
-    weights = encoder.attention_norm_weights
-    states = torch.stack(encoder.token_states(some_inputs(3).compact())[:-1])
-    brought, biases = torch.stack(added), torch.stack([norm.bias for norm in norms])
+    brought = torch.stack([out.squeeze(0) for *_, out in calls])
     sigma = (states + brought).std(dim=-1, correction=0, keepdim=True)
-    parts = (behind_norm(states, weights) + behind_norm(brought, weights)) / sigma
-    expected = torch.stack(normed) - biases[:, None]
-    torch.testing.assert_close(parts, expected, rtol=1e-3, atol=1e-3)
-    wrong = behind_norm(states, weights) / sigma
-    assert not torch.allclose(wrong, expected, atol=1e-2), "negative control: a part is missing"
+    kept, added = (behind_norm(part, weights) / sigma for part in (states, brought))
+    expected = torch.stack(normed) - torch.stack([norm.bias for norm in norms])[:, None]
+    torch.testing.assert_close(kept + added, expected, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(kept, expected, atol=1e-2), "negative control: a part is missing"
 
 
 def case() -> Seen:

@@ -94,6 +94,5 @@ def test_files_without_trees(write: Callable[[str], Path], tmp_path: Path) -> No
     (tmp_path / "texts.csv").write_text("text\na\n")
     with pytest.raises(DataError, match=r"texts.csv has no trees .columns: text."):
         read_trees(tmp_path / "texts.csv")
-    headless = "1\tw\t_\tX\t_\t_\t0\troot\t_\t_\n2\tw\t_\tX\t_\t_\t_\tdep\t_\t_\n"
     with pytest.raises(DataError, match="sentence 1 has a word without a head"):
-        read_trees(write(headless))
+        read_trees(write("1\tw\t_\tX\t_\t_\t0\troot\t_\t_\n2\tw\t_\tX\t_\t_\t_\tdep\t_\t_\n"))

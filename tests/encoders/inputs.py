@@ -52,13 +52,10 @@ def some_inputs(
     """Random inputs with text in slots 0..length-1 and a last token in slot S-1; second texts start
     at slot S/2.
     """
-    generator = torch.Generator().manual_seed(seed)
-    mask = torch.zeros(len(lengths), SLOTS, dtype=torch.bool)
-    for row, length in enumerate(lengths):
-        mask[row, :length] = True
-    for row, length in enumerate(second):
-        mask[row, SLOTS // 2 : SLOTS // 2 + length] = True
-    mask[:, -1] = True
+    generator, slots = torch.Generator().manual_seed(seed), torch.arange(SLOTS)
+    mask = (slots < torch.tensor(lengths)[:, None]) | (slots == SLOTS - 1)
+    if second:
+        mask |= (slots >= SLOTS // 2) & (slots < SLOTS // 2 + torch.tensor(second)[:, None])
     ids = torch.randint(5, 300, mask.shape, generator=generator)
     types = torch.randint(0, segments, mask.shape, generator=generator)
     return Inputs(ids.where(mask, torch.tensor(pad)), mask, types * mask)

@@ -12,18 +12,13 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from papa.encoders.files import tokenizer_files
-from papa.encoders.reference import (
-    EMBEDDED,
-    EncoderReference,
-    embedded_folder,
-    resolve_encoder,
-)
+from papa.encoders.reference import EncoderReference, embedded_folder, resolve_encoder
 from papa.spec import EncoderSpec
 
 
 def lower_layers(layers: int, folder: Path) -> EncoderReference:
     """Write the encoder of the first layers to a folder."""
-    embedded = Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
+    embedded = embedded_folder()
     shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     config = json.loads((embedded / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from papa.attention.constants import control
 from papa.attention.replacement import replaced
@@ -22,9 +22,7 @@ def _held(variant: str) -> Any:
     """
     model = random_model(variant).float().train()
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        for name in ("attention_dropout", "dropout_prob", "attention_probs_dropout_prob"):
+        for name in ("p", "attention_dropout", "dropout_prob", "attention_probs_dropout_prob"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
     model.get_input_embeddings().weight.requires_grad_(False)
@@ -39,20 +37,16 @@ def _outputs(model: Any) -> list[Tensor]:
     return [*output.hidden_states, output.last_hidden_state, *([] if pooled is None else [pooled])]
 
 
-def _state(model: Any) -> dict[str, Any]:
-    return {
-        "modules": [(name, id(module), module.training) for name, module in model.named_modules()],
-        "parameters": [
-            (name, id(parameter), parameter.requires_grad, parameter.data_ptr())
-            for name, parameter in model.named_parameters()
-        ],
-        "buffers": [(name, id(buffer)) for name, buffer in model.named_buffers()],
-        "attributes": [sorted(vars(module)) for module in model.modules()],
-        "forwards": [vars(module).get("forward") for module in model.modules()],
-        "hooks": [list(module._forward_hooks.values()) for module in model.modules()],
-        "config": copy.deepcopy(model.config.to_dict()),
-        "attention": model.config._attn_implementation,
-    }
+def _state(model: Any) -> list[Any]:
+    found: list[Any] = [copy.deepcopy(model.config.to_dict()), model.config._attn_implementation]
+    found += [(name, id(buffer)) for name, buffer in model.named_buffers()]
+    for name, one in model.named_parameters():
+        found.append((name, id(one), one.requires_grad, one.data_ptr()))
+    for name, one in model.named_modules():
+        own = vars(one)
+        found.append((name, id(one), one.training, sorted(own), own.get("forward")))
+        found.append(list(one._forward_hooks.values()))
+    return found
 
 
 @pytest.mark.parametrize("variant", ENCODERS)
@@ -61,10 +55,8 @@ def test_the_model_stays_as_it_was_found(variant: str) -> None:
     seen: list[Any] = []
     model.register_forward_hook(lambda *_: seen.append(1))
     # After a first forward pass: transformers puts hooks of its own in place then.
-    outputs = _outputs(model)
-    before = _state(model)
+    outputs, before = _outputs(model), _state(model)
     seen.clear()
-
     encoder = Encoder(model)
     owned = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     shared = [one.untyped_storage().data_ptr() in owned for one in encoder.model.parameters()]
@@ -91,9 +83,8 @@ def test_the_model_still_trains_and_the_encoder_follows(variant: str) -> None:
     encoder, batch = Encoder(model), some_inputs(1).compact()
     with torch.inference_mode():
         before = encoder.hidden_states(batch)[-1]
-    optimizer = torch.optim.SGD(
-        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1
-    )
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.1)
     model(input_ids=torch.arange(20)[None] + 5).last_hidden_state.square().mean().backward()
     assert all(parameter.grad is None for parameter in encoder.model.parameters())
     optimizer.step()

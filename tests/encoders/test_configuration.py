@@ -11,14 +11,9 @@ from typing import Any
 
 import pytest
 
-from papa.encoders import files
+from papa.encoders import files, reference
 from papa.encoders.files import remembered
-from papa.encoders.reference import (
-    describe_encoder,
-    embedded_folder,
-    load_tokenizer,
-    resolve_encoder,
-)
+from papa.encoders.reference import describe_encoder, embedded_folder, resolve_encoder
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 
@@ -41,7 +36,7 @@ def change(folder: Path, content: str | dict[str, Any]) -> None:
     path.write_text(content)
 
 
-NO_CONFIGURATION: list[tuple[str | dict[str, Any], str]] = [
+NO_CONFIGURATION: list[tuple[Any, str]] = [
     ("[]", "holds a list, not a mapping"),
     ("null", "holds a NoneType, not a mapping"),
     ("", "it is not JSON"),
@@ -62,7 +57,7 @@ NO_CONFIGURATION: list[tuple[str | dict[str, Any], str]] = [
     ({"quantization_config": {"quant_method": "bitsandbytes"}}, "PAPA computes attention itself"),
     ({"position_embedding_type": "relative_key"}, "transformers does not compute any more"),
 ]
-NO_WEIGHTS: list[tuple[dict[str, Any], str]] = [
+NO_WEIGHTS: list[tuple[Any, str]] = [
     ({"hidden_act": "nosuch"}, "cannot be loaded"),
     ({"pad_token_id": 10**6}, "cannot be loaded"),
     ({"type_vocab_size": 0}, "weights do not fit"),
@@ -76,38 +71,33 @@ def refusal(folder: Path, ask: Callable[[EncoderSpec], object]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("content", "expected"), NO_CONFIGURATION, ids=lambda one: str(one)[:40])
-def test_what_describes_no_encoder(folder: Path, content: Any, expected: str) -> None:
-    change(folder, content)
-    found = refusal(folder, describe_encoder)
-    assert expected in found
-    assert str(folder) in found
-
-
-@pytest.mark.parametrize(("changes", "expected"), NO_WEIGHTS)
-def test_what_fits_no_weights(folder: Path, changes: dict[str, Any], expected: str) -> None:
-    change(folder, changes)
-    assert expected in refusal(folder, resolve_encoder)
-
-
-@pytest.mark.parametrize("damaged", [b"", b"[]", b'{"model": 7}'])
-def test_a_damaged_tokenizer_is_one_sentence(folder: Path, damaged: bytes) -> None:
-    (folder / "tokenizer.json").write_bytes(damaged)
-    found = refusal(folder, lambda spec: load_tokenizer(describe_encoder(spec)))
-    assert re.search("tokenizer of .* cannot be loaded", found)
-
-
-def test_the_control_is_read(folder: Path) -> None:
+def test_what_describes_no_encoder_and_what_fits_no_weights(folder: Path) -> None:
+    sound = (folder / "config.json").read_text()
+    for ask, cases in ((describe_encoder, NO_CONFIGURATION), (resolve_encoder, NO_WEIGHTS)):
+        for content, expected in cases:
+            (folder / "config.json").write_text(sound)
+            change(folder, content)
+            found = refusal(folder, ask)
+            assert expected in found
+            assert str(folder) in found
+    (folder / "config.json").write_text(sound)
     change(folder, {"auto_map": {"AutoModel": "code.Model"}})
-    found = resolve_encoder(EncoderSpec(name=str(folder)))
-    assert (found.layers, found.heads, found.width) == (6, 12, 384)
+    control = resolve_encoder(EncoderSpec(name=str(folder)))
+    assert (control.layers, control.heads, control.width) == (6, 12, 384)
+
+
+def test_a_damaged_tokenizer_is_one_sentence(folder: Path) -> None:
+    for damaged in ("", "[]", '{"model": 7}'):
+        (folder / "tokenizer.json").write_text(damaged)
+        found = refusal(folder, lambda spec: reference.load_tokenizer(describe_encoder(spec)))
+        assert re.search("tokenizer of .* cannot be loaded", found)
 
 
 def test_a_check_is_made_again_where_it_failed_or_the_code_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-    key = {"encoder": "a"}
+    key = "the digest of an encoder"
 
     def fails() -> bool:
         raise EncoderError("it does not fit")
@@ -116,6 +106,6 @@ def test_a_check_is_made_again_where_it_failed_or_the_code_is_another(
         with pytest.raises(EncoderError, match="does not fit"):
             remembered("weights", key, fails)
     assert [remembered("weights", key, lambda one=one: one) for one in (1, 2)] == [1, 1]
-    assert remembered("weights", {"encoder": "b"}, lambda: 3) == 3
+    assert remembered("weights", "of another", lambda: 3) == 3
     monkeypatch.setattr(files, "_makers", lambda: {"code": "another"})
     assert remembered("weights", key, lambda: 4) == 4

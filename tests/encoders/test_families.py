@@ -20,21 +20,14 @@ from papa.encoders.reference import resolve_encoder
 from papa.encoders.supported import FAMILIES, family_of
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
-from tests.encoders.inputs import SLOTS, some_inputs
+from tests.encoders.inputs import SLOTS, Inputs, some_inputs
 from tests.make import ENCODERS, SIZES, random_model
 
 
 def full_batch(slots: int, pad: int) -> MicroBatch:
     """One input with a token at every slot."""
-    return MicroBatch(
-        rows=torch.zeros(1, dtype=torch.long),
-        columns=torch.arange(slots),
-        column_ids=torch.arange(slots),
-        inputs_of_tokens=torch.zeros(slots, dtype=torch.long),
-        positions_in_input=torch.arange(slots),
-        input_ids=torch.full((slots,), pad + 7),
-        token_type_ids=torch.zeros(slots, dtype=torch.long),
-    )
+    ids = torch.full((1, slots), pad + 7)
+    return Inputs(ids, torch.ones_like(ids).bool(), torch.zeros_like(ids)).compact()
 
 
 def test_every_supported_architecture_has_a_variant_in_the_tests() -> None:
@@ -68,8 +61,7 @@ def test_there_are_positions_for_the_slots_that_are_promised_and_no_more(variant
         states = Encoder(model).hidden_states(full_batch(slots, pad))
         assert bool(states[-1].isfinite().all())
         if variant in ("bert", "roberta", "mpnet", "distilbert", "albert", "deberta_near"):
-            # Families whose positions are embedded have none beyond.
-            with pytest.raises(IndexError):
+            with pytest.raises(IndexError):  # Families whose positions are embedded.
                 Encoder(model).hidden_states(full_batch(slots + 1, pad))
 
 
@@ -90,10 +82,9 @@ def test_what_has_no_attention_of_single_heads_is_refused(reason: str, tmp_path:
     with pytest.raises(EncoderError, match=reason) as found:
         resolve_encoder(EncoderSpec(name=str(tmp_path)))
     assert "\n" not in str(found.value)
-    config = AutoConfig.for_model(**REFUSED[reason]) if "not supp" not in reason else None
-    if config is not None:
+    if "not supp" not in reason:
         with pytest.raises(EncoderError, match=reason):
-            Encoder(AutoModel.from_config(config))
+            Encoder(AutoModel.from_config(AutoConfig.for_model(**REFUSED[reason])))
 
 
 def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:

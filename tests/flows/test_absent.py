@@ -32,7 +32,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 from importlib import import_module
 from tests.flows.conftest import HURRY, said
 
-vars(import_module("papa.export")).update(HURRY)
+vars(import_module("papa.exported")).update(HURRY)
 commands, encoder = sys.argv[1:]
 for command in json.loads(commands):
     print(json.dumps(vars(said(*command))))

@@ -1,8 +1,8 @@
 """An encoder with constant heads as an ordinary model of ``transformers``, in a folder with a card.
 
-The heads of a layer are interchangeable, so an export has its constant heads first, and its query
-and key maps are those of the others. Constant heads mix in columns, one for each slot that a batch
-uses, so that their matrices are read once for the whole batch.
+Its constant heads come first, as those of a layer are interchangeable, and its query and key maps
+are those of the others. Constant heads mix in columns, one for each slot that a batch uses, so that
+their matrices are read once for it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ class ConstantHeadsConfig(PreTrainedConfig):
     model_type = TYPE
 
     def __init__(self, **settings: Any) -> None:
-        counts = {"slots": 0, "separators": 0, "first": None}
-        super().__init__(
-            **{"base": {}, "heads": [], "sha256": {}, "study": {}, **counts, **settings}
-        )
+        unset = {"base": {}, "heads": [], "slots": 0, "separators": 0, "first": None}
+        super().__init__(**{**unset, "sha256": {}, "study": {}, **settings})
 
 
 class ConstantHeadsModel(PreTrainedModel):
@@ -77,8 +75,7 @@ class ConstantHeadsModel(PreTrainedModel):
         family: Any = family_of(base.model_type)
         self.segments: bool = family.segments
         modules: Any = family.attentions(model.base_model)
-        outputs = family.output_maps(model.base_model)
-        size = base.hidden_size
+        outputs, size = family.output_maps(model.base_model), base.hidden_size
         by_head = torch.arange(size).view(base.num_attention_heads, -1)
         for layer, heads in enumerate(config.heads):
             module = modules[layer]
@@ -131,10 +128,8 @@ class ConstantHeadsModel(PreTrainedModel):
         held = real.new_zeros(real.shape[0], size + 1).scatter(1, places, real)[:, :-1]
         first = self.config.first
         positions = slots if first is None else (numbers + first).clamp(min=0)
-        if self.segments and token_type_ids is not None:
-            others["token_type_ids"] = token_type_ids
-        if labels is not None:
-            others["labels"] = labels
+        given = {"token_type_ids": token_type_ids if self.segments else None, "labels": labels}
+        others |= {name: one for name, one in given.items() if one is not None}
         return self.inner(
             input_ids=input_ids,
             attention_mask=mask,
@@ -276,8 +271,7 @@ def export(
         model: of transformers; its own head comes along, and tokens then have their ordinary
             positions, else those of their slots.
         tokenizer: its own; texts are cut at its ``model_max_length`` where S slots hold more.
-        heads: as of ``papa.ablated``.
-        constants: as of ``papa.ablated``, matrices alone.
+        heads, constants: as of ``papa.ablated``, matrices alone.
         folder: must not exist, or be empty.
         pairs: whether an input has two texts; None does as the texts of ``constants``.
         study: what the heads were measured at, for the card.
@@ -344,14 +338,11 @@ def _speed(original: Any, exported: Any) -> list[tuple[int, int, float, list[flo
         tokens = max(config.slots // part, 4 + config.separators)
         ids = torch.full((texts, tokens), int(config.sep_token_id == 0), device=original.device)
         ids[:, tokens // 2 : tokens // 2 + config.separators] = ids[:, -1] = config.sep_token_id
-        timers = [
-            Timer("model(ids)", globals={"model": model, "ids": ids})
-            for model in (original, exported)
-        ]
-        rounds = [
-            [timer.blocked_autorange(min_run_time=SECONDS).median for timer in timers]
-            for _ in range(ROUNDS)
-        ]
-        ratios = sorted(before / after for before, after in rounds)
-        found.append((texts, tokens, 1000 * min(rounds)[0], ratios))
+        both = [{"model": model, "ids": ids} for model in (original, exported)]
+        timers = [Timer("model(ids)", globals=names) for names in both] * ROUNDS
+        times = [timer.blocked_autorange(min_run_time=SECONDS).median for timer in timers]
+        ratios = sorted(
+            before / after for before, after in zip(times[::2], times[1::2], strict=True)
+        )
+        found.append((texts, tokens, 1000 * min(times[::2]), ratios))
     return found
