@@ -5,7 +5,6 @@ what is large.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from papa.errors import CheckError
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
+from tests.hub.conftest import Folder
 from tests.hub.datasets import POS, ROWS
 from tests.hub.server import Hub
 
@@ -24,7 +24,7 @@ TASKS = ["cola", "sst2", "mrpc", "mnli", "ner", "pos", "mlm"]
 
 
 @pytest.fixture
-def all_public(public: Hub, encoder_folder: Callable[..., Path]) -> Hub:
+def all_public(public: Hub, encoder_folder: Folder) -> Hub:
     """The hub with the registry's datasets and two encoders."""
     for name in (BERT, DEBERTA):
         public.publish("models", name, encoder_folder(name))

@@ -5,7 +5,7 @@ holds no secret and no pickle.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tests.flows.conftest import (
     said,
     write_study,
 )
-from tests.hub.conftest import environment_of, forget, used_here
+from tests.hub.conftest import Folder, environment_of, forget, used_here
 from tests.hub.server import TOKEN, Hub
 
 pytestmark = pytest.mark.server
@@ -63,7 +63,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Callable[..., Path]) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Folder) -> Place:
     folder = tmp_path_factory.mktemp("study")
     hub = Hub()
     hub.start()
@@ -132,7 +132,7 @@ def test_more_of_it_is_computed_offline(place: Place) -> None:
 
 def test_a_study_of_public_data_runs_again_without_the_hub(
     public: Hub,
-    encoder_folder: Callable[..., Path],
+    encoder_folder: Folder,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
