@@ -21,7 +21,7 @@ from papa.encoders.dispatch import Heads, LayerAttention, at_least_single, chose
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, DataError
 from papa.spec import ConstantsKind
-from papa.spec.constants import CONTROLS, DERIVED
+from papa.spec.study import CONTROLS, DERIVED
 from papa.storage.artifacts import Address, ArtifactReference, published, read_metadata, verified
 
 FILE = "constants.safetensors"

@@ -26,7 +26,7 @@ from papa.encoders.encoder import Encoder
 from papa.errors import DataError
 from papa.progress import Progress, ignore_progress
 from papa.spec import ConstantsKind
-from papa.spec.constants import OPTIMAL
+from papa.spec.study import OPTIMAL
 from papa.storage.artifacts import ArtifactReference, verified
 
 FILE = "outputs.safetensors"

@@ -17,13 +17,16 @@ import pyarrow.ipc
 from jaxtyping import Int, Int64, Shaped
 
 from papa.corpora.layout import (
+    PackedTokens,
     arrange_causal,
     arrange_one,
     arrange_pair,
+    concatenated,
+    offsets_of,
     pair_capacity,
+    positions_in_spans,
     text_capacity,
 )
-from papa.corpora.ragged import PackedTokens, concatenated, offsets_of, positions_in_spans
 from papa.corpora.rows import read_rows
 from papa.corpora.sources import SPLITS, Split
 from papa.corpora.tokens import (

@@ -19,7 +19,7 @@ from papa.corpora.batches import (
     micro_batches,
 )
 from papa.corpora.corpus import TokenisedSplit
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import PackedTokens
 from tests.corpora.conftest import COLA, PAIR, Build, Make
 from tests.encoders.inputs import some_inputs
 

@@ -11,8 +11,13 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import (
+    PackedTokens,
+    arrange_one,
+    arrange_pair,
+    pair_capacity,
+    text_capacity,
+)
 from papa.corpora.tokens import special_tokens_of, tokens_of_texts
 from papa.errors import EncoderError
 from papa.spec import LayoutSpec

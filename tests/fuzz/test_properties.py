@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from papa.corpora.corpus import TokenisedSplit, write_shard
-from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.corpora.ragged import PackedTokens, concatenated
+from papa.corpora.layout import (
+    PackedTokens,
+    arrange_one,
+    arrange_pair,
+    concatenated,
+    pair_capacity,
+    text_capacity,
+)
 from papa.corpora.tokens import SpecialTokens
 from papa.ranking.orders import HEAD_ORDERS, head_order
 from papa.scores.intervals import interval

@@ -13,7 +13,7 @@ from typing import Any
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
-from papa.spec.constants import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS, REUSED
+from papa.spec.study import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS, REUSED
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.step import Context, Step, stage
 
@@ -38,7 +38,7 @@ class Constants:
         self, made: ArtifactReference | None, encoder: EncoderReference, task: TaskSpec
     ) -> Any:
         """What they put out for a task: ``ConstantMatrices``, ``ConstantOutputs``, a substitute, or
-        ``papa.spec.constants.REUSED``; ``made`` is their source's artifact, verified here.
+        ``papa.spec.study.REUSED``; ``made`` is their source's artifact, verified here.
         """
         from safetensors.torch import load_file
 
@@ -105,7 +105,7 @@ def outputs(
     seed: int | None = None,
 ) -> None:
     """Constant outputs of an encoder's heads, from the training text of a corpus: one of
-    ``papa.spec.constants``, but for what is trained, with a seed where it is drawn.
+    ``papa.spec.study``, but for what is trained, with a seed where it is drawn.
     """
     from papa.attention.outputs import FILE
 
