@@ -53,121 +53,126 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
     """Check, label and sample the rows of a task's two splits; the labels' names are taken from all
     training rows.
     """
-    sources = (train, validation)
-    tables = [_inputs(task, source) for source in sources]
+    sides, of_words = [_side(task, source) for source in (train, validation)], task.kind == "words"
     names: tuple[str, ...] | None = None
     warnings: list[str] = []
-    if "label" in KINDS[task.kind].columns:
-        if task.columns.label is not None:
-            tables, labels, names = _labelled(task, task.columns.label, tables, sources, warnings)
-        else:  # Texts on which a model is compared with itself all have the label 0.
-            labels = [pa.array(np.zeros(len(table), np.int64)) for table in tables]
-        tables = [
-            table.append_column("label", own) for table, own in zip(tables, labels, strict=True)
-        ]
-    for at, limit in enumerate((task.train_rows, task.validation_rows)):
-        tables[at] = tables[at].take(_sampled(len(tables[at]), limit, task.sample_seed))
+    if task.regression:
+        labels = [to_numbers(side) for side in sides]
+    elif sides[0].column:
+        sides, labels, names = _in_classes(task, sides, warnings)
+    else:  # Texts on which a model is compared with itself all have the label 0.
+        labels = [np.zeros(len(side.table), np.int64) for side in sides]
+    tables, drawn = [], []
+    limits = (task.train_rows, task.validation_rows)
+    for side, label, limit in zip(sides, map(pa.array, labels), limits, strict=True):
+        table = side.table
+        if of_words:
+            offsets = table["words"].combine_chunks().offsets
+            label = pa.LargeListArray.from_arrays(offsets, label)
+        if "label" in KINDS[task.kind].columns:
+            table = table.append_column("label", label)
+        table = table.take(_sampled(len(table), limit, task.sample_seed))
         if task.kind == "similarity":
             # The two texts of a pair are two rows, one after the other, both with its label.
-            first, second = (tables[at][side].to_pylist() for side in ("text", "text_pair"))
-            both = list(chain(*zip(first, second, strict=True)))
-            label = np.repeat(tables[at]["label"].to_numpy(), 2)
-            tables[at] = pa.table({"text": pa.array(both, pa.large_string()), "label": label})
+            first, second = (table[name].to_pylist() for name in ("text", "text_pair"))
+            both = pa.array(chain(*zip(first, second, strict=True)), pa.large_string())
+            table = pa.table({"text": both, "label": np.repeat(table["label"].to_numpy(), 2)})
+        tables.append(table)
+        if names:
+            flat = pc.list_flatten(table["label"]) if of_words else table["label"]
+            drawn.append(flat.to_numpy())
     if names:
-        flat = pc.list_flatten if task.kind == "words" else lambda labels: labels
-        classes = [flat(table["label"]).to_numpy() for table in tables]
-        declared = task.kind == "words" or bool(task.labels)
-        warnings += label_warnings(classes, names, declared)
+        warnings += label_warnings(drawn, names, of_words or bool(task.labels))
     return TaskRows(tables[0], tables[1], names, warnings)
 
 
-def _inputs(task: TaskSpec, source: SourceTable) -> pa.Table:
-    """What a model reads; of running text, headings stay and blank rows are dropped."""
-    read = [name for name in KINDS[task.kind].columns if name != "label"]
-    holds = "one list a row" if task.kind == "words" else "text"
-    table = pa.table({name: source.column(getattr(task.columns, name), holds) for name in read})
-    if task.kind == "words":
-        words = table["words"].to_pylist()
-        for row, own in enumerate(words, start=1):
-            if not all(isinstance(word, str) for word in own):
-                raise DataError(
-                    f"{source.origin}: row {row} has {shortened(own)} in '{task.columns.words}', "
-                    "not lists of words: set the task's columns to fit it"
-                )
-        # As one piece, whose offsets the labels share.
-        return pa.table({"words": pa.array(words, pa.large_list(pa.large_string()))})
+@dataclass(frozen=True)
+class Side:
+    """What a model reads of one split, and its labels, flat, with the row's number of each; no
+    column where there are none.
+    """
+
+    table: pa.Table
+    source: SourceTable
+    column: str
+    values: Sequence[Any]
+    rows: Sequence[int]
+
+    def named(self, names: Sequence[str] | None) -> Side:
+        """Integer classes by their names, where they have some; other values as they are."""
+        known = dict(enumerate(names or ()))
+        values = [known.get(one, one) if isinstance(one, int) else one for one in self.values]
+        return replace(self, values=values)
+
+    def refusal(self, at: int, told: str) -> DataError:
+        """What is wrong with the label at that place."""
+        value, row = shown(self.values[at]), self.rows[at] + 1
+        return DataError(f"{self.source.origin}: row {row} has {value} as '{self.column}'{told}")
+
+
+def _side(task: TaskSpec, source: SourceTable) -> Side:
+    """The rows of a split; of running text, headings stay and blank rows are dropped."""
+    read = {name: getattr(task.columns, name) for name in KINDS[task.kind].columns}
+    label, of_words = read.pop("label", None) or "", task.kind == "words"
+    holds = "one list a row" if of_words else "text"
+    table = pa.table({name: source.column(column, holds) for name, column in read.items()})
     if task.kind in ("mlm", "causal"):
         text = pc.utf8_trim_whitespace(table["text"])
         table = pa.table({"text": text.filter(pc.not_equal(text, ""))})
         if len(text) and not len(table):
-            raise DataError(f"{source.origin}: every '{task.columns.text}' is blank: give text")
-    return table
+            raise DataError(f"{source.origin}: every '{read['text']}' is blank: give text")
+    if not of_words:
+        values = source.column(label).to_pylist() if label else []
+        return Side(table, source, label, values, range(len(values)))
+    words, tags = table["words"].to_pylist(), source.column(label, holds).to_pylist()
+    for row, (own, given) in enumerate(zip(words, tags, strict=True), start=1):
+        if len(own) != len(given):
+            raise DataError(
+                f"{source.origin}: row {row} has {len(own)} words in '{read['words']}' and "
+                f"{len(given)} labels in '{label}': give one label a word"
+            )
+        if not all(isinstance(word, str) for word in own):
+            raise DataError(
+                f"{source.origin}: row {row} has {shortened(own)} in '{read['words']}', not lists "
+                "of words: set the task's columns to fit it"
+            )
+    # As one piece, whose offsets the labels share.
+    table = pa.table({"words": pa.array(words, pa.large_list(pa.large_string()))})
+    rows = [row for row, given in enumerate(tags) for _ in given]
+    return Side(table, source, label, list(chain(*tags)), rows)
 
 
-def _labelled(
-    task: TaskSpec,
-    column: str,
-    tables: list[pa.Table],
-    sources: Sequence[SourceTable],
-    warnings: list[str],
-) -> tuple[list[pa.Table], list[pa.Array], tuple[str, ...] | None]:
-    """The rows of both splits that have a label, the labels, and the classes' names."""
-    known, of_words = task.labels or sources[0].class_names.get(column), task.kind == "words"
-    sides = [
-        _side(task, column, table, source) for table, source in zip(tables, sources, strict=True)
-    ]
-    if task.regression:
-        return tables, [pa.array(to_numbers(side)) for side in sides], None
-    for at, source in enumerate(sources):
-        own = source.class_names.get(column)
+def _in_classes(
+    task: TaskSpec, sides: Sequence[Side], warnings: list[str]
+) -> tuple[list[Side], list[Classes], tuple[str, ...]]:
+    """The rows that have a class, their classes, and the classes' names."""
+    label, first = sides[0].column, sides[0].source
+    known, given = task.labels or first.class_names.get(label), []
+    for side in sides:
+        own = side.source.class_names.get(label)
         if own and known and {*own} != {*known}:
             raise DataError(
-                f"{source.origin} names the classes of '{column}' {joined(own)} where "
-                f"{'the task' if task.labels else sources[0].origin} names them {joined(known)}: "
-                "give the same names everywhere, in any order"
+                f"{side.source.origin} names the classes of '{label}' {joined(own)} where "
+                f"{'the task' if task.labels else first.origin} names them {joined(known)}: give "
+                "the same names everywhere, in any order"
             )
-        sides[at] = sides[at].named(own)
-    kept = [decided(side, None if of_words else task.labels) for side in sides]
-    left = [len(side.values) - len(places) for side, places in zip(sides, kept, strict=True)]
+        side = side.named(own)
+        given.append(_decided(side, None if task.kind == "words" else task.labels))
+    left = [len(side.values) - len(own.values) for side, own in zip(sides, given, strict=True)]
     if any(left):
         warnings.append(
             f"{left[0]:,} training and {left[1]:,} validation rows without agreement "
             "(- or -1) are left out, as the task's labels do not name it"
         )
-        sides = [side.take(places) for side, places in zip(sides, kept, strict=True)]
-        tables = [table.take(places) for table, places in zip(tables, kept, strict=True)]
     if task.metric == "entity_f1":
-        sides = [to_iob2(side.named(known)) for side in sides]
-    classes, names = to_classes(sides, known)
+        given = [to_iob2(side.named(known)) for side in given]
+    classes, names = to_classes(given, known)
     if task.metric == "f1" and len(names) != 2:
         raise DataError(
-            f"{sources[0].origin}: metric f1 needs two classes, and '{column}' has {len(names)} "
+            f"{first.origin}: metric f1 needs two classes, and '{label}' has {len(names)} "
             f"({joined(names)}): score them with metric accuracy"
         )
-    labels = [pa.array(own) for own in classes]
-    if of_words:
-        words = [table["words"].combine_chunks() for table in tables]
-        labels = [
-            pa.LargeListArray.from_arrays(own.offsets, label)
-            for own, label in zip(words, labels, strict=True)
-        ]
-    return tables, labels, names
-
-
-def _side(task: TaskSpec, column: str, table: pa.Table, source: SourceTable) -> LabelColumn:
-    if task.kind != "words":
-        values = source.column(column).to_pylist()
-        return LabelColumn(values, range(len(values)), source.origin, column)
-    values = source.column(column, "one list a row").to_pylist()
-    lengths = pc.list_value_length(table["words"]).to_pylist()
-    for row, (words, tags) in enumerate(zip(lengths, values, strict=True), start=1):
-        if words != len(tags):
-            raise DataError(
-                f"{source.origin}: row {row} has {words} words in '{task.columns.words}' and "
-                f"{len(tags)} labels in '{column}': give one label a word"
-            )
-    rows = [row for row, tags in enumerate(values) for _ in tags]
-    return LabelColumn(list(chain(*values)), rows, source.origin, column)
+    return given, classes, names
 
 
 def _sampled(count: int, rows: int | None, seed: int) -> np.ndarray:
@@ -189,48 +194,25 @@ Classes = np.ndarray
 """int64 [labels], the class of each row, or of each word."""
 
 
-@dataclass(frozen=True)
-class LabelColumn:
-    """The labels of one split, flat, and the number of the row of each."""
-
-    values: Sequence[Any]
-    rows: Sequence[int]
-    origin: str
-    column: str
-
-    def take(self, places: Sequence[int]) -> LabelColumn:
-        """The labels at some places."""
-        values, rows = ([own[place] for place in places] for own in (self.values, self.rows))
-        return replace(self, values=values, rows=rows)
-
-    def named(self, names: Sequence[str] | None) -> LabelColumn:
-        """Integer classes by their names, where they have some; other values as they are."""
-        known = dict(enumerate(names or ()))
-        values = [known.get(one, one) if isinstance(one, int) else one for one in self.values]
-        return replace(self, values=values)
-
-    def refusal(self, at: int, told: str) -> DataError:
-        """What is wrong with the label at that place."""
-        value, row = shown(self.values[at]), self.rows[at] + 1
-        return DataError(f"{self.origin}: row {row} has {value} as '{self.column}'{told}")
-
-
-def decided(side: LabelColumn, declared: Sequence[str] | None) -> Sequence[int]:
-    """The places of the labels on which annotators agree, where classes are declared; else all."""
+def _decided(side: Side, declared: Sequence[str] | None) -> Side:
+    """The rows on whose labels annotators agree, where classes are declared; else all."""
     marks = {*_UNDECIDED} - {*declared} if declared else {"-1"}
     # pandas writes integers as floats where a column has gaps.
     texts = [str(own).removesuffix(".0") for own in side.values]
     kept = [at for at, text in enumerate(texts) if text not in marks]
     if texts and not kept:
         raise DataError(
-            f"{side.origin}: every '{side.column}' is {side.values[0]}: -1 marks the hidden labels "
-            "of GLUE's test splits: take the train and validation splits"
+            f"{side.source.origin}: every '{side.column}' is {side.values[0]}: -1 marks the hidden "
+            "labels of GLUE's test splits: take the train and validation splits"
         )
-    return kept if declared else range(len(texts))
+    if not declared or len(kept) == len(texts):
+        return side
+    values = [side.values[at] for at in kept]
+    return replace(side, table=side.table.take(kept), values=values, rows=kept)
 
 
 def to_classes(
-    sides: Sequence[LabelColumn], names: Sequence[str] | None
+    sides: Sequence[Side], names: Sequence[str] | None
 ) -> tuple[list[Classes], tuple[str, ...]]:
     """Class numbers of both splits, and the classes' names, those of 0, 1, … where they are given.
 
@@ -263,7 +245,7 @@ def to_classes(
     return classes, tuple(map(str, known))
 
 
-def _plain(side: LabelColumn, as_text: bool) -> list[Any]:
+def _plain(side: Side, as_text: bool) -> list[Any]:
     """The labels as integers or as strings."""
     for at, value in enumerate(side.values):
         whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
@@ -276,7 +258,7 @@ def _plain(side: LabelColumn, as_text: bool) -> list[Any]:
     return list(side.values if as_text else map(int, side.values))
 
 
-def to_numbers(side: LabelColumn) -> np.ndarray:
+def to_numbers(side: Side) -> np.ndarray:
     """Labels of a regression task as float32."""
     numbers = []
     for at, value in enumerate(side.values):
@@ -294,7 +276,7 @@ def to_numbers(side: LabelColumn) -> np.ndarray:
     return np.array(numbers, np.float32)
 
 
-def to_iob2(side: LabelColumn) -> LabelColumn:
+def to_iob2(side: Side) -> Side:
     """Tags of words in IOB2.
 
     In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity
