@@ -1,10 +1,7 @@
-"""Laws that hold for whatever is drawn: the layout, shards, head orders and intervals."""
+"""Laws that hold for whatever is drawn: the layout, head orders and intervals."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from papa.corpora.corpus import TokenisedSplit, write_shard
 from papa.corpora.layout import (
     PackedTokens,
     arrange_one,
     arrange_pair,
-    concatenated,
     pair_capacity,
     text_capacity,
 )
@@ -87,24 +82,6 @@ def test_two_texts_in_their_halves(
         in_second = tokens.slot_ids >= half + framing.between
         assert (tokens.token_type_ids[in_second] == framing.segments[2]).all()
         assert (tokens.token_type_ids[tokens.slot_ids < half] == framing.segments[0]).all()
-
-
-@times(2)
-@given(st.lists(TEXT, min_size=1, max_size=8), st.data())
-def test_shards_give_back_what_was_packed(rows: list[list[int]], data: st.DataObject) -> None:
-    tokens, labels = arrange_one(rows, FRAMING, 16), np.arange(len(rows))
-    cuts = sorted(data.draw(st.sets(st.integers(1, len(rows)), max_size=3)) | {0, len(rows)})
-    with TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{start}.arrow" for start in cuts[:-1]]
-        for path, (a, b) in zip(paths, pairwise(cuts), strict=True):
-            write_shard(path, tokens.take(np.arange(a, b)), labels[a:b], label_per_token=False)
-        split = TokenisedSplit(tuple(paths), "text", 16, tuple(cuts), "train")
-        chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=9))
-        assert dense(split.tokens(), 16) == dense(tokens, 16)
-        assert dense(split.tokens(chosen), 16) == dense(tokens.take(np.array(chosen)), 16)
-        assert split.labels_of(chosen).tolist() == chosen
-        parts = [split.shard(number).tokens() for number in range(len(paths))]
-        assert dense(concatenated(parts), 16) == dense(tokens, 16)
 
 
 HEAD_COUNTS = st.tuples(st.integers(1, 5), st.integers(1, 6))
