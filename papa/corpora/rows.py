@@ -44,8 +44,7 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
         if content is not None and (found := fingerprint(task.source)) != content:
             raise DataError(
                 f"the source of task '{task.name}' changed meanwhile (expected digest "
-                f"{content[:12]}, found {found[:12]}): put back what was there, or run again with "
-                "what is there now"
+                f"{content[:12]}, found {found[:12]}): put back what was there, or run again"
             )
 
 
@@ -270,8 +269,7 @@ def to_numbers(side: Side) -> np.ndarray:
             raise side.refusal(
                 at,
                 " where a regression task (metric spearman or cosine_spearman) needs a number, "
-                "finite in float32: give numbers, or score classes with metric accuracy (kind text "
-                "or pair)",
+                "finite in float32: give numbers, or score classes with metric accuracy",
             )
     return np.array(numbers, np.float32)
 

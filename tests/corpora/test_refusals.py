@@ -20,9 +20,9 @@ OF_X = {**ENTITIES, "labels": ["O", "I-X"]}
 NUMBERS = {"metric": "spearman"}
 FILES: list[tuple[str, str | bytes, str]] = [
     (".jsonl", '{"a": 1}\n{"a": \n', "line 2 is no JSON object"),
-    (".jsonl", '{"a": 1}\n[1]\n', "line 2 is no JSON object (it is a list)"),
+    (".jsonl", '{"a": 1}\n[1]\n', "line 2 is no JSON object"),
     (".json", '{"a": 1}\n\0\n', "line 2 is no JSON object"),
-    (".json", "[1, 2]", "line 1 is no JSON object (it is a list)"),
+    (".json", "[1, 2]", "line 1 is no JSON object"),
     (".jsonl", '{"a": 1}\n{"a": "x"}\n', "give each column one type in all rows"),
     (".jsonl", '{"text": "a", "label": 99999999999999999999}\n', "which is no class"),
     (".jsonl", "", "has no row: give a train split"),
