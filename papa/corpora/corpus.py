@@ -287,11 +287,10 @@ def _laid_out(
     else:
         texts = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
     if task.kind == "pair":
-        limits = pair_capacity(special_tokens, slots)
+        most, least = pair_capacity(special_tokens, slots)
         second = tokens_of_texts(tokenizer, special_tokens, part["text_pair"].to_pylist())
-        lengths = zip(map(len, texts), map(len, second), strict=True)
-        cut = sum(a > limits[0] or b > limits[1] for a, b in lengths)
         arranged = arrange_pair(texts, second, special_tokens, layout.segment_ids, slots)
+        cut = sum(len(a) > most or len(b) > least for a, b in zip(texts, second, strict=True))
         return arranged, part["label"].to_numpy(), cut, 0
     cut = sum(len(text) > kept for text in texts)
     if task.kind == "causal":
