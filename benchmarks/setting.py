@@ -17,7 +17,7 @@ from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 
 from papa.corpora.batches import MicroBatch, micro_batch
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import PackedTokens
 from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder

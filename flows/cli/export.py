@@ -130,7 +130,7 @@ def _within(line: DataFrame, max_drop: float) -> float:
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
     """The heads of a cell that is one encoder with constant matrices."""
-    from papa.spec.constants import OF_DECODERS, OUTPUTS, REUSED
+    from papa.spec.study import OF_DECODERS, OUTPUTS, REUSED
 
     kind, heads, fault = finished.constants(cell), cell.constant_heads, ""
     if heads == ():

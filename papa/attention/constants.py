@@ -20,7 +20,7 @@ from papa.encoders.layer import Heads, LayerAttention, at_least_single, chosen, 
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, DataError
 from papa.spec import ConstantsKind
-from papa.spec.constants import CONTROLS, DERIVED
+from papa.spec.study import CONTROLS, DERIVED
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
 from papa.storage.files import Address
 

@@ -1,5 +1,5 @@
 """The matrices of kinds of constants that depend on no text (paper, Section 5.2), and of those that
-are made of an average. ``papa.spec.constants`` names them.
+are made of an average. ``papa.spec.study`` names them.
 
 A control gives C[i, j], what slot i takes from slot j before rows are masked and normalised: one
 matrix for every head, or a matrix for each of ``heads``.

@@ -25,7 +25,7 @@ from papa.encoders.layer import Heads, LayerAttention, indices
 from papa.errors import DataError
 from papa.progress import Progress, ignore_progress
 from papa.spec import ConstantsKind
-from papa.spec.constants import OPTIMAL
+from papa.spec.study import OPTIMAL
 from papa.storage.artifacts import ArtifactReference, verified
 
 FILE = "outputs.safetensors"

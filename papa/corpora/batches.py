@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from papa.corpora.corpus import TokenisedSplit
-from papa.corpora.ragged import PackedTokens, positions_in_rows
+from papa.corpora.layout import PackedTokens, positions_in_rows
 
 
 @dataclass(frozen=True)

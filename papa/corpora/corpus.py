@@ -17,13 +17,16 @@ import pyarrow.ipc
 from jaxtyping import Int, Int64, Shaped
 
 from papa.corpora.layout import (
+    PackedTokens,
     arrange_causal,
     arrange_one,
     arrange_pair,
+    concatenated,
+    offsets_of,
     pair_capacity,
+    positions_in_spans,
     text_capacity,
 )
-from papa.corpora.ragged import PackedTokens, concatenated, offsets_of, positions_in_spans
 from papa.corpora.rows import read_rows
 from papa.corpora.sources import SPLITS, Split
 from papa.corpora.tokens import (
@@ -285,11 +288,10 @@ def _laid_out(
     else:
         texts = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
     if task.kind == "pair":
-        limits = pair_capacity(special_tokens, slots)
+        most, least = pair_capacity(special_tokens, slots)
         second = tokens_of_texts(tokenizer, special_tokens, part["text_pair"].to_pylist())
-        lengths = zip(map(len, texts), map(len, second), strict=True)
-        cut = sum(a > limits[0] or b > limits[1] for a, b in lengths)
         arranged = arrange_pair(texts, second, special_tokens, layout.segment_ids, slots)
+        cut = sum(len(a) > most or len(b) > least for a, b in zip(texts, second, strict=True))
         return arranged, part["label"].to_numpy(), cut, 0
     cut = sum(len(text) > kept for text in texts)
     if task.kind == "causal":

@@ -1,9 +1,8 @@
-"""Where rows come from (files, the hub, embedded reviews), and how much text they hold.
+"""Where rows come from: files, the hub, embedded reviews.
 
 Which files a dataset of the hub has the ``datasets`` library works out, from a folder with the
-README and empty files of the same names; scripts never run. ``huggingface_hub`` fetches them one by
-one into its cache, which keeps all that is needed when the hub is gone; they are read as local ones
-are.
+README and empty files of the same names; scripts never run. ``huggingface_hub`` keeps all that is
+needed when the hub is gone in its cache.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ def _named(source: HubSource) -> str:
 @cache
 def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
     """The files of each split of the source's configuration, and its README's class names."""
-    from datasets import Features, load_dataset_builder
+    from datasets import load_dataset_builder
     from huggingface_hub import get_cached_repo_tree, snapshot_download
 
     place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
@@ -174,7 +173,8 @@ def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
             raise DataError(
                 f"{_named(source)} cannot be read ({reason}): {advice}, or {_LOCAL}"
             ) from None
-    return splits, names_of_classes((builder.info.features or Features()).to_dict())
+    features = builder.info.features
+    return splits, names_of_classes(features.to_dict() if features else {})
 
 
 def _card(listed: Sequence[str]) -> str:

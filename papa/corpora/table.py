@@ -78,16 +78,12 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def names_of_classes(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Column → class names, for columns of classes or lists of them of a ``Features.to_dict``."""
-    inner = {
-        column: feature.get("feature", feature)
-        for column, feature in features.items()
-        if isinstance(feature, Mapping)
-    }
-    return {
-        column: tuple(own["names"])
-        for column, own in inner.items()
-        if isinstance(own, Mapping) and own.get("_type") == "ClassLabel"
-    }
+    named = {}
+    for column, feature in features.items():
+        inner = feature.get("feature", feature) if isinstance(feature, Mapping) else None
+        if isinstance(inner, Mapping) and inner.get("_type") == "ClassLabel":
+            named[column] = tuple(inner["names"])
+    return named
 
 
 def read_file(path: Path, format: str | None = None, *, header: bool = True) -> SourceTable:
@@ -111,16 +107,16 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
         if chosen == "parquet":
             rows = pa.parquet.ParquetFile(path).read()
             written = json.loads((rows.schema.metadata or {}).get(b"huggingface", b"{}"))
-            features = written.get("info", {}).get("features") or {}
+            features = dict(written).get("info", {}).get("features") or {}
         elif chosen in ("csv", "tsv"):
             rows = _table(_separated(path, "," if chosen == "csv" else "\t", header))
         else:
             lines = path.read_text(encoding="utf-8-sig").split("\n")
             readers = {"jsonl": _json, "text": _text, "conll": _conll, "conllu": _conllu}
-            rows = _table(readers[chosen](path, lines))
+            rows = _table(readers[chosen](lines))
     except UnicodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}): convert it") from None
-    except (pa.ArrowException, csv.Error, ValueError, OSError) as error:
+    except (pa.ArrowException, csv.Error, ValueError, OSError, RecursionError) as error:
         raise DataError(
             f"{path} cannot be read as {chosen} ({in_one_line(error)}): give each column one type "
             "in all rows, mend the file or set source.format"
@@ -131,9 +127,7 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
 def existing(path: Path) -> Path:
     """The path of a file that is there."""
     if not path.is_file():
-        raise DataError(
-            f"there is no file at {path}: correct the task's source, or put the file there"
-        )
+        raise DataError(f"there is no file at {path}: correct the path, or put the file there")
     return path
 
 
@@ -160,25 +154,22 @@ def _column(values: list[Any]) -> pa.Array:
         return pa.array([None if one is None else float(one) for one in values])
 
 
-def _json(path: Path, lines: Sequence[str]) -> Rows:
+def _json(lines: Sequence[str]) -> Rows:
+    found: Any = None
     with suppress(ValueError):
         found = json.loads("\n".join(lines))
         found = found.get("data") if isinstance(found, dict) else found
-        if isinstance(found, list) and all(isinstance(row, dict) for row in found):
-            yield from found
-            return
+    if isinstance(found, list) and all(isinstance(row, dict) for row in found):
+        yield from found
+        return
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
+        if line.strip():
+            row: Any = None
+            with suppress(ValueError):
+                row = json.loads(line)
             if not isinstance(row, dict):
-                raise ValueError(f"it is a {type(row).__name__}")
-        except ValueError as error:
-            raise DataError(
-                f"{path}: line {number} is no JSON object ({error}): write one JSON object a line"
-            ) from None
-        yield row
+                raise ValueError(f"line {number} is no JSON object")
+            yield row
 
 
 def _separated(path: Path, delimiter: str, header: bool) -> Rows:
@@ -189,22 +180,23 @@ def _separated(path: Path, delimiter: str, header: bool) -> Rows:
         names = next(filter(None, lines), []) if header else []
         named = [name for name in names if name]
         if len({*named}) < len(named):
-            raise DataError(f"{path} has two columns of one name: rename all but one")
+            raise ValueError("two columns of one name")
         for fields in filter(None, lines):
             names = names or [str(index) for index in range(len(fields))]
-            if len(fields) != len(names):
-                raise DataError(
-                    f"{path}: line {lines.line_num} has {len(fields)} columns, expected "
-                    f"{len(names)}: mend the line or set source.format"
-                )
+            _check_width(lines.line_num, fields, len(names))
             yield dict(zip(names, fields, strict=True))
 
 
-def _text(path: Path, lines: Sequence[str]) -> Rows:
+def _check_width(number: int, fields: Sequence[str], expected: int) -> None:
+    if len(fields) != expected:
+        raise ValueError(f"line {number} has {len(fields)} columns, expected {expected}")
+
+
+def _text(lines: Sequence[str]) -> Rows:
     return ({"text": line.strip()} for line in lines if line.strip())
 
 
-def _conll(path: Path, lines: Sequence[str], width: int = 0) -> Rows:
+def _conll(lines: Sequence[str], width: int = 0) -> Rows:
     def ends(line: tuple[int, str]) -> bool:
         return not line[1].strip() or line[1].split()[0] == "-DOCSTART-"
 
@@ -222,11 +214,7 @@ def _conll(path: Path, lines: Sequence[str], width: int = 0) -> Rows:
                 break
             del group[0]
         for number, fields in group:
-            if len(fields) != width:
-                raise DataError(
-                    f"{path}: line {number} has {len(fields)} columns, expected {width}: write "
-                    "each word on a line of its own with the same columns"
-                )
+            _check_width(number, fields, width)
         columns = zip(*(fields for _, fields in group), strict=True)
         if group:
             yield {str(index): list(column) for index, column in enumerate(columns)}
@@ -242,10 +230,10 @@ def _fields(line: str) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def _conllu(path: Path, lines: Sequence[str]) -> Rows:
+def _conllu(lines: Sequence[str]) -> Rows:
     # A comment becomes an empty range, so that lines keep their numbers.
     lines = ["\t".join(["0-0"] * 10) if line.startswith("#") else line for line in lines]
-    for row in _conll(path, lines, width=10):
+    for row in _conll(lines, width=10):
         # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
         words = [at for at, number in enumerate(row["0"]) if number.isdecimal()]
         if words:

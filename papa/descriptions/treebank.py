@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from papa.corpora.batches import MicroBatch, rows_of_like_length
-from papa.corpora.layout import arrange_one
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import PackedTokens, arrange_one
 from papa.corpora.table import SourceTable, format_of, read_file
 from papa.corpora.tokens import SpecialTokens, tokens_of_words
 from papa.errors import DataError

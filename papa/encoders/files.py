@@ -106,9 +106,13 @@ def weight_files(folder: Path) -> list[Path]:
         if (folder / name).is_file():
             return [folder / name]
         if index.is_file():
-            # A name from outside does not lead out of the folder.
-            shards = json.loads(index.read_bytes())["weight_map"].values()
-            paths = [folder / shard for shard in sorted({Path(one).name for one in shards})]
+            try:
+                named = json.loads(index.read_bytes())["weight_map"].values()
+                # A name from outside does not lead out of the folder.
+                shards = {Path(one).name for one in named}
+            except (ValueError, KeyError, AttributeError, TypeError):
+                return []
+            paths = [folder / shard for shard in sorted(shards)]
             return paths if all(path.is_file() for path in paths) else []
     return []
 

@@ -16,8 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from papa.attention.patterns import special_slots
 from papa.corpora import tokens as tokenised
 from papa.corpora.batches import MicroBatch, rows_of_like_length
-from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity
 from papa.corpora.table import SourceTable, names_of_classes
 from papa.corpora.tokens import SpecialTokens
 from papa.encoders import encoder as encoders

@@ -31,8 +31,8 @@ from papa.library.encoder import (
 )
 from papa.progress import bar
 from papa.spec import ConstantsSpec
-from papa.spec.constants import CONTROLS, DERIVED
 from papa.spec.orders import Head
+from papa.spec.study import CONTROLS, DERIVED
 
 
 def constants(

@@ -84,7 +84,7 @@ def evaluate_cell(
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[SeedScore]:
     """Train the task's probe and score it, once for each seed, while ``heads`` are constant, or of
-    the layer before (by ``papa.spec.constants.REUSED``), beside those that a block around the call
+    the layer before (by ``papa.spec.study.REUSED``), beside those that a block around the call
     replaces. A seed's score does not depend on the seeds beside it.
 
     Args:

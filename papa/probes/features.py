@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch, micro_batches
 from papa.corpora.corpus import TokenisedSplit
-from papa.corpora.ragged import offsets_of, positions_in_spans
+from papa.corpora.layout import offsets_of, positions_in_spans
 from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder, check_states, numbers_of
 from papa.errors import DataError, PapaError

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from papa.corpora.ragged import offsets_of, positions_in_rows
+from papa.corpora.layout import offsets_of, positions_in_rows
 from papa.corpora.tokens import IGNORED
 from papa.probes.features import PackedFeatures
 

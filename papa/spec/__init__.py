@@ -1,6 +1,5 @@
 """What a study is: its specification, the files it is written in, and its cells."""
 
-from papa.spec.constants import ConstantsKind, ConstantsSpec, constants_kinds
 from papa.spec.data import (
     CodeSpec,
     Columns,
@@ -14,5 +13,14 @@ from papa.spec.data import (
     Source,
 )
 from papa.spec.orders import Order
-from papa.spec.study import ExecutionSpec, FeaturesSpec, LayoutSpec, RankingSpec, StudySpec
+from papa.spec.study import (
+    ConstantsKind,
+    ConstantsSpec,
+    ExecutionSpec,
+    FeaturesSpec,
+    LayoutSpec,
+    RankingSpec,
+    StudySpec,
+    constants_kinds,
+)
 from papa.spec.task import Metric, NamedMetric, ProbeSpec, TaskKind, TaskSpec

@@ -143,7 +143,6 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
         check_files(folder, metadata, address, *needed)
         return folder
     folder = cache_folder() / "artifacts" / digest_of(metadata)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
             with scratch_beside(folder) as scratch, files.used(metadata["data"]) as (system, path):

@@ -37,8 +37,7 @@ class Files:
             )
         if "://" not in text and re.match(r"[a-z][a-z0-9+.-]+:", text):
             raise ArtifactError(f"'{text}' is no address of a store: {_OTHER}")
-        place = Path(os.path.abspath(Path(text).expanduser()))
-        self.folder = None if "://" in text else place
+        self.folder = None if "://" in text else Path(os.path.abspath(Path(text).expanduser()))
         self.address = str(self.folder or text.rstrip("/"))
 
     @contextmanager
@@ -49,21 +48,21 @@ class Files:
         from fsspec.implementations.local import LocalFileSystem
 
         options = {"config_kwargs": _PATIENCE} if re.match("s3a?:", self.address) else {}
-        try:
-            if self.folder is None:
+        files, root = LocalFileSystem(), self.address
+        if self.folder is None:
+            try:
                 files, root = url_to_fs(self.address, use_listings_cache=False, **options)
-            else:
-                files, root = LocalFileSystem(), self.address
+            except (ImportError, ValueError) as error:
+                what = f"{self.address} is no address of a store ({error})"
+                raise ArtifactError(f"{what}: {_OTHER}") from None
+        try:
+            if self.folder is not None:
                 refuse_links(self.folder, self.folder / name)
             yield files, f"{root}/{name}".rstrip("/")
         except PapaError:
             raise
         except Exception as error:
             said = " ".join(str(error).split())
-            if self.folder is None and isinstance(error, ImportError | ValueError):
-                raise ArtifactError(
-                    f"{self.address} is no address of a store ({said}): {_OTHER}"
-                ) from None
             if self.folder is None:
                 at, kind = f" at {endpoint()}" if endpoint() else "", type(error).__name__
                 raise TransientError(

@@ -78,9 +78,8 @@ class Store:
 
     def check(self) -> None:
         """Check that the store answers, and that no link leads out of it."""
-        for place in (self.root / name for name in _PLACES):
-            deep = "**/*" if place.name == "mlartifacts" else "*/*"
-            for path in (place, *place.glob("*"), *place.glob(deep)):
+        for name in (*_PLACES, "artifacts/*", "studies/*", "studies/*/*", "mlartifacts/**/*"):
+            for path in self.root.glob(name) if "*" in name else [self.root / name]:
                 refuse_links(path, path)
         self.is_marked()
 
@@ -88,7 +87,11 @@ class Store:
         """Whether the address says that it is a store."""
         if (data := self.files.read(MARKER)) is None:
             return False
-        if (found := json.loads(data)["format"]) != FORMAT:
+        try:
+            found = json.loads(data)["format"]
+        except (ValueError, TypeError, KeyError):
+            found = f"'{data[:20].decode(errors='replace')}'"
+        if found != FORMAT:
             raise ArtifactError(
                 f"{self.address} is a store of format {found}, this PAPA knows format {FORMAT}: "
                 "use the version that made it, or give another store and run its studies again"
@@ -98,10 +101,8 @@ class Store:
     def check_marked(self) -> None:
         """Make sure that the address says that it is a store."""
         if not self.is_marked():
-            raise ArtifactError(
-                f"{self.address} is no store of PAPA ({MARKER} is missing): give with --store the "
-                "one that 'papa run' used, or run a study first"
-            )
+            what = f"{self.address} is no store of PAPA ({MARKER} is missing)"
+            raise ArtifactError(f"{what}: give the one that 'papa run' used, or run a study first")
 
     def make(self) -> None:
         """Make the store unless other things lie there; check that artifacts can be written."""

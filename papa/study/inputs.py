@@ -24,7 +24,7 @@ from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, Spe
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.own import OwnCode
 from papa.spec import EncoderSpec, HubSource, Source, StudySpec, TaskSpec
-from papa.spec.constants import OF_DECODERS
+from papa.spec.study import OF_DECODERS
 from papa.study.code import code_of, read_code, with_code, with_orders
 from papa.study.step import in_threads
 

@@ -25,7 +25,6 @@ def claimed(
     """Hold ``what`` while the block runs, by a lock on a file in the store's root, which it yields;
     while another run holds it, ``waits`` is called once, and ``given_up`` until it is True.
     """
-    store.locks.mkdir(parents=True, exist_ok=True)
     path = store.locks / f"{what}.lock"
     try:
         (lock := FileLock(path)).acquire(blocking=False)

@@ -69,6 +69,8 @@ def make(step: Step, session: Session, damage: DamagedError | None = None) -> bo
         # Another step that reads it may be making it again: this one waits for that.
         make(broken, session, error)
         make(step, session)
+        if damage:
+            session.made_again.add(step.key)
     return True
 
 

@@ -18,9 +18,8 @@ from papa.files import sha256_of_file
 from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
 from papa.ranking.rows import order_of_rows
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
-from papa.spec.constants import CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.spec.orders import Cell, constant_count, partial_counts, without_name
-from papa.spec.study import CONTROLLED
+from papa.spec.study import CONTROLLED, CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.study.inputs import StudyInputs
 from papa.study.results import StudyPart

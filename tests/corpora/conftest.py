@@ -7,12 +7,14 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from transformers import AutoTokenizer, RobertaTokenizer
 
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.spec import LayoutSpec, TaskSpec
+from tests.hub.encoders import bytes_of
 
 Make = Callable[..., TaskSpec]
 Build = Callable[..., TokenisedCorpus]
@@ -24,12 +26,6 @@ MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perpl
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metric": "token_f1"}
 UD = {**WORDS, "columns": {"words": "tokens", "label": "pos_tags"}}
 COLA = {"columns": {"text": "sentence", "label": "label"}, "slots": 64}
-LINES = [
-    "The mechanical doll wriggled itself loose.",
-    "If you had eaten more, you would want less.",
-    "The more we study verbs, the crazier they get.",
-    "Day by day the facts are getting murkier.",
-] * 4
 
 
 @pytest.fixture(scope="session")
@@ -43,21 +39,10 @@ def bert() -> Any:
 
 @pytest.fixture(scope="session")
 def roberta(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A RoBERTa tokenizer with a small byte-level vocabulary, trained, saved and loaded like a real
-    one.
-    """
-    from tokenizers import ByteLevelBPETokenizer
-
-    special_tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator(
-        LINES, vocab_size=400, min_frequency=1, special_tokens=special_tokens
-    )
+    """A RoBERTa tokenizer with a small byte-level vocabulary."""
     folder = tmp_path_factory.mktemp("roberta")
-    model = json.loads(trained.to_str())["model"]
-    merges = [tuple(merge) for merge in model["merges"]]
-    RobertaTokenizer(vocab=model["vocab"], merges=merges).save_pretrained(folder)
-    return AutoTokenizer.from_pretrained(folder)
+    bytes_of(folder, "<s>", "<pad>", "</s>", "<unk>", "<mask>", json_too=False)
+    return RobertaTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture
@@ -102,11 +87,9 @@ def corpus_of(tmp_path: Path) -> Build:
     def build(
         task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any
     ) -> TokenisedCorpus:
-        folder = tmp_path / f"corpus-{len(list(tmp_path.iterdir()))}"
-        settings = LayoutSpec(**layout)
-        return load_corpus(
-            tokenise_corpus(task, settings, tokenizer, folder, shard_rows=shard_rows)
-        )
+        folder, settings = tmp_path / uuid4().hex, LayoutSpec(**layout)
+        tokenise_corpus(task, settings, tokenizer, folder, shard_rows=shard_rows)
+        return load_corpus(folder)
 
     return build
 

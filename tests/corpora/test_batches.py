@@ -19,7 +19,7 @@ from papa.corpora.batches import (
     micro_batches,
 )
 from papa.corpora.corpus import TokenisedSplit
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import PackedTokens
 from tests.corpora.conftest import COLA, PAIR, Build, Make
 from tests.encoders.inputs import some_inputs
 
@@ -33,24 +33,22 @@ def split(request: pytest.FixtureRequest, real: Make, bert: Any, corpus_of: Buil
     return corpus_of(task, bert, shard_rows=100).split("train")
 
 
-def dense(split: TokenisedSplit) -> tuple[np.ndarray, ...]:
-    """Ids, mask and segments of all rows at all S slots."""
-    rows, tokens = np.repeat(np.arange(len(split)), split.lengths), split.tokens()
-    ids, mask, types = (np.zeros((len(split), split.slots), np.int64) for _ in range(3))
-    ids[rows, tokens.slot_ids], mask[rows, tokens.slot_ids] = tokens.input_ids, 1
-    types[rows, tokens.slot_ids] = tokens.token_type_ids
-    return ids, mask, types
-
-
-def scattered(batches: Iterable[MicroBatch], split: TokenisedSplit) -> tuple[np.ndarray, ...]:
-    """Batches put back at all S slots; a row or slot that comes twice is found."""
-    ids, mask, types = (np.zeros((len(split), split.slots), np.int64) for _ in range(3))
-    for batch in batches:
-        where = (batch.rows[batch.inputs_of_tokens].numpy(), batch.slot_ids.numpy())
-        assert not mask[batch.rows.numpy()].any(), "a row comes twice"
-        ids[where], mask[where] = batch.input_ids.numpy(), 1
-        types[where] = batch.token_type_ids.numpy()
-    return ids, mask, types
+def at_all_slots(split: TokenisedSplit, batches: Iterable[MicroBatch] | None) -> np.ndarray:
+    """Ids, segments and mask of all rows at all S slots, of batches or of the split itself; a row
+    or slot that comes twice is found.
+    """
+    found, tokens = np.zeros((3, len(split), split.slots), np.int64), split.tokens()
+    rows = np.repeat(np.arange(len(split)), split.lengths)
+    parts = [(rows, tokens.slot_ids, tokens.input_ids, tokens.token_type_ids)]
+    if batches is not None:
+        parts = []
+        for batch in batches:
+            rows = batch.rows[batch.inputs_of_tokens]
+            parts.append((rows, batch.slot_ids, batch.input_ids, batch.token_type_ids))
+    for rows, slots, ids, types in parts:
+        assert not found[2][np.unique(rows)].any(), "a row comes twice"
+        found[0, rows, slots], found[1, rows, slots], found[2, rows, slots] = ids, types, 1
+    return found
 
 
 def places(batches: Iterable[MicroBatch]) -> int:
@@ -58,18 +56,14 @@ def places(batches: Iterable[MicroBatch]) -> int:
 
 
 def test_every_real_token_appears_once_at_its_slot(split: TokenisedSplit) -> None:
-    batches = list(micro_batches(split, None, 2048))
-    sharded = [
-        batch
-        for index in range(len(split.shards))
-        for batch in micro_batches(split.shard(index), None, 512)
-    ]
+    expected, batches = at_all_slots(split, None), list(micro_batches(split, None, 2048))
+    shards = [split.shard(index) for index in range(len(split.shards))]
+    sharded = [batch for shard in shards for batch in micro_batches(shard, None, 512)]
     for found in (batches, sharded):
-        for ours, expected in zip(scattered(found, split), dense(split), strict=True):
-            assert (ours == expected).all()
+        assert (at_all_slots(split, found) == expected).all()
     # The control: a batch whose columns stand for other slots is noticed.
     moved = replace(batches[-1], columns=batches[-1].columns.flip(0))
-    assert (scattered([*batches[:-1], moved], split)[0] != dense(split)[0]).any()
+    assert (at_all_slots(split, [*batches[:-1], moved]) != expected).any()
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 512, 2048])
@@ -121,8 +115,7 @@ def test_packing_is_the_inverse_of_unpacking_and_so_are_its_gradients(batch: Mic
     assert torch.equal(batch.inputs_of_tokens, mask.nonzero()[:, 0])
     heads = torch.randn(1, 3, tokens, 2, dtype=torch.float64, requires_grad=True)
     unpacked = batch.unpack(heads)
-    for head in range(3):
-        assert torch.equal(unpacked[:, head][mask], heads[0, head])
+    assert all(torch.equal(unpacked[:, head][mask], heads[0, head]) for head in range(3))
     assert torch.equal(batch.pack(unpacked), heads)
     kept = mask[:, None, :, None]
     assert torch.autograd.gradcheck(lambda given: batch.pack(batch.unpack(given) * kept), [heads])

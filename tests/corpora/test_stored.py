@@ -67,33 +67,27 @@ def test_a_corpus_reads_none_but_its_own_files(
     """Whatever its description names, were it signed."""
     data = corpus_of(make_task(ROWS), bert).folder
     # Its data beside the metadata, where a new digest moves nothing.
-    folder = data.with_name("flat") / "corpus"
-    shutil.copytree(data, folder)
-    shutil.copy(data.parent / "metadata.json", folder)
-    (folder / "train-00001.arrow").write_bytes((folder / "train-00000.arrow").read_bytes())
-    metadata = json.loads((folder / "metadata.json").read_text())
-    held = json.loads((folder / CORPUS).read_text())
+    folder = shutil.copytree(data, data.with_name("flat") / "corpus")
+    metadata = json.loads((data.parent / "metadata.json").read_text())
+    own, other = [name for name in metadata["files"] if name != CORPUS], "train-00001.arrow"
+    shutil.copy(folder / "train-00000.arrow", folder / other)
 
-    def sign(*covered: str) -> None:
+    def loaded(*covered: str) -> int:
         files = {name: sha256_of_file(folder / name) for name in covered}
-        changed = {**metadata, "files": files}
-        (folder / "metadata.json").write_text(json.dumps(signed(changed)))
+        (folder / "metadata.json").write_text(json.dumps(signed({**metadata, "files": files})))
+        return len(load_corpus(folder).split("train"))
 
-    shards = [name for name in metadata["files"] if name != CORPUS]
-    sign(*shards, CORPUS)
-    load_corpus(folder)
-    sign(*shards)
+    assert loaded(*own, CORPUS) == len(ROWS)
     with pytest.raises(ArtifactError, match=f"names no {CORPUS}"):
-        load_corpus(folder)
-    held["shards"]["train"].append({"file": "train-00001.arrow", "rows": len(ROWS)})
+        loaded(*own)
+    held = json.loads((folder / CORPUS).read_text())
+    held["shards"]["train"].append({"file": other, "rows": len(ROWS)})
     (folder / CORPUS).write_text(json.dumps(held))
-    sign(*shards, CORPUS)
     with pytest.raises(ArtifactError, match="names shards that are none of its files"):
-        load_corpus(folder)
-    sign(*shards, "train-00001.arrow", CORPUS)
-    assert len(load_corpus(folder).split("train")) == 2 * len(ROWS), "the control"
-    content = bytearray((folder / "train-00001.arrow").read_bytes())
+        loaded(*own, CORPUS)
+    assert loaded(*own, other, CORPUS) == 2 * len(ROWS), "the control"
+    content = bytearray((folder / other).read_bytes())
     content[len(content) // 2] ^= 1
-    (folder / "train-00001.arrow").write_bytes(content)
+    (folder / other).write_bytes(content)
     with pytest.raises(ArtifactError, match="damaged"):
         load_corpus(folder)

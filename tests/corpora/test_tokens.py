@@ -51,20 +51,16 @@ def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
     assert special_tokens.unknown in ids
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize(("name", "before"), [("bert", ""), ("roberta", " ")])
 def test_words_are_tokenised_as_inside_a_sentence(
-    name: str, request: pytest.FixtureRequest
+    name: str, before: str, request: pytest.FixtureRequest
 ) -> None:
+    """A byte-level tokenizer marks the space before a word, that of a sentence's first word too."""
     tokenizer = request.getfixturevalue(name)
     rows = [["murkier", "facts", "murkier"], [], ["crazier"]]
     tokens, numbers = tokens_of_words(tokenizer, special_tokens_of(tokenizer), rows)
-    # A byte-level tokenizer marks the space before a word; the first word of a sentence gets one
-    # too.
-    sentences = [
-        " ".join(row) if name == "bert" else "".join(f" {word}" for word in row) for row in rows
-    ]
-    expected = tokenizer(sentences, add_special_tokens=False)["input_ids"]
-    assert tokens == expected
+    sentences = [before * bool(row) + " ".join(row) for row in rows]
+    assert tokens == tokenizer(sentences, add_special_tokens=False)["input_ids"]
     assert [sorted({*row}) for row in numbers] == [[0, 1, 2], [], [0]]
     assert all(row == sorted(row) for row in numbers)
     assert [len(row) for row in numbers] == [len(row) for row in tokens]

@@ -1,4 +1,4 @@
-"""A kind of constants is one entry of a table: papa/spec/constants.py."""
+"""A kind of constants is one entry of a table: papa/spec/study.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from papa.attention.constants import control
 from papa.attention.replacement import replaced
 from papa.errors import SpecError
-from papa.spec.constants import CONTROLS
+from papa.spec.study import CONTROLS
 from tests.attention.cases import Case
 from tests.study.test_steps import steps_of
 

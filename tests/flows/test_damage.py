@@ -26,6 +26,11 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
+def empty(file: Path) -> None:
+    """As a machine leaves it that lost its power."""
+    file.write_bytes(b"")
+
+
 def flip(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -71,11 +76,11 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(tiny: tuple[str, Path]) 
     assert damaged | {"tokenise"} == {"tokenise", "average", "rank", "baseline"}
     pandas.testing.assert_frame_equal(scores(store), before)
 
-    damage_all(store, cut, Path.unlink)
+    damage_all(store, cut, empty, Path.unlink)
     planned = said("plan", study, "--store", str(store)).out
     assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned, "the other cell"
     assert len(finish_study(study, store).damages) == len(STAGES)
-    for stage, damage in zip(STAGES, cycle((flip, cut, foreign, Path.unlink)), strict=False):
+    for stage, damage in zip(STAGES, cycle((flip, empty, foreign, Path.unlink)), strict=False):
         damage(newest(store, stage) / METADATA)
     told = finish_study(study, store)
     assert len(told.ran) == len(STAGES)

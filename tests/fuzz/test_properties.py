@@ -1,8 +1,7 @@
-"""Laws that hold for whatever is drawn: the layout, shards, head orders and intervals."""
+"""Laws that hold for whatever is drawn: the layout, head orders and intervals."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from papa.corpora.corpus import TokenisedSplit, write_shard
-from papa.corpora.layout import arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.corpora.ragged import PackedTokens, concatenated
+from papa.corpora.layout import (
+    PackedTokens,
+    arrange_one,
+    arrange_pair,
+    pair_capacity,
+    text_capacity,
+)
 from papa.corpora.tokens import SpecialTokens
 from papa.ranking.orders import HEAD_ORDERS, head_order
 from papa.scores.intervals import interval
@@ -26,34 +29,29 @@ def times(factor: float) -> Any:
     return settings(max_examples=max(1, int(settings.default.max_examples * factor)))
 
 
-IDS = st.integers(10, 999)
-ROWS = st.lists(st.lists(IDS, max_size=9), min_size=1, max_size=7)
+TEXT = st.lists(st.integers(10, 999), max_size=12)
 FRAMING = SpecialTokens(cls=1, sep=2, pad=0, between=1, segments=(0, 0, 1))
-FRAMINGS = st.sampled_from(
-    [FRAMING, SpecialTokens(cls=1, sep=2, pad=0, between=2, segments=(0, 0, 0))]
-)
+FRAMINGS = st.sampled_from([FRAMING, SpecialTokens(cls=1, sep=2, pad=0, between=2)])
+HALVES = st.integers(4, 8)
 
 
 def dense(tokens: PackedTokens, slots: int) -> list[list[int | None]]:
     """Each row as its slots; None where there is no token."""
     table: list[list[int | None]] = [[None] * slots for _ in tokens.lengths]
-    row_of = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
-    for row, slot, token in zip(
-        row_of.tolist(), tokens.slot_ids.tolist(), tokens.input_ids.tolist(), strict=True
-    ):
+    rows = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
+    for row, slot, token in np.stack([rows, tokens.slot_ids, tokens.input_ids], 1).tolist():
         assert table[row][slot] is None, "two tokens in one slot"
         table[row][slot] = token
     return table
 
 
 @times(4)
-@given(
-    ROWS, FRAMINGS, st.integers(2, 8).map(lambda half: 2 * half), st.sampled_from(["full", "half"])
-)
+@given(st.lists(TEXT, min_size=1, max_size=7), FRAMINGS, HALVES, st.sampled_from(["full", "half"]))
 def test_one_text_in_its_slots(
-    rows: list[list[int]], framing: SpecialTokens, slots: int, truncation: Any
+    rows: list[list[int]], framing: SpecialTokens, half: int, truncation: Any
 ) -> None:
     """Paper, App. A: [CLS] text [PAD]… [SEP] with [SEP] in the last slot."""
+    slots = 2 * half
     kept = text_capacity(LayoutSpec(one_text_truncation=truncation), "text", slots)
     found = dense(arrange_one([row[:kept] for row in rows], framing, slots), slots)
     for row, line in zip(rows, found, strict=True):
@@ -63,55 +61,27 @@ def test_one_text_in_its_slots(
 
 @times(4)
 @given(
-    st.lists(
-        st.tuples(st.lists(IDS, max_size=12), st.lists(IDS, max_size=12)), min_size=1, max_size=6
-    ),
+    st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6),
     FRAMINGS,
-    st.integers(4, 8).map(lambda half: 2 * half),
+    HALVES,
     st.sampled_from(["follow", "stay"]),
 )
 def test_two_texts_in_their_halves(
-    pairs: Any, framing: SpecialTokens, slots: int, segment_ids: Any
+    pairs: Any, framing: SpecialTokens, half: int, segment_ids: Any
 ) -> None:
-    most = pair_capacity(framing, slots)
-    first, second = ([pair[side] for pair in pairs] for side in (0, 1))
-    tokens = arrange_pair(first, second, framing, segment_ids, slots)
-    for (a, b), line in zip(pairs, dense(tokens, slots), strict=True):
-        a, b = a[: most[0]], b[: most[1]]
-        left = [framing.cls, *a, *[None] * (slots // 2 - 1 - len(a))]
-        right = [framing.sep] * framing.between + b
-        assert line == [*left, *right, *[None] * (slots // 2 - 1 - len(right)), framing.sep]
+    most = pair_capacity(framing, 2 * half)
+    first, second = zip(*pairs, strict=True)
+    tokens = arrange_pair(first, second, framing, segment_ids, 2 * half)
+    for (a, b), line in zip(pairs, dense(tokens, 2 * half), strict=True):
+        left = [framing.cls, *a[: most[0]]]
+        right = [*[framing.sep] * framing.between, *b[: most[1]]]
+        padding = [None] * half
+        assert line[:half] == [*left, *padding][:half]
+        assert line[half:] == [*[*right, *padding][: half - 1], framing.sep]
     if segment_ids == "follow":
-        in_second = tokens.slot_ids >= slots // 2 + framing.between
+        in_second = tokens.slot_ids >= half + framing.between
         assert (tokens.token_type_ids[in_second] == framing.segments[2]).all()
-        assert (tokens.token_type_ids[tokens.slot_ids < slots // 2] == framing.segments[0]).all()
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("shards")
-
-
-@times(2)
-@given(st.lists(st.lists(IDS, max_size=9), min_size=1, max_size=8), st.data())
-def test_shards_give_back_what_was_packed(
-    shards: Path, rows: list[list[int]], data: st.DataObject
-) -> None:
-    slots = 12
-    tokens, labels = arrange_one(rows, FRAMING, slots), np.arange(len(rows))
-    cuts = sorted(data.draw(st.sets(st.integers(1, len(rows)), max_size=3)) | {len(rows)})
-    starts, paths = [0, *cuts], []
-    for number, (a, b) in enumerate(zip(starts, cuts, strict=False)):
-        paths.append(shards / f"{number}.arrow")
-        write_shard(paths[-1], tokens.take(np.arange(a, b)), labels[a:b], label_per_token=False)
-    split = TokenisedSplit(tuple(paths), "text", slots, tuple(starts), "train")
-    assert dense(split.tokens(), slots) == dense(tokens, slots)
-    assert split.labels.tolist() == labels.tolist()
-    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=9))
-    assert dense(split.tokens(chosen), slots) == [dense(tokens, slots)[row] for row in chosen]
-    assert split.labels_of(chosen).tolist() == chosen
-    parts = [split.shard(number).tokens() for number in range(len(paths))]
-    assert dense(concatenated(parts), slots) == dense(tokens, slots)
+        assert (tokens.token_type_ids[tokens.slot_ids < half] == framing.segments[0]).all()
 
 
 HEAD_COUNTS = st.tuples(st.integers(1, 5), st.integers(1, 6))

@@ -8,18 +8,20 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import datasets.config
 import pytest
+from huggingface_hub import constants
 
 from papa.corpora import sources
 from tests.hub.datasets import publish_all, write_all
 from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub
 
+Folder = Callable[..., Path]
+
 
 def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
-    """This environment, but with ``hub`` for the hub, caches of its own in ``folder`` and
-    no token.
-    """
+    """This environment, but with ``hub`` for the hub, own caches in ``folder`` and no token."""
     own = ("HF_", "PAPA_", "PREFECT_", "MLFLOW_", "RAY_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return kept | {
@@ -35,8 +37,8 @@ def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
 
 def forget() -> None:
     """Forget what a process asked the hub once."""
-    for remembered in (sources.commit_of, sources._splits):
-        remembered.cache_clear()
+    sources.commit_of.cache_clear()
+    sources._splits.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +50,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """Writes an encoder's repository once; who changes it copies it."""
     place = tmp_path_factory.mktemp("encoders")
 
@@ -80,22 +82,22 @@ def used_here(hub: Hub, environment: Mapping[str, str]) -> Iterator[pytest.Monke
     """A block in which this process uses the hub: the libraries read the environment once, at
     import, so their constants are set; nothing that the process remembers goes in or out.
     """
-    import datasets.config
-    from huggingface_hub import constants
-
+    home = Path(environment["HF_HOME"])
+    template = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
     with pytest.MonkeyPatch.context() as monkeypatch:
         for name in ("HF_ENDPOINT", "HF_HOME", "PAPA_CACHE"):
             monkeypatch.setenv(name, environment[name])
-        home = Path(environment["HF_HOME"])
         for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
-        template = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
-        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.address)
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
+        for library, name, value in (
+            (constants, "ENDPOINT", hub.address),
+            (constants, "HUGGINGFACE_CO_URL_TEMPLATE", template),
+            (constants, "HF_HUB_CACHE", str(home / "hub")),
+            (constants, "HF_TOKEN_PATH", str(home / "token")),
+            (datasets.config, "HF_ENDPOINT", hub.address),
+            (datasets.config, "HF_DATASETS_CACHE", home / "datasets"),
+        ):
+            monkeypatch.setattr(library, name, value)
         forget()
         yield monkeypatch
     forget()

@@ -4,6 +4,7 @@ is gone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,13 @@ def task(name: str) -> TaskSpec:
     return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
 
+def glue(**changes: str | None) -> HubSource:
+    return HubSource(kind="hub", **{"name": "nyu-mll/glue", "config": "cola", **changes})
+
+
 def train_of(**source: Any) -> SourceTable:
     wanted = glue(**source)
     return read_split(wanted, wanted.train)
-
-
-def glue(**changes: str | None) -> HubSource:
-    return HubSource(kind="hub", **{"name": "nyu-mll/glue", "config": "cola", **changes})
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,8 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     assert fingerprint(glue()) != fingerprint(glue(revision=commit))
     assert train_of().rows.num_rows == 6
     assert train_of(revision=commit).rows.num_rows == ROWS
+    alone = train_of(name="leondz/wnut_17", config=None, revision=PARQUET)
+    assert alone.rows.num_rows == ROWS, "the only configuration needs no name"
 
 
 @pytest.mark.parametrize("how", ["gone", "offline"])
@@ -116,11 +119,6 @@ def test_what_is_not_there_is_named_with_what_is(
     assert not [request for request in public.requests if request.path.endswith(".parquet")]
 
 
-def test_the_only_configuration_needs_no_name(public: Hub) -> None:
-    split = train_of(name="leondz/wnut_17", config=None, revision=PARQUET)
-    assert split.rows.num_rows == ROWS
-
-
 def test_a_token_opens_a_gated_dataset_and_stays_with_the_hub(
     on_hub: Hub, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,8 +126,7 @@ def test_a_token_opens_a_gated_dataset_and_stays_with_the_hub(
     with pytest.raises(DataError, match="is gated: accept"):
         train_of(name="some/gated")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    split = train_of(name="some/gated")
-    assert split.rows.num_rows == ROWS
+    assert train_of(name="some/gated").rows.num_rows == ROWS
     assert {request.token for request in on_hub.requests if request.to_storage} == {None}
     assert TOKEN in {request.token for request in on_hub.requests}
 
@@ -147,35 +144,34 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     assert "\n" not in str(told.value)
 
 
-def parquet(path: Path, names: list[str]) -> None:
-    """Two rows, one of each class, numbered by its place in ``names``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    features = Features({"sentence": Value("string"), "label": ClassLabel(names=names)})
-    Dataset.from_dict({"sentence": ["x", "y"], "label": [0, 1]}, features=features).to_parquet(path)
+def publish_files(hub: Hub, folder: Path, branch: str, files: Mapping[str, str]) -> None:
+    """Parquet files of two rows, one of each class, numbered by its place in the letters."""
+    for name, letters in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        rows = {"sentence": ["x", "y"], "label": [0, 1]}
+        label = ClassLabel(names=list(letters))
+        features = Features({"sentence": Value("string"), "label": label})
+        Dataset.from_dict(rows, features=features).to_parquet(folder / f"{name}.parquet")
+    hub.publish("datasets", "lab/rows", folder, branch=branch)
 
 
 def test_a_description_in_the_old_form_hides_no_data(on_hub: Hub, tmp_path: Path) -> None:
-    for split in ("train", "validation"):
-        parquet(tmp_path / "data" / f"{split}-00000-of-00001.parquet", ["a", "b"])
     (tmp_path / "dataset_infos.json").write_text('{"default": {}}')
-    on_hub.publish("datasets", "lab/old", tmp_path)
-    assert train_of(name="lab/old", config=None).rows.num_rows == 2
+    publish_files(on_hub, tmp_path, "main", {"data/train": "ab", "data/validation": "ab"})
+    assert train_of(name="lab/rows", config=None).rows.num_rows == 2
 
 
 def test_the_beginning_of_a_split_hides_no_other_split(on_hub: Hub, tmp_path: Path) -> None:
-    for split in ("partial-train", "validation"):
-        parquet(tmp_path / "default" / split / "0000.parquet", ["a", "b"])
-    on_hub.publish("datasets", "lab/large", tmp_path, branch=PARQUET)
-    source = glue(name="lab/large", config=None, revision=PARQUET)
+    files = {"default/partial-train/0000": "ab", "default/validation/0000": "ab"}
+    publish_files(on_hub, tmp_path, PARQUET, files)
+    source = glue(name="lab/rows", config=None, revision=PARQUET)
     assert read_split(source, "validation").rows.num_rows == 2
 
 
 def test_files_that_number_their_classes_differently_are_refused(
     on_hub: Hub, tmp_path: Path
 ) -> None:
-    for number, names in enumerate((["a", "b"], ["b", "a"])):
-        parquet(tmp_path / "data" / f"train-0000{number}-of-00002.parquet", names)
-    parquet(tmp_path / "data" / "validation-00000-of-00001.parquet", ["a", "b"])
-    on_hub.publish("datasets", "lab/two", tmp_path)
+    parts = {"data/train-00000-of-00002": "ab", "data/train-00001-of-00002": "ba"}
+    publish_files(on_hub, tmp_path, "main", {**parts, "data/validation": "ab"})
     with pytest.raises(DataError, match="its files number their classes differently"):
-        train_of(name="lab/two", config=None)
+        train_of(name="lab/rows", config=None)

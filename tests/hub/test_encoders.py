@@ -5,7 +5,6 @@ fetched.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_en
 from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from tests.encoders.inputs import some_inputs
+from tests.hub.conftest import Folder
 from tests.hub.encoders import OTHERS, PUBLISHED, SENTENCES, write_encoder
 from tests.hub.server import Hub, files_in
 from tests.probes.sentences import SIMILAR, dense, mean, original, pairs, sentence_encoder
@@ -48,7 +48,7 @@ def saved_plainly(name: str, source: Path, folder: Path, seed: int = 0) -> Encod
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_layouts_load(
-    name: str, on_hub: Hub, encoder_folder: Callable[..., Path], tmp_path: Path
+    name: str, on_hub: Hub, encoder_folder: Folder, tmp_path: Path
 ) -> None:
     folder = encoder_folder(name)
     commit = on_hub.publish("models", name, folder)
@@ -68,7 +68,7 @@ def test_published_layouts_load(
 
 @pytest.mark.parametrize("name", ["microsoft/deberta-v3-base", "FacebookAI/xlm-roberta-base"])
 def test_sentencepiece_models_read_alone(
-    name: str, on_hub: Hub, encoder_folder: Callable[..., Path], tmp_path: Path
+    name: str, on_hub: Hub, encoder_folder: Folder, tmp_path: Path
 ) -> None:
     """As in revisions without ``tokenizer.json``: the same tokens."""
     folder = shutil.copytree(encoder_folder(name), tmp_path / "repository")

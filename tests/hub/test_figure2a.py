@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas
 import pytest
 
 from tests.flows.conftest import papa
+from tests.hub.conftest import Folder
 from tests.hub.datasets import publish_all
 from tests.hub.server import Hub
 
@@ -23,7 +23,7 @@ def test_figure_2a_ends_with_all_cells(
     hub: Hub,
     hub_environment: dict[str, str],
     written: Path,
-    encoder_folder: Callable[..., Path],
+    encoder_folder: Folder,
     tmp_path: Path,
     prefect: dict[str, str],
 ) -> None:

@@ -5,7 +5,7 @@ holds no secret and no pickle.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,13 @@ from tests.flows.conftest import (
     said,
     write_study,
 )
-from tests.hub.conftest import environment_of, forget, used_here
+from tests.hub.conftest import Folder, environment_of, forget, used_here
 from tests.hub.server import TOKEN, Hub
 
 pytestmark = pytest.mark.server
 
 NAME, PUBLIC = "microsoft/deberta-v3-base", "google/electra-base-discriminator"
+DATASETS = ("nyu-mll/glue", "eriktks/conll2003")
 PLANTED = {
     "AWS_SECRET_ACCESS_KEY": "planted/key/of/s3",
     "MLFLOW_TRACKING_PASSWORD": "planted-password-of-mlflow",
@@ -63,7 +64,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Callable[..., Path]) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Folder) -> Place:
     folder = tmp_path_factory.mktemp("study")
     hub = Hub()
     hub.start()
@@ -88,7 +89,7 @@ def test_the_token_is_nowhere(place: Place) -> None:
         assert not [secret for secret in secrets if secret.encode() in content], path
 
 
-def test_nothing_is_pickled(place: Place) -> None:
+def test_nothing_is_pickled_and_all_is_its_owners_alone(place: Place) -> None:
     """In the store, MLflow's artifacts and Prefect's home; the control is the hub's own file."""
     weights = next(path for path in place.files() if path.name == "pytorch_model.bin")
     assert PICKLES.match(weights.read_bytes()[:300])
@@ -99,9 +100,6 @@ def test_nothing_is_pickled(place: Place) -> None:
         assert not PICKLES.match(path.read_bytes()[:300]), path
         assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy")
     assert not (place.folder / "prefect" / "storage").exists()
-
-
-def test_a_store_is_its_owners_alone(place: Place) -> None:
     found = [place.store, *(path for path in place.store.rglob("*") if not path.is_symlink())]
     assert len(found) > 50
     assert not [str(path) for path in found if path.stat().st_mode & 0o077]
@@ -131,33 +129,27 @@ def test_more_of_it_is_computed_offline(place: Place) -> None:
 
 
 def test_a_study_of_public_data_runs_again_without_the_hub(
-    public: Hub,
-    encoder_folder: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    public: Hub, encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = public.publish("models", PUBLIC, encoder_folder(PUBLIC))
     tasks = [{"name": name, "slots": 32, "probe": {"epochs": 1}} for name in ("cola", "ner")]
     changes = {"encoders": [PUBLIC], "tasks": tasks, "fractions": [1], "seeds": [0]}
     path, store = write_study(tmp_path, SMALL | changes), tmp_path / "store"
 
-    def run() -> str:
+    def run() -> tuple[str, object]:
         forget()
         finish_study(path, store)
-        return (store / "studies" / "small" / "study.yaml").read_text()
+        stored = (store / "studies" / "small" / "study.yaml").read_text()
+        return stored, artifacts(store, "tokenise", "probe", "aggregate")
 
-    stored = run()
-    before = artifacts(store, "tokenise", "probe", "aggregate")
-    assert before
-    study = yaml.safe_load(stored)
+    first = run()
+    assert first[1]
+    study = yaml.safe_load(first[0])
     assert study["encoders"][0]["revision"] == commit
-    expected = {
-        "cola": public.repositories["datasets/nyu-mll/glue"].branches["main"],
-        "ner": public.repositories["datasets/eriktks/conll2003"].branches["refs/convert/parquet"],
-    }
+    glue, conll = (public.repositories[f"datasets/{name}"].branches for name in DATASETS)
+    expected = {"cola": glue["main"], "ner": conll["refs/convert/parquet"]}
     assert {task["name"]: task["source"]["revision"] for task in study["tasks"]} == expected
     public.stop()
-    assert run() == stored
+    assert run() == first
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert run() == stored
-    assert artifacts(store, "tokenise", "probe", "aggregate") == before
+    assert run() == first

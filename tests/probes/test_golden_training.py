@@ -19,7 +19,7 @@ from torch import Tensor
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.corpora.corpus import TokenisedCorpus, write_shard
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import PackedTokens
 from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from papa.corpora.batches import MicroBatch
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.ragged import PackedTokens
+from papa.corpora.layout import PackedTokens
 from papa.encoders.encoder import Encoder
 from papa.probes import probes
 from papa.probes.features import PackedFeatures, compute_features

@@ -116,7 +116,7 @@ def test_weights_exchanged_after_they_were_loaded(tmp_path: Path, name: str) -> 
     encoder = resolve_encoder(EncoderSpec(name=str(folder)))
     loaded = load_encoder(encoder)
     before = [parameter.clone() for parameter in loaded.model.parameters()]
-    (path,) = weight_files(folder, "").paths
+    (path,) = weight_files(folder)
     with path.open("r+b") as file:  # As ``cp`` does: the file keeps its inode.
         file.seek(-64, 2)
         file.write(bytes(64))

@@ -21,6 +21,7 @@ from papa.study.run import Session, make, run_here
 from papa.study.step import Context, Step, stage
 from papa.worker import Worker
 from tests.flows.conftest import artifacts
+from tests.flows.processes import PATIENCE_SECONDS
 from tests.study.test_steps import steps_of
 from tests.study.told import Told
 
@@ -77,7 +78,7 @@ BEGUN, MET = threading.Event(), threading.Event()
 @stage("late", version=1, where="driver")
 def late(run: Context, read: Step) -> None:
     """Read what another step wrote while that is made again."""
-    BEGUN.wait()
+    assert BEGUN.wait(PATIENCE_SECONDS)
     try:
         verified(*run.found.values())
     finally:
@@ -114,7 +115,7 @@ def test_what_meets_an_artifact_that_is_made_again_waits_for_it(session: Session
             with super().running(name) as progress:
                 if self.damages:
                     BEGUN.set()
-                    MET.wait()
+                    assert MET.wait(PATIENCE_SECONDS)
                 yield progress
 
         def told(self, name: str, sentence: str) -> None:

@@ -19,6 +19,8 @@ from papa.storage.unused import survey
 
 MARKERS = {
     b'{"format": 1}': "is a store of format 1, this PAPA knows format 3",
+    b"{": "is a store of format '{', this PAPA knows format 3",
+    b"": "is a store of format '', this PAPA knows format 3",
 }
 
 

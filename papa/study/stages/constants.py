@@ -11,7 +11,7 @@ from typing import Any
 
 from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
-from papa.spec.constants import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS, REUSED
+from papa.spec.study import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS, REUSED
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.step import Context, Step, stage
 
