@@ -134,27 +134,48 @@ class Dispatch:
             self.kept_rows.clear()
 
 
+# The mask holds the first; the others say what to return, or how to compute the same.
+_WITHOUT_EFFECT = {
+    *("is_causal", "cache_position", "token_type_ids", "mm_token_type_ids", "deterministic"),
+    *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
+    *("use_cache", "num_items_in_batch"),
+}
+"""Arguments of attention functions that do not change what attention is."""
+
+
+# A compiled pass would keep the rules of the block in which it was compiled.
+@torch.compiler.disable
 def attend(
     module: nn.Module,
     query: Float[Tensor, "batch projected queries width"],
     key: Float[Tensor, "batch key_heads keys width"],
     value: Float[Tensor, "batch value_heads keys value_width"],
     attention_mask: Tensor | None = None,
-    *,
-    bias: Callable[[Tensor, Tensor], Tensor | None] = lambda query, key: None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
     position_ids: Tensor | None = None,
-    window: int | None = None,
-    **options: Any,
-) -> Float[Tensor, "batch queries heads value_width"]:
+    bias: Callable[[Tensor, Tensor], Tensor | None] = lambda query, key: None,
+    **others: Any,
+) -> tuple[Float[Tensor, "batch queries heads value_width"], None]:
     """What the heads of a module's layer put out: of packed tokens, side by side in one row, or of
-    padded ones, whose ``attention_mask`` the model made and has the ``window`` in it, one more
-    than the farthest slot that is seen. ``bias`` gives what is added to the scores of queries and
-    keys, input by input; ``options`` are of ``LayerAttention``.
+    padded ones, whose mask the model made and has a window in it. It is a function of transformers'
+    attention interface; ``bias`` gives what is added to the scores of queries and keys, input by
+    input.
     """
+    for name, given in others.items():
+        # It would be lost, such as the sinks of gpt-oss.
+        if given is not None and name not in _WITHOUT_EFFECT:
+            raise EncoderError(
+                f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
+                "heads cannot be replaced"
+            )
     dispatch: Dispatch | None = getattr(module, "papa_dispatch", None)
     dispatch = dispatch or Dispatch([module], query.shape[1])
     batch, heads, mask = dispatch.batch, query.shape[1], attention_mask
-    options |= {"batch": batch, "rules": dispatch.rules.get(dispatch.layer(module), ())}
+    options: dict[str, Any] = {"batch": batch, "dropout": dropout, "softcap": softcap}
+    options["rules"] = dispatch.rules.get(dispatch.layer(module), ())
     if batch is None:
         if mask is not None and mask.dtype == torch.bool:
             lowest = torch.finfo(query.dtype).min
@@ -169,9 +190,9 @@ def attend(
         options["dependent"] = dependent = dispatch.dependent_heads(module)
         own = tuple(range(dispatch.heads)) if dependent is None else dependent
         mask, added = real_keys(batch), None
-        if window is not None:
+        if sliding_window is not None:
             distances = dispatch.distances(query[0])
-            near = (distances.abs() < window)[None, None]
+            near = (distances.abs() < sliding_window)[None, None]
             # A row of padding sees itself, as an empty one may give NaN.
             mask = near if mask is None else near & mask | (distances == 0)
         if dependent == ():
@@ -189,13 +210,14 @@ def attend(
         value = batch.unpack_heads(value)
     causal = bool(getattr(module, "is_causal", False))
     options |= dispatch.places_of(query, key, mask, position_ids, causal)
-    call = LayerAttention(query, key, value, mask, bias=added, **options)
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    call = LayerAttention(query, key, value, mask, scaling, bias=added, **options)
     dispatch.calls[module] += 1
     dispatch.reached = True
     output = call.output(call.every).to(value.dtype)
     if batch is not None:
-        return batch.pack_heads(output).transpose(1, 2)
-    return output.transpose(1, 2).contiguous()
+        output = batch.pack_heads(output)
+    return output.transpose(1, 2).contiguous(), None
 
 
 def _slots(
@@ -225,58 +247,11 @@ def _slots(
     return by_index[:, last - queries : last], by_index[:, :keys], last - queries
 
 
-# The mask holds the first; the others say what to return, or how to compute the same.
-_WITHOUT_EFFECT = {
-    *("is_causal", "cache_position", "token_type_ids", "mm_token_type_ids", "deterministic"),
-    *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
-    *("use_cache", "num_items_in_batch"),
-}
-"""Arguments of attention functions that do not change what attention is."""
-
-
-# A compiled pass would keep the rules of the block in which it was compiled.
-@torch.compiler.disable
-def _attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    dropout: float = 0.0,
-    softcap: float | None = None,
-    position_ids: Tensor | None = None,
-    **others: Any,
-) -> tuple[Tensor, None]:
-    """PAPA's entry in transformers' attention interface."""
-    for name, given in others.items():
-        # It would be lost, such as the sinks of gpt-oss.
-        if given is not None and name not in _WITHOUT_EFFECT:
-            raise EncoderError(
-                f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
-                "heads cannot be replaced"
-            )
-    found = attend(
-        module,
-        query,
-        key,
-        value,
-        attention_mask,
-        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        dropout=dropout,
-        softcap=softcap,
-        window=sliding_window,
-        position_ids=position_ids,
-    )
-    return found, None
-
-
 def _no_mask(*_: object, **__: object) -> None:
     """Of packed tokens: no mask of all tokens × all tokens is built."""
 
 
 PACKED, PADDED = "papa", "papa_padded"
 for _name, _mask in ((PACKED, _no_mask), (PADDED, eager_mask)):
-    AttentionInterface.register(_name, _attention)
+    AttentionInterface.register(_name, attend)
     AttentionMaskInterface.register(_name, _mask)
