@@ -103,9 +103,8 @@ def test_shards_in_any_grouping_and_order_give_the_same_bits(
     batch, random = 4, np.random.default_rng(seed)
     whole = summed(*inputs, np.arange(INPUTS), batch)
     batches = random.permutation(np.arange(INPUTS).reshape(-1, batch))
-    shards = np.split(
-        batches, np.sort(random.choice(np.arange(1, len(batches)), 20, replace=False))
-    )
+    ends = np.sort(random.choice(np.arange(1, len(batches)), 20, replace=False))
+    shards = np.split(batches, ends)
     parts = [summed(*inputs, shard.flatten(), batch) for shard in shards]
     random.shuffle(parts)  # type: ignore[arg-type]
     middle = len(parts) // 2
