@@ -29,13 +29,17 @@ FILE = "constants.safetensors"
 
 
 class EntryCounts:
-    """Entries of the constants that inputs read. All heads and layers read the same ones."""
+    """Entries of the constants that inputs read: in one layer, as all read the same."""
 
     def __init__(self) -> None:
+        self._layer: int | None = None
         self._sums = torch.zeros(2, dtype=torch.float64)
 
-    def add(self, seen: Bool[Tensor, "slots slots"], batch: MicroBatch) -> None:
+    def add(self, seen: Bool[Tensor, "slots slots"], batch: MicroBatch, layer: int = 0) -> None:
         """Count what inputs read."""
+        self._layer = layer if self._layer is None else self._layer
+        if layer != self._layer:
+            return
         own, slots = batch.attention_mask.double(), batch.columns
         # rᵀ·U·r summed over the inputs, without a matrix for each of them.
         unseen = ((own @ (~seen[slots[:, None], slots]).double()) * own).sum()
@@ -110,7 +114,7 @@ class ConstantMatrices(Weights):
         if batch is None:
             return super().output(attention, layer, heads)
         if self.entries is not None:
-            self.entries.add(self.seen, batch)
+            self.entries.add(self.seen, batch, layer)
         value = at_least_single(chosen(attention.value, heads))
         own = indices(heads, value.device)
         matrices = at_slots(self.matrices[layer], own, batch.columns).to(value.dtype)

@@ -71,9 +71,7 @@ class AverageByDistance:
     counts pairs.
     """
 
-    sums: dict[int, Float[Tensor, "heads_and_count ends_and_distances"]] = field(
-        default_factory=dict
-    )
+    sums: dict[int, Float[Tensor, "rows places"]] = field(default_factory=dict)
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
         empty = attention.value.new_zeros(len(attention.every) + 1, APART + 1, dtype=torch.float64)

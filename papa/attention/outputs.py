@@ -151,12 +151,13 @@ class DrawnOutputs:
         donors = [one for _, own in sorted(self.kept.items()) for one in own]
         slots = max([slots, *(int(donor.slots.max()) + 1 for donor in donors)])
         by_layer = zip(*(donor.outputs for donor in donors), strict=True)
-        outputs, rows, start = torch.stack([torch.cat(own, dim=1) for own in by_layer]), [], 0
-        for donor in donors:
-            before = torch.searchsorted(donor.slots, torch.arange(slots), right=True) - 1
-            rows.append(start + before)
-            start += len(donor.slots)
+        outputs = torch.stack([torch.cat(own, dim=1) for own in by_layer])
         lengths, asked = torch.tensor([len(one.slots) for one in donors]), torch.arange(slots + 1)
+        starts = zip(donors, lengths.cumsum(0) - lengths, strict=True)
+        # A slot that a donor lacks has its token before.
+        rows = [
+            at - 1 + torch.searchsorted(one.slots, asked[:-1], right=True) for one, at in starts
+        ]
         # The shortest that is long enough, else the longest.
         longer = lengths - asked[:, None]
         order = (longer.abs() + (longer < 0) * 2**32).argsort(dim=1, stable=True).T[:2]

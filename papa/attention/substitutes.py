@@ -10,20 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.encoders.layer import (
-    Heads,
-    LayerAttention,
-    Rule,
-    at_least_single,
-    chosen,
-    indices,
-)
+from papa.encoders.layer import Heads, LayerAttention, Rule, at_least_single, chosen, indices
 from papa.errors import DataError, SpecError
 
 One = TypeVar("One", bound="Substitute")
@@ -140,15 +132,13 @@ class OfFunction(Weights):
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
         slots, own = part.longest, list[Tensor]()
         for head in heads:
-            matrix = self.function(layer, head, slots)
-            shape = tuple(matrix.shape) if isinstance(matrix, Tensor | np.ndarray) else None
-            if shape != (slots, slots):
-                what = f"a matrix of {shape}" if shape else f"a {type(matrix).__name__}"
+            matrix = torch.as_tensor(self.function(layer, head, slots))
+            if matrix.shape != (slots, slots):
                 raise DataError(
-                    f"the function gave head ({layer}, {head}) {what}, expected ({slots}, {slots}) "
-                    "numbers: a row and a column for each slot"
+                    f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
+                    f"expected ({slots}, {slots}) numbers: a row and a column for each slot"
                 )
-            own.append(torch.as_tensor(matrix).to(part.value.device))
+            own.append(matrix.to(part.value.device))
         return read_at(torch.stack(own), part)
 
 
@@ -243,14 +233,11 @@ class Replacing(Rule):
         if own == heads:
             return self.substitute.output(attention, self.layer, heads)
         rest = tuple(head for head in heads if head not in own)
-        output = attention.output(rest)
-        dtype = torch.promote_types(attention.value.dtype, torch.float32)
-        found = output.new_empty(len(output), len(heads), *output.shape[2:], dtype=dtype)
-        found[:, indices(tuple(map(heads.index, rest)), found.device)] = output.to(dtype)
+        parts = [attention.output(rest)]
         if own:
-            output = self.substitute.output(attention, self.layer, own)
-            found[:, indices(tuple(map(heads.index, own)), found.device)] = output.to(dtype)
-        return found
+            parts.append(self.substitute.output(attention, self.layer, own))
+        states = torch.cat([at_least_single(part) for part in parts], dim=1)
+        return states[:, indices(tuple(map((*rest, *own).index, heads)), states.device)]
 
 
 def rules_of(

@@ -198,9 +198,7 @@ def chosen(states: Tensor, heads: Heads) -> Tensor:
 
 
 def real_keys(batch: MicroBatch) -> Bool[Tensor, "batch 1 1 m"] | None:
-    """Where inputs have a token; None where they have one everywhere, as kernels are faster
-    without.
-    """
+    """Where inputs have a token; None where everywhere, as kernels are faster without."""
     return None if batch.dense else batch.attention_mask[:, None, None, :]
 
 
