@@ -47,8 +47,10 @@ class AttentionSums:
 
     def average(self) -> ConstantMatrices:
         """The average, entry by entry; entries never seen are 0."""
+        average = torch.empty(self.sums.shape)
         # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
-        average = torch.stack([(sums / self.counts.clamp(min=1)).float() for sums in self.sums])
+        for layer, sums in enumerate(self.sums):
+            average[layer] = sums / self.counts.clamp(min=1)
         return ConstantMatrices(average, self.counts > 0, "average", self.counts.clone())
 
     def save(self, path: Path) -> None:

@@ -10,13 +10,15 @@ from pkgutil import resolve_name
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from papa.attention.kinds import Averages
 from papa.attention.substitutes import Weights, normalised, read_at
-from papa.encoders.layer import Heads, LayerAttention, at_least_single, chosen, dropped, indices
+from papa.corpora.batches import MicroBatch
+from papa.encoders.layer import Heads, LayerAttention, at_least_single, chosen, indices
 from papa.encoders.reference import EncoderReference
 from papa.errors import ArtifactError, DataError
 from papa.spec import ConstantsKind
@@ -28,16 +30,20 @@ FILE = "constants.safetensors"
 
 
 class EntryCounts:
-    """Entries of the constants that inputs read. All heads and layers read the same ones."""
+    """Entries of the constants that inputs read: in one layer, as all read the same."""
 
     def __init__(self) -> None:
+        self._layer: int | None = None
         self._sums = torch.zeros(2, dtype=torch.float64)
 
-    def add(self, seen: Bool[Tensor, "m m"], real: Bool[Tensor, "batch m"]) -> None:
+    def add(self, seen: Bool[Tensor, "slots slots"], batch: MicroBatch, layer: int = 0) -> None:
         """Count what inputs read."""
-        own = real.double()
+        self._layer = layer if self._layer is None else self._layer
+        if layer != self._layer:
+            return
+        own, slots = batch.attention_mask.double(), batch.columns
         # rᵀ·U·r summed over the inputs, without a matrix for each of them.
-        unseen = ((own @ (~seen).double()) * own).sum()
+        unseen = ((own @ (~seen[slots[:, None], slots]).double()) * own).sum()
         # On the device, which is not waited for.
         added = torch.stack([unseen, own.sum(dim=1).square().sum()])
         self._sums = self._sums.to(added.device) + added
@@ -94,10 +100,6 @@ class ConstantMatrices(Weights):
         """Trained matrices in place of these."""
         return replace(self, matrices=values, kind="trained")
 
-    def seen_at(self, slots: Int[Tensor, " m"]) -> Bool[Tensor, "m m"]:
-        """Which pairs of these slots any input of the average had tokens at."""
-        return self.seen[slots[:, None], slots]
-
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
         if part.longest > self.slots:
             raise DataError(
@@ -113,7 +115,7 @@ class ConstantMatrices(Weights):
         if batch is None:
             return super().output(attention, layer, heads)
         if self.entries is not None:
-            self.entries.add(self.seen_at(batch.columns), batch.attention_mask)
+            self.entries.add(self.seen, batch, layer)
         value = at_least_single(chosen(attention.value, heads))
         own = indices(heads, value.device)
         matrices = at_slots(self.matrices[layer], own, batch.columns).to(value.dtype)
@@ -122,16 +124,11 @@ class ConstantMatrices(Weights):
 
     def save(self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
         """Publish the matrices as an artifact that names the encoder and S they belong to."""
-        document = {
-            **metadata,
-            "kind": self.kind,
-            "slots": self.slots,
-            "encoder": {name: getattr(encoder, name) for name in ("name", "revision", "digest")},
-        }
+        made_for = {name: getattr(encoder, name) for name in ("name", "revision", "digest")}
+        document = {**metadata, "kind": self.kind, "slots": self.slots, "encoder": made_for}
         # safetensors takes contiguous tensors only.
         tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
-        if self.counts is not None:
-            tensors["counts"] = self.counts
+        tensors |= {} if self.counts is None else {"counts": self.counts}
         with published(folder, document) as scratch:
             save_file(tensors, scratch / FILE)
 
@@ -150,10 +147,8 @@ class ConstantMatrices(Weights):
                 name may stand for other weights tomorrow) or S than these.
         """
         folder, metadata = verified(artifact, FILE), read_metadata(artifact)
-        for what, made_for, asked in (
-            ("encoder", metadata["encoder"]["digest"], encoder and encoder.digest),
-            ("S", metadata["slots"], slots),
-        ):
+        of_encoder = "encoder", metadata["encoder"]["digest"], encoder and encoder.digest
+        for what, made_for, asked in (of_encoder, ("S", metadata["slots"], slots)):
             if asked not in (None, made_for):
                 raise ArtifactError(
                     f"{folder / FILE} was made for {what} {made_for}, this study uses {asked}: "
@@ -172,11 +167,8 @@ def control(
     if "heads" in inspect.signature(function).parameters:
         parameters["heads"] = heads
     matrix = torch.from_numpy(function(slots, **parameters)).float()
-    return ConstantMatrices(
-        matrices=matrix.expand(layers, heads, slots, slots).clone(),
-        seen=torch.ones(slots, slots, dtype=torch.bool),
-        kind=kind,
-    )
+    matrices = matrix.expand(layers, heads, slots, slots).clone()
+    return ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), kind)
 
 
 def derived(
@@ -225,19 +217,17 @@ def constant_product(
     """
     if dropout > 0:
         rows = matrices if real is None else matrices * real[:, None, None, :]
-        return torch.matmul(dropped(normalised(rows), dropout), value)
+        return torch.matmul(F.dropout(normalised(rows), dropout), value)
     batch, heads, m, width = value.shape
-    if real is None:
-        # Every input divides by the same sums: rows are normalised once a batch.
-        flat = value.permute(1, 2, 0, 3).reshape(heads, m, batch * width)
-        return (
-            torch.bmm(normalised(matrices), flat).view(heads, m, batch, width).permute(2, 0, 1, 3)
-        )
     # Values of padding are cleared instead of columns of C, so that one product serves all inputs.
-    masked = (value * real[:, None, :, None]).permute(1, 2, 0, 3)
-    flat = masked.reshape(heads, m, batch * width)
-    mixed = torch.bmm(matrices, flat).view(heads, m, batch, width)
-    # Autocast would sum in half precision.
-    with torch.autocast(value.device.type, enabled=False):
-        sums = torch.matmul(matrices.abs(), real.T.to(matrices.dtype))[..., None]
-    return (mixed / torch.where(sums == 0, 1.0, sums)).permute(2, 0, 1, 3)
+    cleared = value if real is None else value * real[:, None, :, None]
+    flat = cleared.permute(1, 2, 0, 3).reshape(heads, m, batch * width)
+    # Inputs that all divide by the same sums have rows normalised once a batch.
+    mixed = torch.bmm(normalised(matrices) if real is None else matrices, flat)
+    mixed = mixed.view(heads, m, batch, width)
+    if real is not None:
+        # Autocast would sum in half precision.
+        with torch.autocast(value.device.type, enabled=False):
+            sums = torch.matmul(matrices.abs(), real.T.to(matrices.dtype))[..., None]
+        mixed = mixed / torch.where(sums == 0, 1.0, sums)
+    return mixed.permute(2, 0, 1, 3)

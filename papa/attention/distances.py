@@ -71,9 +71,7 @@ class AverageByDistance:
     counts pairs.
     """
 
-    sums: dict[int, Float[Tensor, "heads_and_count ends_and_distances"]] = field(
-        default_factory=dict
-    )
+    sums: dict[int, Float[Tensor, "rows places"]] = field(default_factory=dict)
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
         empty = attention.value.new_zeros(len(attention.every) + 1, APART + 1, dtype=torch.float64)
@@ -111,10 +109,7 @@ def _last_seen(seen: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:
 
 @dataclass(frozen=True)
 class ByMeanScores(Weights):
-    """softmax over the tokens that a token may see, of scores by distance.
-
-    s[layer, head, d] is of a token and the one ``d`` before it, as in ``ByDistance``.
-    """
+    """softmax over the tokens that a token may see, of scores by distance, as in ``ByDistance``."""
 
     scores: Float[Tensor, "layers heads distances"]
 
@@ -138,7 +133,6 @@ class MeanQueriesAndKeys:
         self._sums: dict[int, Float[Tensor, "2 heads width"]] = {}
         self._tokens: dict[int, Int[Tensor, ""]] = {}
         self._told: dict[int, tuple[int, float, float | None]] = {}
-        self.windows: dict[int, int | None] = {}
 
     def _rotation(
         self, layer: int, positions: Int[Tensor, "#batch tokens"], like: Tensor
@@ -163,7 +157,6 @@ class MeanQueriesAndKeys:
         self._tokens[layer] = self._tokens.get(layer, 0) + real.sum()
         longest = max(attention.longest, self._told[layer][0] if layer in self._told else 0)
         self._told[layer] = longest, attention.scaling, attention.softcap
-        self.windows[layer] = attention.window
         return attention.output(attention.every)
 
     def substitute(self, slots: int = 0) -> ByMeanScores:
@@ -189,14 +182,15 @@ def mean_qk(encoder: Encoder, batches: Iterable[MicroBatch], slots: int) -> Cons
     """softmax(RoPE(q̄) · RoPE(k̄)), of the means over all tokens before their rotation, of an
     encoder with rotary positions; 0 where a layer does not look.
     """
-    means, matrices = MeanQueriesAndKeys(encoder.model, encoder.dispatch.modules), list[Tensor]()
+    modules, matrices = encoder.dispatch.modules, list[Tensor]()
+    means = MeanQueriesAndKeys(encoder.model, modules)
     with encoder.watched(means.see):
         for batch in batches:
             encoder.observe(batch)
     apart = torch.arange(slots)[:, None] - torch.arange(slots)
-    for layer, scores in enumerate(means.substitute(slots).scores.cpu()):
+    for module, scores in zip(modules, means.substitute(slots).scores.cpu(), strict=True):
         found = scores[:, apart + slots - 1]
-        if (window := means.windows[layer]) is not None:
+        if (window := getattr(module, "sliding_window", None)) is not None:
             found = found.masked_fill(apart.abs() >= window, -torch.inf)
         matrices.append(found.softmax(dim=-1))
     seen = torch.ones(slots, slots, dtype=torch.bool)

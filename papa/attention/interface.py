@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -157,32 +157,44 @@ def _prepared(model: PreTrainedModel, dispatch: Dispatch) -> Iterator[None]:
             vars(part).update({name: own[name]} if name in own else {})
 
 
-def _begins_pass(part: nn.Module, dispatch: Dispatch) -> Any:
+_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
+
+
+def _begins_pass(part: Any, dispatch: Dispatch) -> Any:
     signature = inspect.signature(part.forward)
 
     @torch.compiler.disable
     def begin(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         given = signature.bind_partial(*arguments, **options).arguments
         given |= given.get("kwargs", {})
-        asked = given.get("output_attentions")
-        config: Any = part.config
+        asked, config = given.get("output_attentions"), part.config
         if config.output_attentions if asked is None else asked:
             raise EncoderError(
                 "inside papa.ablated no attention matrices are put out: call the model without "
                 "output_attentions"
             )
-        dispatch.seen_real = _real_tokens(given.get("attention_mask"))
+        dispatch.seen_real = real = _real_tokens(given.get("attention_mask"))
         positions = given.get("position_ids")
         if isinstance(positions, Tensor) and positions.dim() == 2:
-            _refuse_packed(positions, dispatch.seen_real)
-        if inputs := [given[name] for name in _INPUTS if isinstance(given.get(name), Tensor)]:
-            dispatch.texts = _texts(inputs[0], dispatch.seen_real)
+            again = positions[:, 1:] <= positions[:, :-1]
+            own = None if real is None else real[:, -positions.shape[1] :]
+            if own is not None and own.shape == positions.shape:
+                again &= own[:, 1:] & own[:, :-1]
+            if again.any():
+                raise DataError(
+                    "position_ids start again inside a row: give each text a row of its own, "
+                    "padded on the right or the left"
+                )
+        found = (given[name] for name in _INPUTS if isinstance(given.get(name), Tensor))
+        if (inputs := next(found, None)) is not None:
+            rows: Any = inputs
+            if real is not None and real.shape == inputs.shape:
+                rows = [row[own] for row, own in zip(inputs, real, strict=True)]
+            held = (row.detach().cpu().contiguous().view(torch.uint8).numpy() for row in rows)
+            dispatch.texts = tuple(sha256(row).digest() for row in held)
         dispatch.begin()
 
     return part.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
-
-
-_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
 
 
 def _real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
@@ -204,25 +216,3 @@ def _real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
     whole[:, -1] = False
     real = (allowed & ~whole & (places < own[..., None])).any(dim=1)
     return (real | (places == own[:, -1:]) & allowed[:, -1])[:, :seen]
-
-
-def _refuse_packed(
-    positions: Int[Tensor, "batch tokens"], real: Bool[Tensor, "batch seen"] | None
-) -> None:
-    again = positions[:, 1:] <= positions[:, :-1]
-    if real is not None:
-        own = real[:, -positions.shape[1] :]
-        again = again & own[:, 1:] & own[:, :-1] if own.shape == positions.shape else again
-    if again.any():
-        raise DataError(
-            "position_ids start again inside a row: give each text a row of its own, padded on the "
-            "right or the left"
-        )
-
-
-def _texts(inputs: Tensor, real: Bool[Tensor, "batch seen"] | None) -> tuple[bytes, ...]:
-    rows: Any = inputs
-    if real is not None and real.shape == inputs.shape:
-        rows = (row[own] for row, own in zip(inputs, real, strict=True))
-    held = (row.detach().cpu().contiguous().view(torch.uint8).numpy() for row in rows)
-    return tuple(sha256(row).digest() for row in held)

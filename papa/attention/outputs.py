@@ -151,18 +151,19 @@ class DrawnOutputs:
         donors = [one for _, own in sorted(self.kept.items()) for one in own]
         slots = max([slots, *(int(donor.slots.max()) + 1 for donor in donors)])
         by_layer = zip(*(donor.outputs for donor in donors), strict=True)
-        outputs, rows, start = torch.stack([torch.cat(own, dim=1) for own in by_layer]), [], 0
-        for donor in donors:
-            before = torch.searchsorted(donor.slots, torch.arange(slots), right=True) - 1
-            rows.append(start + before)
-            start += len(donor.slots)
+        outputs = torch.stack([torch.cat(own, dim=1) for own in by_layer])
         lengths, asked = torch.tensor([len(one.slots) for one in donors]), torch.arange(slots + 1)
+        starts = zip(donors, lengths.cumsum(0) - lengths, strict=True)
+        # A slot that a donor lacks has its token before.
+        rows = [
+            at - 1 + torch.searchsorted(one.slots, asked[:-1], right=True) for one, at in starts
+        ]
         # The shortest that is long enough, else the longest.
         longer = lengths - asked[:, None]
         order = (longer.abs() + (longer < 0) * 2**32).argsort(dim=1, stable=True).T[:2]
-        made = [ConstantOutputs(outputs, torch.stack(rows)[at], "resampled_output") for at in order]
-        texts = tuple(donors[at].text for at in order[0].tolist())
-        return Resampled(made[0], made[1] if made[1:] else None, texts)
+        held = torch.stack(rows)
+        made = tuple(ConstantOutputs(outputs, held[at], "resampled_output") for at in order)
+        return Resampled(made, tuple(donors[at].text for at in order[0].tolist()))
 
 
 @dataclass(frozen=True)
@@ -171,29 +172,26 @@ class Resampled(Substitute):
     shortest that is long enough, else the longest; at a slot that it lacks, its token before.
 
     Attributes:
-        first, second: of texts that are not, and that are, the first donor of their length.
+        choices: of texts that are not, and that are, the first donor of their length.
         texts: what tells the first donor of each length from other texts.
     """
 
-    first: ConstantOutputs
-    second: ConstantOutputs | None
+    choices: tuple[ConstantOutputs, ...]
     texts: tuple[bytes | None, ...]
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        found = self.first.output(attention, layer, heads)
-        lengths = attention.lengths.clamp(max=len(self.texts) - 1).tolist()
-        same = [
-            text is not None and text == self.texts[length]
-            for text, length in zip(attention.texts or (), lengths, strict=False)
-        ]
+        found = self.choices[0].output(attention, layer, heads)
+        own = [self.texts[n] for n in attention.lengths.clamp(max=len(self.texts) - 1).tolist()]
+        texts = attention.texts or (None,) * len(own)
+        same = [text is not None and text == donor for text, donor in zip(texts, own, strict=True)]
         if not any(same):
             return found
-        if self.second is None:
+        if len(self.choices) < 2:
             raise DataError(
                 "there is no other text to resample from: give more texts in data, or another "
                 "substitute"
             )
-        other = self.second.output(attention, layer, heads)
+        other = self.choices[1].output(attention, layer, heads)
         return torch.where(torch.tensor(same).to(found.device)[:, None, None, None], other, found)
 
 
@@ -231,7 +229,7 @@ def resampled_outputs(
     """A·V of another input of the same number of tokens, drawn once (causal scrubbing)."""
     drawn, rows = DrawnOutputs(seed), np.array(sorted(drawn_rows(split, seed).values()))
     encoder.watch(drawn.see, micro_batches(split, rows, batch_tokens), len(rows), progress)
-    return drawn.substitute(split.slots).first
+    return drawn.substitute(split.slots).choices[0]
 
 
 def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, int]:

@@ -96,7 +96,7 @@ def head_patterns(
     weights = masked / sums.where(sums > 0, 1)
     rows = counts.diagonal().double() * text * (sums.squeeze(-1) > 0)
 
-    def mean(values: Float[Tensor, "*"], rows: Float[Tensor, "*"] = rows) -> Float[Tensor, "*"]:
+    def mean(values: Tensor, rows: Tensor = rows) -> Tensor:
         """Over rows, weighted; 0 where no row counts."""
         total = rows.sum(dim=-1)
         return ((values * rows).sum(dim=-1) / total.where(total > 0, 1)).float()

@@ -7,23 +7,15 @@ that needs text is made by an observer, which sees every layer of some passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.encoders.layer import (
-    Heads,
-    LayerAttention,
-    Rule,
-    at_least_single,
-    chosen,
-    dropped,
-    indices,
-)
+from papa.encoders.layer import Heads, LayerAttention, Rule, at_least_single, chosen, indices
 from papa.errors import DataError, SpecError
 
 One = TypeVar("One", bound="Substitute")
@@ -31,9 +23,8 @@ One = TypeVar("One", bound="Substitute")
 
 @dataclass(frozen=True)
 class Substitute:
-    """What some heads of a layer put out instead of A·V.
-
-    ``reads_attention`` says whether it needs their queries and keys all the same.
+    """What some heads of a layer put out instead of A·V; ``reads_attention`` where it needs their
+    queries and keys all the same.
     """
 
     reads_attention: ClassVar[bool] = False
@@ -45,16 +36,14 @@ class Substitute:
 
     def to(self: One, device: torch.device | str) -> One:
         """Itself, its tensors on a device."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        held = {one.name: getattr(self, one.name) for one in fields(self)}
         moved = {n: v.to(device) for n, v in held.items() if isinstance(v, Tensor | Substitute)}
         return replace(self, **moved) if moved else self
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """What sees every layer of some passes, gives what its heads put out, and makes a substitute
-    of what it saw.
-    """
+    """Sees every layer of some passes, whose heads put out what it gives; makes a substitute."""
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor: ...
 
@@ -95,7 +84,7 @@ class Weights(Substitute):
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         value, found = at_least_single(chosen(attention.value, heads)), list[Tensor]()
         for part in attention.parts():
-            rows = dropped(self.matrices_of(part, layer, heads), attention.dropout)
+            rows = F.dropout(self.matrices_of(part, layer, heads), attention.dropout)
             found.append(rows @ value)
         return torch.cat(found, dim=2)
 
@@ -106,13 +95,6 @@ class Streaming(Weights):
     Xiao et al., 2025).
 
     Not constant: its queries and keys are still computed. It is for comparison, and needs no text.
-
-    Examples:
-        >>> import papa, torch
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=2, n_head=2)).eval()
-        >>> with papa.ablated(model, [(0, 1)], by={"kind": "streaming", "recent": 2}):
-        ...     logits = model(input_ids=torch.tensor([[3, 5, 7, 5]])).logits
 
     Attributes:
         sinks: first tokens that every token sees.
@@ -139,28 +121,24 @@ class Streaming(Weights):
         return replace(part, mask=mask).probabilities(heads)
 
 
-MatrixFunction = Callable[[int, int, int], Float[Tensor, "slots slots"]]
-"""A user's own constant: from (layer, head, slots) to C."""
-
-
 @dataclass(frozen=True)
 class OfFunction(Weights):
-    """A user's own matrices, made for as many slots as a text has."""
+    """A user's own matrices, a function of (layer, head, slots), made for as many slots as a text
+    has.
+    """
 
-    function: MatrixFunction
+    function: Callable[[int, int, int], Float[Tensor, "slots slots"]]
 
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
         slots, own = part.longest, list[Tensor]()
         for head in heads:
-            matrix = self.function(layer, head, slots)
-            shape = tuple(matrix.shape) if isinstance(matrix, Tensor | np.ndarray) else None
-            if shape != (slots, slots):
-                what = f"a matrix of {shape}" if shape else f"a {type(matrix).__name__}"
+            matrix = torch.as_tensor(self.function(layer, head, slots))
+            if matrix.shape != (slots, slots):
                 raise DataError(
-                    f"the function gave head ({layer}, {head}) {what}, expected ({slots}, {slots}) "
-                    "numbers: a row and a column for each slot"
+                    f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
+                    f"expected ({slots}, {slots}) numbers: a row and a column for each slot"
                 )
-            own.append(torch.as_tensor(matrix).to(part.value.device))
+            own.append(matrix.to(part.value.device))
         return read_at(torch.stack(own), part)
 
 
@@ -202,10 +180,34 @@ class Mixed(Substitute):
             # Entries of the mix itself are dropped, so here it is written out.
             constant = self.substitute.matrices_of(attention, layer, heads)
             mix = constant + share * (attention.probabilities(heads) - constant)
-            return dropped(mix, attention.dropout) @ chosen(attention.value, heads).to(mix.dtype)
+            return F.dropout(mix, attention.dropout) @ chosen(attention.value, heads).to(mix.dtype)
         # The mix is linear in V, so only what A and C put out is ever added.
         constant = at_least_single(self.substitute.output(attention, layer, heads))
         return constant + share.to(constant.dtype) * (attention.output(heads) - constant)
+
+
+@dataclass(frozen=True)
+class Reused(Substitute):
+    """A of the same head of the layer before, or what that one reuses itself (after Reuse
+    Transformer, Bhojanapalli et al., 2021). Heads of the first layer keep their own.
+
+    Not constant; ``before`` is what each head mixes by, which every layer's rule writes for the
+    next.
+    """
+
+    before: dict[int, LayerAttention] = field(default_factory=dict)
+
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        if not self.before:
+            raise SpecError("reused heads put out no constant to mix with: take another substitute")
+        for head in heads:
+            if self.before[head].key.shape[-2] != attention.key.shape[-2]:
+                raise DataError(
+                    "a layer's cache holds other tokens than that of the layer before, whose "
+                    "attention its heads reuse: call the model with use_cache=False"
+                )
+        own = ((self.before[head], chosen(attention.value, (head,)), (head,)) for head in heads)
+        return torch.cat([at_least_single(by.times(value, at)) for by, value, at in own], dim=1)
 
 
 @dataclass(frozen=True)
@@ -217,69 +219,25 @@ class Replacing(Rule):
     heads: Heads
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
+        if isinstance(self.substitute, Reused):
+            return frozenset(self.heads)
         if self.substitute.reads_attention:
             return outer.difference(self.heads)
         return outer.union(self.heads)
 
     def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
+        if isinstance(self.substitute, Reused):
+            kept = [head for head in attention.every if head not in self.heads]
+            self.substitute.before.update(dict.fromkeys(kept, replace(attention, rules=())))
         own = tuple(head for head in heads if head in self.heads)
         if own == heads:
             return self.substitute.output(attention, self.layer, heads)
-        kept = tuple(head for head in heads if head not in own)
-        parts = {kept: attention.output(kept)}
+        rest = tuple(head for head in heads if head not in own)
+        parts = [attention.output(rest)]
         if own:
-            parts[own] = self.substitute.output(attention, self.layer, own)
-        return together(heads, parts, attention)
-
-
-def together(
-    heads: Heads, parts: Mapping[Heads, Tensor], attention: LayerAttention
-) -> Float[Tensor, "batch chosen queries width"]:
-    """What some heads put out, of which each part has some."""
-    first = next(iter(parts.values()))
-    dtype = torch.promote_types(attention.value.dtype, torch.float32)
-    found = first.new_empty(len(first), len(heads), *first.shape[2:], dtype=dtype)
-    for own, output in parts.items():
-        at = tuple(map(heads.index, own))
-        found[:, indices(at, found.device)] = output.to(dtype)
-    return found
-
-
-@dataclass(frozen=True)
-class Reused(Substitute):
-    """A of the same head of the layer before, or what that one reuses itself (after Reuse
-    Transformer, Bhojanapalli et al., 2021). Heads of the first layer keep their own.
-
-    Not constant: its rules need every layer (``rules_of``).
-    """
-
-    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        raise SpecError("reused heads put out no constant to mix with: take another substitute")
-
-
-@dataclass(frozen=True)
-class _Reusing(Rule):
-    """``before`` is what each head mixes by, which every layer writes for the next."""
-
-    heads: Heads
-    before: dict[int, LayerAttention]
-
-    def constant(self, outer: frozenset[int]) -> frozenset[int]:
-        return frozenset(self.heads)
-
-    def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
-        kept = tuple(head for head in attention.every if head not in self.heads)
-        self.before.update(dict.fromkeys(kept, replace(attention, rules=())))
-        asked = tuple(head for head in heads if head in kept)
-        parts = {asked: attention.output(asked)} if asked else {}
-        for head in set(heads).difference(kept):
-            if self.before[head].key.shape[-2] != attention.key.shape[-2]:
-                raise DataError(
-                    "a layer's cache holds other tokens than that of the layer before, whose "
-                    "attention its heads reuse: call the model with use_cache=False"
-                )
-            parts[head,] = self.before[head].times(chosen(attention.value, (head,)), (head,))
-        return together(heads, parts, attention)
+            parts.append(self.substitute.output(attention, self.layer, own))
+        states = torch.cat([at_least_single(part) for part in parts], dim=1)
+        return states[:, indices(tuple(map((*rest, *own).index, heads)), states.device)]
 
 
 def rules_of(
@@ -288,8 +246,8 @@ def rules_of(
     """The rules of the layers of a model whose heads, by layer, put out a substitute."""
     own = {layer: tuple(sorted(of_layer)) for layer, of_layer in heads.items()}
     if isinstance(substitute, Reused):
-        before: dict[int, LayerAttention] = {}
-        return {at: _Reusing(own.get(at, ()) if at else (), before) for at in range(layers)}
+        substitute = Reused()
+        own = {layer: own.get(layer, ()) if layer else () for layer in range(layers)}
     return {layer: Replacing(substitute, layer, of_layer) for layer, of_layer in own.items()}
 
 

@@ -67,10 +67,7 @@ ALBERT = Family(
     output_maps=lambda model: [attention.dense for attention in _albert_attentions(model)],
     attention_norms=lambda model: [attention.LayerNorm for attention in _albert_attentions(model)],
     refuse=_refuse_inner_groups,
-    note=(
-        "absolute positions are slots; layers share weights but each has constant matrices of its "
-        "own"
-    ),
+    note="absolute positions are slots; layers share weights but have matrices of their own",
 )
 
 MODERNBERT = Family(
@@ -82,8 +79,5 @@ MODERNBERT = Family(
     projections=("Wqkv",),
     rotary=True,
     segments=False,
-    note=(
-        "rotary positions and local windows go by slots; in local layers the average is 0 outside "
-        "the window"
-    ),
+    note="rotary positions and local windows go by slots; outside a window the average is 0",
 )

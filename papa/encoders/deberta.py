@@ -2,12 +2,8 @@
 scored separately.
 
 The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling, where r is the relative
-position of their slots and P, R are projections of the relative positions' embeddings. All inputs
-have the same columns, so r is one matrix for the whole batch, and only the relative positions that
-occur are projected.
-
-The first version has queries, keys and values in one projection and cuts relative positions off at
-a distance. The second and third put them in logarithmic buckets, and v2-xlarge adds a convolution.
+position of their slots and P, R are projections of the relative positions' embeddings. It is one
+matrix for the whole batch, and only the relative positions that occur are projected.
 """
 
 from __future__ import annotations
@@ -59,7 +55,7 @@ def _attend(
         told["bias"] = partial(_position_scores, module, scaling, pairs, embeddings)
     told["dropout"] = module.dropout.p if module.training else 0.0
     mask = attention_mask.bool()
-    return attend(module, query, key, value, mask, scaling=scaling, **told).flatten(2), None
+    return attend(module, query, key, value, mask, scaling, **told)[0].flatten(2), None
 
 
 def _position_scores(
@@ -163,8 +159,5 @@ DEBERTA_V2 = Family(
     projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
     value="value_proj",
     prepare=_prepare,
-    note=(
-        "relative positions are buckets of distances of slots; so is the convolution of v2-xlarge "
-        "and v2-xxlarge"
-    ),
+    note="relative positions and v2-xlarge's convolution go by distances of slots",
 )

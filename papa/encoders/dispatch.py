@@ -32,16 +32,13 @@ class Dispatch:
 
     Attributes:
         modules: that of each layer; one stands for several layers where they share weights.
-        heads: of each layer.
         rules: of the layers that have some, those of outer blocks first.
         batch: what packed tokens are of; None where they are padded.
         slots, real: the slot of each token and whether it is one; of padded tokens only where the
             caller of the model knows.
         seen_real: which padded tokens up to those of the current pass are real, likewise.
-        texts: as in ``LayerAttention``.
         reached: whether attention came by since the last pass began; None before any.
-        calls: of each module in the current pass.
-        places: where queries and keys stand, by how many there are, likewise.
+        calls, places: of each module, and by how many queries and keys, in the current pass.
         kept_rows: of linear maps, those for some heads, while ``rules`` are in force.
     """
 
@@ -86,6 +83,42 @@ class Dispatch:
             slots = self.batch.columns
         return slots[:, None] - slots
 
+    def places_of(
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Tensor | None,
+        position_ids: Tensor | None,
+        causal: bool,
+    ) -> dict[str, Any]:
+        """Where queries and keys stand, once a pass and not a layer: on a GPU it waits for what was
+        asked before.
+        """
+        # A model may lie on several devices.
+        queries, keys, device = size = query.shape[-2], key.shape[-2], query.device
+        if size in self.places:
+            return self.places[size]
+        real = self.real
+        if self.slots is not None:
+            own = others = self.slots.to(device)
+        else:
+            own, others, first = _slots(self.seen_real, position_ids, causal, queries, keys, device)
+            # Tokens, and no padding, may look at themselves.
+            every = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask
+            square = every[:, 0].expand(len(query), queries, -1)
+            real = square.diagonal(offset=first, dim1=-2, dim2=-1)
+        assert real is not None
+        last = (own * real).amax(dim=1)
+        self.places[size] = {
+            "query_slots": own,
+            "key_slots": others,
+            "real": real,
+            "lengths": last + 1 if self.slots is None else real.sum(dim=1),
+            "ends": last.new_full((1, 1, 1), -1) if causal else last[:, None, None],
+            "longest": 0 if self.batch is not None else int(others.max()) + 1,
+        }
+        return self.places[size]
+
     @contextmanager
     def ruled(self, rules: Mapping[int, Rule]) -> Iterator[None]:
         """Inside the block layers follow ``rules``, which find what those in force leave of the
@@ -101,142 +134,90 @@ class Dispatch:
             self.kept_rows.clear()
 
 
-Bias = Callable[[Tensor, Tensor], Tensor | None]
-"""From queries and keys, input by input, to what is added to their scores."""
+# The mask holds the first; the others say what to return, or how to compute the same.
+_WITHOUT_EFFECT = {
+    *("is_causal", "cache_position", "token_type_ids", "mm_token_type_ids", "deterministic"),
+    *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
+    *("use_cache", "num_items_in_batch"),
+}
+"""Arguments of attention functions that do not change what attention is."""
 
 
+# A compiled pass would keep the rules of the block in which it was compiled.
+@torch.compiler.disable
 def attend(
     module: nn.Module,
     query: Float[Tensor, "batch projected queries width"],
     key: Float[Tensor, "batch key_heads keys width"],
     value: Float[Tensor, "batch value_heads keys value_width"],
     attention_mask: Tensor | None = None,
-    *,
-    bias: Bias = lambda query, key: None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
     position_ids: Tensor | None = None,
-    **options: Any,
-) -> Float[Tensor, "batch queries heads value_width"]:
+    bias: Callable[[Tensor, Tensor], Tensor | None] = lambda query, key: None,
+    **others: Any,
+) -> tuple[Float[Tensor, "batch queries heads value_width"], None]:
     """What the heads of a module's layer put out: of packed tokens, side by side in one row, or of
-    padded ones, whose ``attention_mask`` the model made; ``options`` are of ``LayerAttention``.
+    padded ones, whose mask the model made and has a window in it. It is a function of transformers'
+    attention interface; ``bias`` gives what is added to the scores of queries and keys, input by
+    input.
     """
+    for name, given in others.items():
+        # It would be lost, such as the sinks of gpt-oss.
+        if given is not None and name not in _WITHOUT_EFFECT:
+            raise EncoderError(
+                f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
+                "heads cannot be replaced"
+            )
     dispatch: Dispatch | None = getattr(module, "papa_dispatch", None)
     dispatch = dispatch or Dispatch([module], query.shape[1])
+    batch, heads, mask = dispatch.batch, query.shape[1], attention_mask
+    options: dict[str, Any] = {"batch": batch, "dropout": dropout, "softcap": softcap}
     options["rules"] = dispatch.rules.get(dispatch.layer(module), ())
-    if dispatch.batch is None:
-        options["position_ids"] = position_ids
-        call = _padded(dispatch, module, query, key, value, attention_mask, bias, options)
+    if batch is None:
+        if mask is not None and mask.dtype == torch.bool:
+            lowest = torch.finfo(query.dtype).min
+            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, lowest)
+        added, sharing = bias(query, key), heads // key.shape[1]
+        if mask is not None:
+            added = mask if added is None else mask + added
+            mask = mask > torch.finfo(mask.dtype).min / 2
+        key, value = (states.repeat_interleave(sharing, dim=1) for states in (key, value))
+        options |= {"texts": dispatch.texts, "position_ids": position_ids}
     else:
-        call = _packed(dispatch, module, query, key, value, bias, options)
+        options["dependent"] = dependent = dispatch.dependent_heads(module)
+        own = tuple(range(dispatch.heads)) if dependent is None else dependent
+        mask, added = real_keys(batch), None
+        if sliding_window is not None:
+            distances = dispatch.distances(query[0])
+            near = (distances.abs() < sliding_window)[None, None]
+            # A row of padding sees itself, as an empty one may give NaN.
+            mask = near if mask is None else near & mask | (distances == 0)
+        if dependent == ():
+            # Stand-ins without a head.
+            query = key = query.new_empty(len(batch.rows), 0, len(batch.columns), query.shape[-1])
+        else:
+            # Where one map gives queries, keys and values, those of all heads are there.
+            query, key = (
+                batch.unpack(chosen(states, own) if heads == dispatch.heads else states)
+                for states in (query, key)
+            )
+            added = bias(query, key)
+            if added is not None and added.shape[1] == dispatch.heads:
+                added = chosen(added, own)
+        value = batch.unpack(value)
+    causal = bool(getattr(module, "is_causal", False))
+    options |= dispatch.places_of(query, key, mask, position_ids, causal)
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    call = LayerAttention(query, key, value, mask, scaling, bias=added, **options)
     dispatch.calls[module] += 1
     dispatch.reached = True
     output = call.output(call.every).to(value.dtype)
-    if call.batch is not None:
-        return call.batch.pack(output).transpose(1, 2)
-    return output.transpose(1, 2).contiguous()
-
-
-def _packed(
-    dispatch: Dispatch,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Bias,
-    options: dict[str, Any],
-) -> LayerAttention:
-    assert dispatch.batch is not None
-    batch, dependent = dispatch.batch, dispatch.dependent_heads(module)
-    mask, added = real_keys(batch), None
-    if (window := options.get("window")) is not None:
-        distances = dispatch.distances(query[0])
-        near = (distances.abs() < window)[None, None]
-        # A row of padding sees itself, as an empty one may give NaN.
-        mask = near if mask is None else near & mask | (distances == 0)
-    if dependent == ():
-        # Stand-ins without a head.
-        query = key = query.new_empty(len(batch.rows), 0, len(batch.columns), query.shape[-1])
-    else:
-        own = dependent or tuple(range(dispatch.heads))
-        # Where one map gives queries, keys and values, those of all heads are there.
-        whole = query.shape[1] == dispatch.heads
-        query, key = (
-            batch.unpack(chosen(states, own) if whole else states) for states in (query, key)
-        )
-        added = bias(query, key)
-        if added is not None and added.shape[1] == dispatch.heads:
-            added = chosen(added, own)
-    options |= _places(dispatch, module, query, key, mask, options)
-    value = batch.unpack(value)
-    return LayerAttention(
-        query, key, value, mask, bias=added, dependent=dependent, batch=batch, **options
-    )
-
-
-def _padded(
-    dispatch: Dispatch,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    bias: Bias,
-    options: dict[str, Any],
-) -> LayerAttention:
-    if mask is not None and mask.dtype == torch.bool:
-        lowest = torch.finfo(query.dtype).min
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, lowest)
-    added, seen = bias(query, key), None
-    if mask is not None:
-        seen, added = (
-            mask > torch.finfo(mask.dtype).min / 2,
-            mask if added is None else mask + added,
-        )
-    options |= _places(dispatch, module, query, key, seen, options)
-    key, value = (
-        states.repeat_interleave(query.shape[1] // states.shape[1], dim=1)
-        for states in (key, value)
-    )
-    return LayerAttention(query, key, value, seen, bias=added, texts=dispatch.texts, **options)
-
-
-def _places(
-    dispatch: Dispatch,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    """Where queries and keys stand, once a pass and not a layer: on a GPU it waits for what was
-    asked before.
-    """
-    # A model may lie on several devices.
-    queries, keys, device = size = query.shape[-2], key.shape[-2], query.device
-    if size in dispatch.places:
-        return dispatch.places[size]
-    causal, real = bool(getattr(module, "is_causal", False)), dispatch.real
-    if dispatch.slots is not None:
-        own = others = dispatch.slots.to(device)
-    else:
-        given = dispatch.seen_real, options["position_ids"], causal
-        own, others, first = _slots(*given, queries, keys, device)
-        if mask is None:
-            real = query.new_ones(len(query), queries, dtype=torch.bool)
-        else:
-            # Tokens, and no padding, may look at themselves.
-            square = mask[:, 0].expand(len(query), queries, -1)
-            real = square.diagonal(offset=first, dim1=-2, dim2=-1)
-    assert real is not None
-    last = (own * real).amax(dim=1)
-    dispatch.places[size] = {
-        "query_slots": own,
-        "key_slots": others,
-        "real": real,
-        "lengths": last + 1 if dispatch.slots is None else real.sum(dim=1),
-        "ends": last.new_full((1, 1, 1), -1) if causal else last[:, None, None],
-        "longest": 0 if dispatch.batch is not None else int(others.max()) + 1,
-    }
-    return dispatch.places[size]
+    if batch is not None:
+        output = batch.pack(output)
+    return output.transpose(1, 2).contiguous(), None
 
 
 def _slots(
@@ -266,58 +247,11 @@ def _slots(
     return by_index[:, last - queries : last], by_index[:, :keys], last - queries
 
 
-# The mask holds the first; the others say what to return, or how to compute the same.
-_WITHOUT_EFFECT = {
-    *("is_causal", "cache_position", "token_type_ids", "mm_token_type_ids", "deterministic"),
-    *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
-    *("use_cache", "num_items_in_batch"),
-}
-"""Arguments of attention functions that do not change what attention is."""
-
-
-# A compiled pass would keep the rules of the block in which it was compiled.
-@torch.compiler.disable
-def _attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    dropout: float = 0.0,
-    softcap: float | None = None,
-    position_ids: Tensor | None = None,
-    **others: Any,
-) -> tuple[Tensor, None]:
-    """PAPA's entry in transformers' attention interface."""
-    for name, given in others.items():
-        # It would be lost, such as the sinks of gpt-oss.
-        if given is not None and name not in _WITHOUT_EFFECT:
-            raise EncoderError(
-                f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
-                "heads cannot be replaced"
-            )
-    found = attend(
-        module,
-        query,
-        key,
-        value,
-        attention_mask,
-        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        dropout=dropout,
-        softcap=softcap,
-        window=sliding_window,
-        position_ids=position_ids,
-    )
-    return found, None
-
-
 def _no_mask(*_: object, **__: object) -> None:
     """Of packed tokens: no mask of all tokens × all tokens is built."""
 
 
 PACKED, PADDED = "papa", "papa_padded"
 for _name, _mask in ((PACKED, _no_mask), (PADDED, eager_mask)):
-    AttentionInterface.register(_name, _attention)
+    AttentionInterface.register(_name, attend)
     AttentionMaskInterface.register(_name, _mask)

@@ -20,8 +20,6 @@ class Family:
     """One encoder family behind transformers' classes; unless it says otherwise, all is as in BERT.
 
     Attributes:
-        name: the family's name in messages and in ``papa models``.
-        model_types: the ``model_type`` values of its configurations.
         note: what a user should know of it, in one line, for ``papa models``.
         attentions: its self-attention modules, one per layer in order; layers may share one.
         output_maps: W_O, the linear maps of what all heads of a layer put out, side by side.
@@ -32,7 +30,6 @@ class Family:
             some; one map may give values too.
         value: that of the map to values, where it is one of its own.
         rotary: whether queries and keys are turned by their positions.
-        segments: whether the model knows segments.
         padding: the position that padding has, after which those of real tokens count, whatever
             their slots; None where positions are slots.
         prepare: what of a model does not call transformers' attention interface, or counts columns
@@ -67,14 +64,11 @@ class Family:
 
     def model_inputs(self, batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
         """What the model is called with, each [1, tokens]: packed tokens, all of them real."""
-        positions = batch.slot_ids
+        ids, positions = batch.input_ids, batch.slot_ids
         if self.padding is not None:
             positions = batch.positions_in_input + self.padding(config) + 1
-        inputs = {
-            "input_ids": batch.input_ids,
-            "attention_mask": torch.ones_like(batch.input_ids),
-            "position_ids": positions,
-        }
+        mask = torch.ones_like(ids)
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
         if self.segments:
             # A tokenizer may tell apart segments that the model has no embeddings for.
             last = max(getattr(config, "type_vocab_size", 2) - 1, 0)

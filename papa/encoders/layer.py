@@ -29,7 +29,6 @@ class LayerAttention:
         query, key: of the ``dependent`` heads; None means of every head.
         value: of every head; keys and values that heads share are repeated.
         mask: whether a query may look at a key; None where all may.
-        scaling: factor on the dot products.
         query_slots, key_slots: the slot of each, from 0; one row where all inputs have the same.
         real: which queries are tokens and no padding.
         lengths: how many tokens each input has, up to the last query.
@@ -37,12 +36,9 @@ class LayerAttention:
         longest: how many slots matrices need, of padded texts.
         bias: added to the scaled scores: relative positions, or the model's own mask.
         softcap: scores are bounded by it (Gemma 2); None where they are not.
-        dropout: probability with which entries of A are dropped.
         rules: of the layer, outermost first, which say what the heads put out.
         texts: what tells the texts of a pass apart, one each; None where that is not known.
         batch: the packed batch that the inputs are of; None where they were padded.
-        window: one more than the farthest slot that is seen, which is in the mask; None where all
-            are.
         position_ids: of padded queries, where the layer is told them.
     """
 
@@ -64,7 +60,6 @@ class LayerAttention:
     rules: tuple[Rule, ...] = ()
     texts: tuple[bytes, ...] | None = None
     batch: MicroBatch | None = None
-    window: int | None = None
     position_ids: Int[Tensor, "#batch queries"] | None = None
 
     @property
@@ -130,7 +125,7 @@ class LayerAttention:
         """
         if self.softcap is not None:
             rows = (part.probabilities(heads).to(value.dtype) for part in self.parts())
-            return torch.cat([dropped(part, self.dropout) @ value for part in rows], dim=2)
+            return torch.cat([F.dropout(part, self.dropout) @ value for part in rows], dim=2)
         query, key, bias = self._own(heads)
         # On a CPU the fused backward pass is fourteen times as slow in bfloat16 as the forward one.
         if bias is not None or (value.requires_grad and value.device.type == "cpu"):
@@ -195,11 +190,6 @@ def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
-def dropped(rows: Float[Tensor, "..."], dropout: float) -> Float[Tensor, "..."]:
-    """Rows of attention, some entries dropped."""
-    return F.dropout(rows, dropout) if dropout > 0 else rows
-
-
 def chosen(states: Tensor, heads: Heads) -> Tensor:
     """Some heads of states [batch, heads, …]; themselves where these are all, or share them."""
     if states.shape[1] == 1 or heads == tuple(range(states.shape[1])):
@@ -208,9 +198,7 @@ def chosen(states: Tensor, heads: Heads) -> Tensor:
 
 
 def real_keys(batch: MicroBatch) -> Bool[Tensor, "batch 1 1 m"] | None:
-    """Where inputs have a token; None where they have one everywhere, as kernels are faster
-    without.
-    """
+    """Where inputs have a token; None where everywhere, as kernels are faster without."""
     return None if batch.dense else batch.attention_mask[:, None, None, :]
 
 

@@ -23,13 +23,9 @@ def _attend(
     query, key, value = (
         split_heads(linear(hidden_states), width) for linear in (module.q, module.k, module.v)
     )
-    output = attend(
-        *(module, query, key, value, attention_mask),
-        scaling=width**-0.5,
-        bias=lambda query, key: position_bias,
-        dropout=module.dropout.p if module.training else 0.0,
-    )
-    return (module.o(output.flatten(2)),)
+    told: Any = {"dropout": module.dropout.p if module.training else 0.0}
+    told["bias"] = lambda query, key: position_bias
+    return (module.o(attend(module, query, key, value, attention_mask, **told)[0].flatten(2)),)
 
 
 def _prepare(model: Any, dispatch: Dispatch) -> None:

@@ -15,17 +15,8 @@ from papa.encoders.mpnet import MPNET
 from papa.encoders.reference import DECODERS
 from papa.errors import EncoderError, in_one_line, shortened, shown
 
-FAMILIES: tuple[Family, ...] = (
-    BERT,
-    ROBERTA,
-    ELECTRA,
-    DISTILBERT,
-    ALBERT,
-    MPNET,
-    DEBERTA,
-    DEBERTA_V2,
-    MODERNBERT,
-)
+_OF_BERT = BERT, ROBERTA, ELECTRA, DISTILBERT, ALBERT
+FAMILIES: tuple[Family, ...] = (*_OF_BERT, MPNET, DEBERTA, DEBERTA_V2, MODERNBERT)
 _MOST_LAYERS = 1_000
 _MOST = 10_000_000
 """Of anything else that a configuration counts."""
@@ -86,25 +77,21 @@ def read_configuration(folder: Path, what: str) -> tuple[Any, str]:
 
     try:
         config = CONFIG_MAPPING[kind].from_dict(document)
-        counts = {
-            "layers": config.num_hidden_layers,
-            "attention heads": config.num_attention_heads,
-            "width": config.hidden_size,
-            "words in its vocabulary": config.vocab_size,
-        }
+        layers, heads = config.num_hidden_layers, config.num_attention_heads
+        width, words = config.hidden_size, config.vocab_size
     except Exception as error:  # transformers believes whatever the file says.
         raise EncoderError(
             f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again"
         ) from None
-    for name, count in counts.items():
+    counts = (layers, "layers"), (heads, "attention heads"), (width, "width"), (words, "words")
+    for count, name in counts:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise EncoderError(
                 f"{path} describes an encoder with {shown(count)} {name}, expected a number above "
                 "0: correct it"
             )
-    if kind not in DECODERS and config.hidden_size % config.num_attention_heads:
+    if kind not in DECODERS and width % heads:
         raise EncoderError(
-            f"{path}: a width of {config.hidden_size} cannot be split into "
-            f"{config.num_attention_heads} attention heads: correct it"
+            f"{path}: a width of {width} cannot be split into {heads} attention heads: correct it"
         )
     return config, digest

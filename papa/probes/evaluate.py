@@ -63,7 +63,7 @@ def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
         return None
     entries = EntryCounts()
     for batch in micro_batches(split, None, _COUNTED_TOKENS):
-        entries.add(constants.seen_at(batch.columns), batch.attention_mask)
+        entries.add(constants.seen, batch)
     return entries.unseen_share
 
 

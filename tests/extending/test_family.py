@@ -71,7 +71,7 @@ def handing_over(module: Attention, states: Tensor, real: None) -> Tensor:
         split_heads(linear(states), WIDTH // HEADS)
         for linear in (module.queries, module.keys, module.values)
     )
-    return attend(module, query, key, value, scaling=(WIDTH // HEADS) ** -0.5).flatten(2)
+    return attend(module, query, key, value)[0].flatten(2)
 
 
 def prepare(model: Model, dispatch: Dispatch) -> None:

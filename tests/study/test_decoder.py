@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 import papa
 from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError
-from tests.ablation.copying import HALF, HEADS, TOKENS, repeated, trained_copier
+from tests.attention.copying import HALF, HEADS, TOKENS, repeated, trained_copier
 from tests.finished import Scored, described, score_study
 
 pytestmark = pytest.mark.unchecked

@@ -23,17 +23,20 @@ DRAWN = torch.Generator().manual_seed(3)
 DATA = [
     {"input_ids": torch.randint(3, 300, (16, length), generator=DRAWN)} for length in (5, 8, 5, 8)
 ]
-SUBSTITUTES: list[Any] = [
-    "mean", "average", "relative", "resample", {"kind": "streaming", "sinks": 1, "recent": 2},
-    torch.rand(3, 4, 16, 16, generator=DRAWN),
-]  # fmt: skip
+STREAMING = {"kind": "streaming", "sinks": 1, "recent": 2}
+MATRICES = torch.rand(3, 4, 16, 16, generator=DRAWN)
+OF_ALL = pytest.mark.parametrize(
+    "by",
+    ["mean", "average", "relative", "resample", STREAMING, MATRICES],
+    ids=lambda by: by if isinstance(by, str) else type(by).__name__,
+)
 
 
+@torch.no_grad()
 def states(model: Any, **inputs: Any) -> torch.Tensor:
-    with torch.no_grad():
-        outputs = model(**inputs)
-    found = getattr(outputs, "logits", None)
-    return outputs.last_hidden_state if found is None else found
+    """Of padding too."""
+    outputs = model(**inputs)
+    return outputs.logits if "logits" in outputs else outputs.last_hidden_state
 
 
 def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
@@ -43,9 +46,7 @@ def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
     return torch.where(seen, 0.0, torch.finfo(torch.float32).min)
 
 
-@pytest.mark.parametrize(
-    "by", SUBSTITUTES, ids=lambda by: by if isinstance(by, str) else type(by).__name__
-)
+@OF_ALL
 def test_an_encoder_whose_positions_do_not_care(by: Any) -> None:
     model = random_model("modernbert")
     with papa.ablated(model, HEADS, by=by, data=DATA):
@@ -58,9 +59,7 @@ def test_an_encoder_whose_positions_do_not_care(by: Any) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3"])
-@pytest.mark.parametrize(
-    "by", SUBSTITUTES, ids=lambda by: by if isinstance(by, str) else type(by).__name__
-)
+@OF_ALL
 def test_a_decoder_padded_on_the_left(family: str, by: Any) -> None:
     """With a mask of two and of four dimensions, and token by token behind a static cache."""
     model = random_model(family)

@@ -20,6 +20,7 @@ from tests.make import IMAGES, SIZES, WHISPER, WORDS, answers, inputs_of, made, 
 HEADS = [(0, 1), (2, 3)]
 MASK = [[1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
 IDENTITY = torch.eye(64).expand(3, 4, 64, 64)
+TEXTS = inputs_of("bert")
 
 
 def refusal(model: Any, heads: Any = (), inputs: Any = None, **options: Any) -> str:
@@ -42,14 +43,10 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (HEADS, {"by": torch.ones(2, 4, 8, 8)}, "numbers [3, 4, 8, 8]"),
     (
         HEADS,
-        {"by": torch.ones(3, 4, 8, 8), "inputs": inputs_of("bert")},
-        "a text has 9 tokens and the constant matrices have 8 slots",
+        {"by": torch.ones(3, 4, 8, 8), "inputs": TEXTS},
+        "a text has 9 tokens and the constant",
     ),
-    (
-        HEADS,
-        {"by": lambda layer, head, slots: torch.ones(2, 2), "inputs": inputs_of("bert")},
-        "a matrix of (2, 2), expected (9, 9)",
-    ),
+    (HEADS, {"by": lambda *_: torch.ones(2, 2), "inputs": TEXTS}, "of (2, 2), expected (9, 9)"),
 ]
 
 
@@ -121,34 +118,32 @@ def test_compiled_passes_follow_each_block() -> None:
     assert not torch.allclose(found[0], found[1], atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "heads",
-    [{0: [1], 2: [3]}, torch.tensor(MASK), np.array(MASK, float)],
-    ids=["as prune_heads took them", "as head_mask took them", "array"],
-)
-def test_heads_may_be_named_in_three_ways(heads: Any) -> None:
-    model, inputs = random_model("bert"), inputs_of("bert")
-    with papa.ablated(model, HEADS):
-        expected = answers(model, inputs)
-    with papa.ablated(model, heads):
-        assert torch.equal(answers(model, inputs), expected)
-    with papa.ablated(model, HEADS[:1]):
-        assert not torch.equal(answers(model, inputs), expected)
-
-
-def test_a_function_gives_the_matrix_of_each_head() -> None:
-    model, inputs = random_model("bert"), inputs_of("bert")
-    asked: set[tuple[int, int, int]] = set()
+def test_heads_may_be_named_in_three_ways_and_matrices_be_a_function() -> None:
+    model, asked = random_model("bert"), set[tuple[int, int, int]]()
 
     def previous(layer: int, head: int, slots: int) -> torch.Tensor:
         asked.add((layer, head, slots))
         return torch.eye(slots).roll(-1, dims=1)
 
-    with papa.ablated(model, HEADS, by=previous):
-        by_function = answers(model, inputs)
+    matrices = torch.eye(9).roll(-1, dims=1).expand(3, 4, 9, 9).numpy()
+    as_prune_heads, as_head_mask = {0: [1], 2: [3]}, torch.tensor(MASK)
+    found = []
+    for heads, by in (
+        *(
+            (heads, "zeros")
+            for heads in (HEADS, as_prune_heads, as_head_mask, np.array(MASK, float))
+        ),
+        *((HEADS, by) for by in (previous, matrices)),
+        (HEADS[:1], "zeros"),
+    ):
+        with papa.ablated(model, heads, by=by):
+            found.append(answers(model, TEXTS))
+    *zeros, by_function, by_matrices, other = found
+    assert all(torch.equal(one, zeros[0]) for one in zeros)
     assert asked == {(0, 1, 9), (2, 3, 9)}
-    with papa.ablated(model, HEADS, by=torch.eye(9).roll(-1, dims=1).expand(3, 4, 9, 9).numpy()):
-        torch.testing.assert_close(answers(model, inputs), by_function)
+    torch.testing.assert_close(by_matrices, by_function)
+    assert not torch.equal(by_function, zeros[0])
+    assert not torch.equal(other, zeros[0])
 
 
 def test_a_pass_that_fails_shifts_no_layers_of_shared_weights_and_leaves_no_trace() -> None:
@@ -173,22 +168,20 @@ def test_a_pass_that_fails_shifts_no_layers_of_shared_weights_and_leaves_no_trac
     assert len(model._forward_pre_hooks) == hooks
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", "albert", "gpt2", "deberta_v3"])
 def test_an_inner_block_takes_its_heads_from_the_outer(family: str) -> None:
     model, inputs = random_model(family), inputs_of(family)
-    plain = answers(model, inputs)
-    first, second = (0, 1), (2, 3)
-    with papa.ablated(model, [second], "zeros"):
-        alone = answers(model, inputs)
-    with papa.ablated(model, [first, second], "zeros"):
-        both = answers(model, inputs)
+    first, second, found = (0, 1), (2, 3), [answers(model, inputs)]
+    for heads in ([first], [second], [first, second]):
+        with papa.ablated(model, heads, "zeros"):
+            found.append(answers(model, inputs))
+    plain, of_first, of_second, both = found
     with papa.ablated(model, [first], "zeros"):
-        outer = answers(model, inputs)
         with papa.ablated(model, [second], "zeros"):
             assert torch.equal(answers(model, inputs), both)
-        assert torch.equal(answers(model, inputs), outer)
+        assert torch.equal(answers(model, inputs), of_first)
     assert torch.equal(answers(model, inputs), plain)
-    assert not any(torch.equal(both, other) for other in (plain, outer, alone))
+    assert not any(torch.equal(both, other) for other in (plain, of_first, of_second))
     with papa.ablated(model, [first, second], "zeros"), papa.ablated(model, [second], IDENTITY):
         again = answers(model, inputs)
     with papa.ablated(model, [first], "zeros"), papa.ablated(model, [second], IDENTITY):
