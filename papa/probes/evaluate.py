@@ -5,8 +5,8 @@ constant, or the probe and the constants trained together (paper, Sections 3.3 a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,10 @@ from papa.attention.replacement import EntryCounts, replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.split import TokenisedSplit
-from papa.encoders.encoder import Encoder
 from papa.probes.features import FeatureModel, FeatureSource, features_of, window_of
 from papa.probes.own_probe import FittedProbe, MakeModule, ModuleProbe, is_estimator
 from papa.probes.probes import MaskedProbe, Probe, SequenceProbe, TokenProbe
-from papa.probes.training import JointLearner, ProbeLearner, train
+from papa.probes.training import JointLearner, ProbeLearner, probe_loss, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
@@ -100,7 +99,18 @@ def evaluate_cell(
         tokens = encoder.tokens_per_batch(execution.batch_tokens)
         source = FeatureSource(encoder, validation, tokens, "float32")
         for seed in seeds:
-            with trained_constants(model, constants, heads, corpus, task, seed, **told) as probe:
+            probe = build_probe(model, corpus, task, [seed]).to(model.device)
+            values = nn.Parameter(constants.values.to(model.device, copy=True))
+            groups: list[dict[str, Any]] = [{"params": [values]}, {"params": [*probe.parameters()]}]
+            if isinstance(constants, ConstantOutputs):
+                groups[0]["lr"] = _OPTIMAL_RATE
+            train = corpus.split("train")
+            loss = probe_loss(model, probe, train, task.probe.encoder_dropout)
+            # Nothing is frozen but the encoder, so there are no features to keep: every epoch runs
+            # the encoder. In use, rows are masked and divided by their absolute sum, since training
+            # may make entries negative.
+            with replaced(model, constants.of(values), heads):
+                JointLearner(groups, loss, model, train, seed).train(task.probe, **told)
                 found += score_probe(probe, source, score)
     else:
         options = scratch, execution, features.dtype
@@ -206,31 +216,3 @@ def build_probe(
     if corpus.kind == "words":
         return TokenProbe(seeds, **sizes, labels=labels, dtype=getattr(torch, encoder.precision))
     return sequence(labels=labels)
-
-
-@contextmanager
-def trained_constants(
-    encoder: Encoder,
-    start: ConstantMatrices | ConstantOutputs,
-    heads: Sequence[Head],
-    corpus: TokenisedCorpus,
-    task: TaskSpec,
-    seed: int,
-    **told: Any,
-) -> Iterator[Probe]:
-    """Train constants, from ``start`` on, together with a probe (paper, Section 5.2); inside the
-    block the heads use them.
-
-    Nothing is frozen but the encoder, so there are no features to keep: every epoch runs the
-    encoder. In use, rows are masked and divided by their absolute sum, since training may make
-    entries negative.
-    """
-    constants = nn.Parameter(start.values.to(encoder.device, copy=True))
-    probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
-    dropout = task.probe.encoder_dropout
-    learner = JointLearner(encoder, constants, probe, corpus, dropout=dropout)
-    if isinstance(start, ConstantOutputs):
-        learner.groups[0]["lr"] = _OPTIMAL_RATE
-    with replaced(encoder, start.of(constants), heads):
-        learner.train(task.probe, seed, **told)
-        yield probe

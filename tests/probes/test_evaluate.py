@@ -25,7 +25,7 @@ from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import SeedScore, build_probe, unseen_by
 from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings
 from papa.probes.minibatches import WINDOW_ROWS
-from papa.probes.training import JointLearner
+from papa.probes.training import JointLearner, probe_loss
 from papa.scores.metrics import score_of_examples
 from papa.spec import Columns, EmbeddedSource, TaskSpec
 from tests.probes.conftest import HEADS, LAYERS, counted_passes, evaluated, scores, with_probe
@@ -232,10 +232,11 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
 ) -> None:
     start, corpus = control("toeplitz", LAYERS, 12, 64), corpora["cola"]
     task = with_probe(tasks["cola"], epochs=1, batch_size=16, learning_rate=1e-2)
-    matrices = torch.nn.Parameter(start.matrices.clone())
-    learner = JointLearner(encoder, matrices, build_probe(encoder, corpus, task, [0]), corpus)
+    matrices, split = torch.nn.Parameter(start.matrices.clone()), corpus.split("train")
+    loss = probe_loss(encoder, build_probe(encoder, corpus, task, [0]), split, dropout=False)
+    learner = JointLearner([{"params": [matrices]}], loss, encoder, split, seed=0)
     with replaced(encoder, start.of(matrices), HEADS[:18]):
-        learner.train(task.probe, 0, np.arange(32))
+        learner.train(task.probe, np.arange(32))
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
     assert bool((moved[:18] > 1e-3).all())
     assert not moved[18:].any()

@@ -60,7 +60,7 @@ def test_the_sequence_probe_gives_the_golden_logits(
     with torch.no_grad():
         for own, theirs in zip(probe.parameters(), given, strict=True):
             own[1] = theirs if own[1].shape == theirs.shape else theirs.T
-        logits = probe(golden_features, torch.arange(8).expand(3, 8))
+        logits = probe(probe.inputs(golden_features, torch.arange(8).expand(3, 8))[0])
     torch.testing.assert_close(logits[1], golden["logits_0"], atol=1e-5, rtol=0)
     # Negative controls: fresh probes beside it, and other inputs, give other logits.
     assert (logits[0] - golden["logits_0"]).abs().max() > 1e-2
@@ -72,7 +72,7 @@ def test_pooling_is_the_weighted_sum_over_real_slots(golden_features: PackedFeat
     with torch.no_grad():
         probe.slot_weights.normal_(generator=torch.Generator().manual_seed(0))
     rows = torch.tensor([[3, 0, 3], [7, 1, 2]])
-    pooled = probe.pooled(golden_features, rows).view(2, 3, 7, 384)
+    pooled = probe.inputs(golden_features, rows)[0].view(2, 3, 7, 384)
     for seed in range(2):
         for place, row in enumerate(rows[seed].tolist()):
             span = slice(*golden_features.offsets[row : row + 2].tolist())
