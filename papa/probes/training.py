@@ -163,8 +163,11 @@ def train(
     sees in an order of its own; ``stop`` is asked after every epoch whether to leave out the
     others.
     """
-    optimizer = adamw(learner.groups, spec)
-    done, total, per_window = 0, spec.epochs * rows, window // spec.batch_size
+    optimizer, done, total = adamw(learner.groups, spec), 0, spec.epochs * rows
+
+    def where(epoch: int, index: int, step: int) -> str:
+        return f"minibatch {index * (window // spec.batch_size) + step + 1} of epoch {epoch + 1}"
+
     for epoch in range(spec.epochs):
         summed, steps = np.zeros(len(seeds)), 0
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
@@ -173,8 +176,7 @@ def train(
             batches = torch.from_numpy(np.stack(orders)).split(spec.batch_size, dim=1)
             found = list[Tensor]()
             for step, batch in enumerate(batches):
-                where = f"minibatch {index * per_window + step + 1} of epoch {epoch + 1}"
-                with numbers_of(where):
+                with numbers_of(where(epoch, index, step)):
                     loss, norm = take_step(losses, batch, step, optimizer, spec.max_grad_norm)
                 found.append(torch.where(norm.isfinite(), loss, norm))
                 # A GPU would have to be waited for: there a window is taken to its end.
@@ -186,8 +188,8 @@ def train(
             for step, number in np.argwhere(~np.isfinite(taken)).tolist():
                 raise SpecError(
                     f"learning_rate: the loss of seed {seeds[number]} is {taken[step, number]}, or "
-                    f"the norm of its gradient, in minibatch {index * per_window + step + 1} of "
-                    f"epoch {epoch + 1}: lower the rate, now {spec.learning_rate:g}"
+                    f"the norm of its gradient, in {where(epoch, index, step)}: lower the rate, "
+                    f"now {spec.learning_rate:g}"
                 )
             summed += taken.sum(0)
             steps += len(taken)
