@@ -5,10 +5,9 @@ constant, or the probe and the constants trained together (paper, Sections 3.3 a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,10 @@ from papa.attention.outputs import ConstantOutputs
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batches
 from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
-from papa.encoders.encoder import Encoder
 from papa.probes.features import FeatureModel, FeatureSource, features_of, window_of
 from papa.probes.own_probe import FittedProbe, MakeModule, ModuleProbe, is_estimator
 from papa.probes.probes import MaskedProbe, Probe, SequenceProbe, TokenProbe
-from papa.probes.training import JointLearner, ProbeLearner, train
+from papa.probes.training import JointLearner, ProbeLearner, probe_loss, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
@@ -93,29 +91,34 @@ def evaluate_cell(
     """
     started, score = time.perf_counter(), scorer(task, corpus.label_names, code)
     validation, found = corpus.split("validation"), list[Scored]()
-    told: Any = {"progress": progress, "on_epoch": on_epoch}
+    told: dict[str, Any] = {"progress": progress, "on_epoch": on_epoch}
     model: Any = encoder
     if trained and heads:
-        tokens = encoder.tokens_per_batch(execution.batch_tokens)
+        tokens, split = encoder.tokens_per_batch(execution.batch_tokens), corpus.split("train")
         source = FeatureSource(encoder, validation, tokens, "float32")
         for seed in seeds:
-            with trained_constants(model, constants, heads, corpus, task, seed, **told) as probe:
+            probe = build_probe(model, corpus, task, [seed]).to(model.device)
+            values = nn.Parameter(constants.values.to(model.device, copy=True))
+            groups: list[dict[str, Any]] = [{"params": [values]}, {"params": [*probe.parameters()]}]
+            if isinstance(constants, ConstantOutputs):
+                groups[0]["lr"] = _OPTIMAL_RATE
+            loss = probe_loss(model, probe, split, task.probe.encoder_dropout)
+            # Nothing is frozen but the encoder, so every epoch runs it. In use, rows are masked and
+            # divided by their absolute sum, since training may make entries negative.
+            with replaced(model, constants.of(values), heads):
+                JointLearner(groups, loss, model, split, seed).train(task.probe, **told)
                 found += score_probe(probe, source, score)
     else:
         options = scratch, execution, features.dtype
-        block: AbstractContextManager[Any] = nullcontext()
-        if heads and constants is not None:
-            block = replaced(model, constants, heads)
-        with block:
+        replacing = heads and constants is not None
+        with replaced(model, constants, heads) if replacing else nullcontext():
             make = loaded(code.probe) if code else None
             probes = train_probes(encoder, corpus, task, seeds, *options, make=make, **told)
             with features_of(encoder, validation, *options) as source:
                 found += [one for probe in probes for one in score_probe(probe, source, score)]
     seconds = (time.perf_counter() - started) / len(seeds)
-    return [
-        SeedScore(seed, one.score, one.examples, seconds)
-        for seed, one in zip(seeds, found, strict=True)
-    ]
+    scored = zip(seeds, found, strict=True)
+    return [SeedScore(seed, one.score, one.examples, seconds) for seed, one in scored]
 
 
 def train_probes(
@@ -136,6 +139,8 @@ def train_probes(
     """
     split, spec, found = corpus.split("train"), task.probe, list[Probe]()
     rows, total = len(split), (1 + spec.epochs) * len(split)
+    how: dict[str, Any] = {"progress": lambda done, _: progress(rows + done, total)}
+    how |= {"rows": rows, "on_epoch": on_epoch}
     with features_of(
         encoder,
         split,
@@ -147,17 +152,10 @@ def train_probes(
     ) as source:
         if is_estimator(make):
             return [FittedProbe(make, source, seeds)]
+        window = window_of(encoder, split, spec.batch_size)
         for own in [seeds] if make is None else [[seed] for seed in seeds]:
             found.append(build_probe(encoder, corpus, task, own, make).to(encoder.device))
-            train(
-                ProbeLearner(found[-1], source, own),
-                spec,
-                own,
-                rows=rows,
-                window=window_of(encoder, split, spec.batch_size),
-                progress=lambda done, _: progress(rows + done, total),
-                on_epoch=on_epoch,
-            )
+            train(ProbeLearner(found[-1], source, own), spec, own, window=window, **how)
     return found
 
 
@@ -176,8 +174,8 @@ def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Score
         found.append([one.cpu().numpy() for one in predicted])
         # The features of a window are gone before the next one's are made.
         del features
-    predictions, labels_, lengths = zip(*found, strict=True)
-    together = np.concatenate(labels_), np.concatenate(lengths)
+    predictions, *labels_ = zip(*found, strict=True)
+    together = [np.concatenate(one) for one in labels_]
     return [score(own, *together) for own in np.concatenate(predictions, axis=1)]
 
 
@@ -193,43 +191,11 @@ def build_probe(
     sizes: dict[str, Any] = {"layers": layers, "width": width}
     if corpus.kind == "mlm":
         return MaskedProbe(seeds, **sizes, word_embeddings=encoder.word_embeddings)
-    with_encoders = AUTHORS_DROPOUT if task.probe.encoder_dropout else {}
-    dropout = with_encoders.get(encoder.config.model_type, 0.0)
-    sequence = partial(SequenceProbe, seeds, **sizes, slots=corpus.slots, dropout=dropout)
-    if task.regression:
-        return sequence(labels=1, regression=True)
-    assert corpus.label_names is not None, "of a corpus with classes"
-    labels = len(corpus.label_names)
-    if make is not None:
+    labels = 1 if task.regression else len(corpus.label_names or ())
+    if make is not None and not task.regression:
         return ModuleProbe(make, seeds[0], layers * width, labels)
     if corpus.kind == "words":
         return TokenProbe(seeds, **sizes, labels=labels, dtype=getattr(torch, encoder.precision))
-    return sequence(labels=labels)
-
-
-@contextmanager
-def trained_constants(
-    encoder: Encoder,
-    start: ConstantMatrices | ConstantOutputs,
-    heads: Sequence[Head],
-    corpus: TokenisedCorpus,
-    task: TaskSpec,
-    seed: int,
-    **told: Any,
-) -> Iterator[Probe]:
-    """Train constants, from ``start`` on, together with a probe (paper, Section 5.2); inside the
-    block the heads use them.
-
-    Nothing is frozen but the encoder, so there are no features to keep: every epoch runs the
-    encoder. In use, rows are masked and divided by their absolute sum, since training may make
-    entries negative.
-    """
-    constants = nn.Parameter(start.values.to(encoder.device, copy=True))
-    probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
-    dropout = task.probe.encoder_dropout
-    learner = JointLearner(encoder, constants, probe, corpus, dropout=dropout)
-    if isinstance(start, ConstantOutputs):
-        learner.groups[0]["lr"] = _OPTIMAL_RATE
-    with replaced(encoder, start.of(constants), heads):
-        learner.train(task.probe, seed, **told)
-        yield probe
+    sizes |= {"slots": corpus.slots, "labels": labels, "regression": task.regression}
+    dropout = AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0)
+    return SequenceProbe(seeds, **sizes, dropout=dropout if task.probe.encoder_dropout else 0.0)

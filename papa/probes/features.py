@@ -1,6 +1,4 @@
-"""Features of a frozen encoder, or of its word embeddings, packed without padding: computed anew
-for a window of rows, or stored once for all epochs in a memory-mapped file.
-"""
+"""Features of a frozen encoder, or of its word embeddings, packed without padding."""
 
 from __future__ import annotations
 
@@ -29,6 +27,8 @@ from papa.errors import DataError, PapaError
 from papa.probes.minibatches import window_rows
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, Precision
+
+_ON_DEVICE = ("values", "slot_ids", "labels")
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,15 @@ class PackedFeatures:
         """Labels of each row, on the CPU."""
         return self.lengths if self.token_labels else torch.ones(len(self), dtype=torch.int64)
 
-    def to(self, device: torch.device) -> PackedFeatures:
-        """The same features on another device."""
-        moved = {name: getattr(self, name).to(device) for name in ("values", "slot_ids", "labels")}
-        return replace(self, **moved)
-
-    def select(self, rows: Int[Tensor, " n"]) -> PackedFeatures:
-        """A copy of the given rows, in the given order."""
+    def select(self, rows: Int[Tensor, " n"], device: torch.device) -> PackedFeatures:
+        """A copy of the given rows, in the given order, on a device."""
         tokens, _ = self.tokens_of(rows)
-        return replace(
-            self,
-            values=self.values[tokens],
-            offsets=torch.from_numpy(offsets_of(self.lengths[rows].numpy())),
-            slot_ids=self.slot_ids[tokens],
-            labels=self.labels[tokens if self.token_labels else rows],
+        return PackedFeatures(
+            self.values[tokens].to(device),
+            torch.from_numpy(offsets_of(self.lengths[rows].numpy())),
+            self.slot_ids[tokens].to(device),
+            self.labels[tokens if self.token_labels else rows].to(device),
+            self.token_labels,
         )
 
     def tokens_of(
@@ -119,18 +114,16 @@ def pack_features(
     """The features with their slots and labels, row by row; ``values`` are of the tokens that a
     probe sees.
     """
-    slot_ids = split.tokens(None if np.array_equal(rows, split.rows) else rows).slot_ids
-    labels = split.labels_of(rows)
+    slot_ids, labels = split.tokens(rows).slot_ids, split.labels_of(rows)
     if split.label_per_token:
         kept = labels != IGNORED
         slot_ids, labels = slot_ids[kept], labels[kept]
     return PackedFeatures(
-        values=values,
-        offsets=torch.from_numpy(offsets_of(split.probed_lengths[split.index_of(rows)])),
-        # A copy: a mapped file cannot be written to, and PyTorch knows no such tensor.
-        slot_ids=torch.tensor(slot_ids).to(values.device),
-        labels=torch.from_numpy(labels).to(values.device),
-        token_labels=split.label_per_token,
+        values,
+        torch.from_numpy(offsets_of(split.probed_lengths[split.index_of(rows)])),
+        torch.from_numpy(slot_ids).to(values.device),
+        torch.from_numpy(labels).to(values.device),
+        split.label_per_token,
     )
 
 
@@ -142,16 +135,6 @@ def live_features(
     return pack_features(probed_states(token_states, split, rows), split, rows)
 
 
-def count_tokens(split: TokenisedSplit) -> int:
-    """The tokens of the split that a probe sees."""
-    tokens = int(split.probed_lengths.sum())
-    if tokens == 0:
-        raise DataError(
-            f"the {split.name} split has no labelled token: check the task's text and label columns"
-        )
-    return tokens
-
-
 class WordEmbeddings:
     """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is
     one hidden state, whose width e some encoders (ALBERT, small ELECTRA) have smaller than d.
@@ -161,12 +144,9 @@ class WordEmbeddings:
 
     def __init__(self, encoder: Encoder) -> None:
         self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
-        self.config = encoder.config
+        self.config, self.device, self.precision = encoder.config, encoder.device, encoder.precision
         self.word_embeddings = encoder.word_embeddings
-        self.device = encoder.device
-        self.width = self.word_embeddings.shape[1]
-        self.tokens_per_batch = encoder.tokens_per_batch
-        self.precision = encoder.precision
+        self.width, self.tokens_per_batch = self.word_embeddings.shape[1], encoder.tokens_per_batch
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
         """Return the embedding of each real token, input by input."""
@@ -215,13 +195,13 @@ class FeatureSource:
         """Features, and where among them these rows are."""
         numbers, device = np.arange(len(rows)), self.encoder.device
         if self.stored is None:
+            how = self.encoder, self.split, self.batch_tokens, self.dtype
             with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
-                how = self.batch_tokens, self.dtype
-                return compute_features(self.encoder, self.split, *how, rows=rows), numbers
+                return compute_features(*how, rows=rows), numbers
         if self.stored.device.type == device.type:
             # Nothing is copied: row numbers of the split are row numbers of its features.
             return self.stored, rows
-        return self.stored.select(torch.from_numpy(rows)).to(device), numbers
+        return self.stored.select(torch.from_numpy(rows), device), numbers
 
 
 @contextmanager
@@ -241,7 +221,7 @@ def features_of(
     """
     # What is dropped depends on how rows fall into batches: no setting of speed may decide on that.
     tokens = encoder.tokens_per_batch(None if dropout else execution.batch_tokens)
-    size = feature_bytes(encoder, split, dtype)
+    size = math.prod(values_shape(encoder, split)) * getattr(torch, dtype).itemsize
     if dropout or size > execution.features_budget_gb * 1e9:
         yield FeatureSource(encoder, split, tokens, dtype, dropout)
         return
@@ -251,20 +231,25 @@ def features_of(
         features = compute_features(encoder, split, tokens, dtype, file=file, progress=progress)
         # Half of a GPU is left to the probes and their minibatches.
         if encoder.device.type == "cuda" and size < torch.cuda.mem_get_info(encoder.device)[0] / 2:
-            features = features.to(encoder.device)
+            moved = {one: getattr(features, one).to(encoder.device) for one in _ON_DEVICE}
+            features = replace(features, **moved)
         yield FeatureSource(encoder, split, tokens, dtype, stored=features)
 
 
-def feature_bytes(encoder: FeatureModel, split: TokenisedSplit, dtype: Precision) -> int:
-    """How many bytes a split's features take on disk."""
-    token_values = (encoder.layers + 1) * encoder.width
-    return count_tokens(split) * token_values * getattr(torch, dtype).itemsize
+def values_shape(encoder: FeatureModel, split: TokenisedSplit) -> tuple[int, int, int]:
+    """The tokens that a probe sees of a split, and the layers and width of their features."""
+    tokens = int(split.probed_lengths.sum())
+    if tokens == 0:
+        raise DataError(
+            f"the {split.name} split has no labelled token: check the task's text and label columns"
+        )
+    return tokens, encoder.layers + 1, encoder.width
 
 
 def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int) -> int:
     """The rows of a window of training on a split, or of scoring one."""
-    token_values = (encoder.layers + 1) * encoder.width
-    return window_rows(len(split), count_tokens(split), token_values, batch_size)
+    tokens, layers, width = values_shape(encoder, split)
+    return window_rows(len(split), tokens, layers * width, batch_size)
 
 
 @torch.no_grad()

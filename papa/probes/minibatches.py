@@ -58,14 +58,14 @@ def part_tokens(on_gpu: bool) -> int:
 
 
 class Part(NamedTuple):
-    """Some rows of a minibatch, shortest first, computed in one forward and backward pass; how many
-    real tokens they have; their ``share`` of the terms of the minibatch's mean loss, with which the
-    parts' losses add up; and the seed of the encoder's dropout, where it is on.
+    """Some rows of a minibatch, shortest first, computed in one forward and backward pass; their
+    ``share`` of the terms of the minibatch's mean loss, with which the parts' losses add up, and
+    that of its real tokens; and the seed of the encoder's dropout, where it is on.
     """
 
     rows: np.ndarray
-    tokens: int
     share: float
+    token_share: float
     dropout_seed: int
 
 
@@ -91,11 +91,12 @@ def parts_of(
     part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
     pieces = [order[part == number] for number in range(count)]
     labelled = [piece for piece in pieces if terms[piece].any()]
+    total = sum(int(lengths[piece].sum()) for piece in labelled)
     return [
         Part(
             minibatch[piece],
-            int(lengths[piece].sum()),
             int(terms[piece].sum()) / int(terms.sum()),
+            int(lengths[piece].sum()) / total,
             seed_of(*seed, number),
         )
         for number, piece in enumerate(labelled)

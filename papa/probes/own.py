@@ -45,7 +45,7 @@ _OF_KIND = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM", "wo
 
 
 def own_class(task: TaskSpec, reference: EncoderReference) -> str:
-    """The class of transformers that loads a model with the head that the task asks."""
+    """The class of transformers that loads the head that a task asks."""
     if task.of_embeddings:
         if reference.embeds_by:
             raise EncoderError(
@@ -72,7 +72,7 @@ def own_class(task: TaskSpec, reference: EncoderReference) -> str:
 def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> PreTrainedModel:
     """The model with its own head, in float32 and in eval mode; a process keeps the last one."""
     model = load_model(reference, head=head)
-    attention_modules(model)
+    attention_modules(model)  # Refused before anything runs.
     return cast("PreTrainedModel", model.eval().to(device))
 
 
@@ -144,26 +144,6 @@ def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, T
     return {"top": logits.argmax(1), "log_probabilities": true, "lengths": lengths}
 
 
-def _scored_batch(
-    model: PreTrainedModel,
-    batch: Padded,
-    score: OwnScore,
-    labels: Tensor,
-    ids: Int[np.ndarray, " classes"] | None,
-) -> dict[str, Tensor]:
-    """A score of the user's own, called with ``labels`` beside the model's inputs."""
-    given = labels if batch.labels is None else batch.labels.cpu()
-    if ids is not None:
-        given = torch.from_numpy(ids)[given.clamp(min=0)].where(given != IGNORED, IGNORED)
-    inputs = {**batch.inputs, "labels": given.to(batch.mask.device)}
-    found = checked_score(score(model(**batch.inputs), inputs))
-    if len(found) != len(batch.mask):
-        raise DataError(
-            f"score gave {len(found)} numbers for {len(batch.mask)} texts: give one for each"
-        )
-    return {"score": found.float(), "lengths": torch.ones(len(found), dtype=torch.int64)}
-
-
 class OwnHead(NamedTuple):
     """The model that answers a task, and the special tokens of its texts."""
 
@@ -228,9 +208,19 @@ class OwnHead(NamedTuple):
                     answers = answers_of(model, batch, embeddings)
                 else:
                     labels = torch.from_numpy(split.labels_of(split.rows[rows]))
-                    answers = _scored_batch(model, batch, score, labels, ids)
+                    labels = labels if batch.labels is None else batch.labels.cpu()
+                    if ids is not None:
+                        known = torch.from_numpy(ids)[labels.clamp(min=0)]
+                        labels = known.where(labels != IGNORED, IGNORED)
+                    inputs = {**batch.inputs, "labels": labels.to(model.device)}
+                    scores = checked_score(score(model(**batch.inputs), inputs)).float()
+                    if len(scores) != len(rows):
+                        raise DataError(
+                            f"score gave {len(scores)} numbers for {len(rows)} texts: give one for "
+                            "each"
+                        )
+                    answers = {"score": scores, "lengths": torch.ones(len(rows)).long()}
                 lengths = answers["lengths"].tolist()
-                answers["lengths"] = torch.tensor(lengths)
                 for name, values in answers.items():
                     pieces = values.cpu().split([1] * len(rows) if name == "lengths" else lengths)
                     found.setdefault(name, {}).update(zip(rows.tolist(), pieces, strict=True))
@@ -240,28 +230,21 @@ class OwnHead(NamedTuple):
         }
 
     @torch.inference_mode()
-    def observe(
-        self,
-        split: TokenisedSplit,
-        see: See,
-        progress: Progress = ignore_progress,
-    ) -> None:
-        """Show every layer of the model's passes over a split."""
+    def observe(self, split: TokenisedSplit, see: See, progress: Progress) -> None:
+        """Show every layer of a decoder's passes over a split."""
         modules = attention_modules(self.model)
         rules = {layer: Watching(see=see, layer=layer) for layer in range(len(modules))}
         with routed(self.model, modules, rules) as dispatch:
             for _, batch in self.batches(split, progress):
-                # A decoder's slots are positions, the same in all inputs.
+                # Slots are positions, the same in all inputs.
                 dispatch.slots = torch.arange(batch.mask.shape[1], device=batch.mask.device)[None]
                 dispatch.real = batch.mask
                 self.model(**batch.inputs)
 
     def average_by_position(
-        self, split: TokenisedSplit, heads: int, progress: Progress = ignore_progress
+        self, split: TokenisedSplit, heads: int, progress: Progress
     ) -> AttentionSums:
-        """Sums of A over a split, which merge as those of encoders; a layer of a batch at a
-        time.
-        """
+        """Sums of a decoder's A over a split, which merge as those of encoders."""
         layers = len(attention_modules(self.model))
         averager = AttentionAverager(layers, heads, split.slots, self.model.device)
         self.observe(split, averager.see, progress)

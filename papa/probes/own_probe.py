@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from papa.errors import SpecError
 from papa.probes.features import FeatureSource, PackedFeatures
 from papa.probes.minibatches import WINDOW_ROWS
-from papa.probes.probes import Probe
+from papa.probes.probes import Probe, tokens_by_seed
 
 MakeModule = Callable[[int, int], nn.Module]
 """From the width of inputs and the number of classes to a module: [n, inputs] to [n, classes]."""
@@ -33,8 +33,7 @@ def is_estimator(probe: Any) -> bool:
 
 def check_probe(probe: Any) -> None:
     """Refuse what is no probe."""
-    makes = callable(probe) and not isinstance(probe, nn.Module)
-    if not (is_estimator(probe) or makes):
+    if not is_estimator(probe) and (not callable(probe) or isinstance(probe, nn.Module)):
         raise SpecError(
             f"probe is a {type(probe).__name__}, expected an estimator with fit and predict, or a "
             "function of (inputs, classes) such as torch.nn.Linear, which makes a module for each "
@@ -46,12 +45,12 @@ def probe_inputs(
     features: PackedFeatures, rows: Int[Tensor, " rows"]
 ) -> tuple[Float[Tensor, "n layers_width"], Shaped[Tensor, " n"]]:
     """What a probe of the user's own sees of rows, and the labels."""
-    tokens, position = features.tokens_of(rows)
-    values = features.values[tokens.to(features.device)].flatten(1).float()
     if features.token_labels:
-        return values, features.labels[tokens.to(features.device)]
-    sums = values.new_zeros(len(rows), values.shape[1])
-    sums.index_add_(0, position.to(features.device), values)
+        (values,), (labels,) = tokens_by_seed(features, rows[None])
+        return values, labels
+    tokens, position = (one.to(features.device) for one in features.tokens_of(rows))
+    values = features.values[tokens].flatten(1).float()
+    sums = values.new_zeros(len(rows), values.shape[1]).index_add_(0, position, values)
     lengths = features.lengths[rows].to(features.device)
     return sums / lengths[:, None], features.labels[rows.to(features.device)]
 
@@ -108,9 +107,6 @@ class FittedProbe(Probe):
             if hasattr(fresh, "get_params") and "random_state" in fresh.get_params():
                 fresh.set_params(random_state=seed)
             fresh.fit(inputs, labels)
-
-    def losses(self, *_: Any) -> Tensor:
-        raise NotImplementedError("it is fitted")
 
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]

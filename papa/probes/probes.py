@@ -6,7 +6,6 @@ a seed is that of its own loss, and each seed draws its start from a generator o
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,10 +21,9 @@ from papa.probes.features import PackedFeatures
 INITIAL_SCALE = 0.02
 
 
-class Probe(nn.Module, ABC):
-    """What training needs of a probe."""
+class Probe(nn.Module):
+    """What training and scoring need of a probe."""
 
-    @abstractmethod
     def losses(
         self,
         features: PackedFeatures,
@@ -33,12 +31,13 @@ class Probe(nn.Module, ABC):
         dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
         """The mean loss of each seed on its own rows; without seeds for it no dropout is drawn."""
+        raise NotImplementedError
 
-    @abstractmethod
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
         """What every seed predicts for the rows: a value per row, or per token, in order."""
+        raise NotImplementedError
 
 
 class SeedLinear(nn.Module):
@@ -85,13 +84,72 @@ def dropped(
     return values * (drawn >= share).to(values) / (1 - share)
 
 
-class SequenceProbe(Probe):
-    """A label for a whole input (paper, Section 3.3 and App. B).
+class TokenProbe(Probe):
+    """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels.
 
-    For each layer a learned weighted sum over slots, weights [L+1, S] that start at 1/S, real slots
-    only → concat (L+1)·d → Linear d → tanh → Linear labels. With ``regression`` the one output is a
-    number, trained by squared error. ``layers`` is L+1; ``dropout`` the share of the values between
-    tanh and the last Linear that training drops.
+    ``layers`` is L+1, the embeddings counted; ``dtype`` is of the products of the first Linear,
+    where nearly all of the work is; ``dropout`` the share of the values between tanh and the last
+    Linear that training drops. With ``regression`` the one output is a number, trained by squared
+    error.
+    """
+
+    regression, dropout = False, 0.0
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        *,
+        layers: int,
+        width: int,
+        labels: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        generators = generators_of(seeds)
+        self.dense = SeedLinear(generators, layers * width, width, dtype)
+        self.classifier = SeedLinear(generators, width, labels)
+
+    def inputs(
+        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
+    ) -> tuple[Float[Tensor, "seeds n layers_width"], Shaped[Tensor, "seeds n"]]:
+        """What the first map reads of each seed's rows, and the labels."""
+        return tokens_by_seed(features, rows, self.dense.dtype)
+
+    def forward(
+        self,
+        inputs: Float[Tensor, "seeds n layers_width"],
+        dropout_seeds: Sequence[int] | None = None,
+    ) -> Float[Tensor, "seeds n labels"]:
+        """The logits, or the numbers."""
+        hidden = torch.tanh(self.dense(inputs))
+        if dropout_seeds is not None and self.dropout > 0:
+            hidden = dropped(hidden, self.dropout, dropout_seeds)
+        return self.classifier(hidden)
+
+    def losses(
+        self,
+        features: PackedFeatures,
+        rows: Int[Tensor, "seeds batch"],
+        dropout_seeds: Sequence[int] | None = None,
+    ) -> Float[Tensor, " seeds"]:
+        inputs, labels = self.inputs(features, rows)
+        outputs = self(inputs, dropout_seeds)
+        if self.regression:
+            return (outputs.squeeze(-1) - labels).square().mean(1)
+        flat = outputs.flatten(0, 1), labels.flatten()
+        losses = F.cross_entropy(*flat, ignore_index=IGNORED, reduction="none").view_as(labels)
+        return losses.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
+
+    def predictions(
+        self, features: PackedFeatures, rows: Int[Tensor, " n"]
+    ) -> Shaped[Tensor, "seeds predictions"]:
+        outputs = self(self.inputs(features, rows.expand(len(self.classifier.bias), -1))[0])
+        return outputs.squeeze(-1) if self.regression else outputs.argmax(-1)
+
+
+class SequenceProbe(TokenProbe):
+    """A label for a whole input (paper, Section 3.3 and App. B): for each layer a learned weighted
+    sum over slots, weights [L+1, S] that start at 1/S, real slots only; then as for a token.
     """
 
     def __init__(
@@ -105,29 +163,14 @@ class SequenceProbe(Probe):
         regression: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        generators = generators_of(seeds)
+        super().__init__(seeds, layers=layers, width=width, labels=labels)
         self.regression, self.dropout = regression, dropout
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
-        self.dense = SeedLinear(generators, layers * width, width)
-        self.classifier = SeedLinear(generators, width, labels)
 
-    def forward(
-        self,
-        features: PackedFeatures,
-        rows: Int[Tensor, "seeds batch"],
-        dropout_seeds: Sequence[int] | None = None,
-    ) -> Float[Tensor, "seeds batch labels"]:
-        """Return the logits (or the number) of every row; rows are numbers on the CPU."""
-        hidden = torch.tanh(self.dense(self.pooled(features, rows)))
-        if dropout_seeds is not None and self.dropout > 0:
-            hidden = dropped(hidden, self.dropout, dropout_seeds)
-        return self.classifier(hidden)
-
-    def pooled(
+    def inputs(
         self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
-    ) -> Float[Tensor, "seeds batch layers_width"]:
-        """Return the weighted sums over slots, layer by layer."""
+    ) -> tuple[Float[Tensor, "seeds batch layers_width"], Shaped[Tensor, "seeds batch"]]:
+        """The weighted sums over slots, layer by layer, and the labels."""
         seeds, layers, slots = self.slot_weights.shape
         batch, width = rows.shape[1], features.values.shape[-1]
         values, device = features.values, features.device
@@ -149,74 +192,7 @@ class SequenceProbe(Probe):
         starts = torch.from_numpy(offsets_of(sizes.numpy())[:-1]).to(device)
         # A weighted sum over tokens without a copy of them: that is what a bag of embeddings is.
         sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
-        return sums.view(seeds, batch, layers * width)
-
-    def losses(
-        self,
-        features: PackedFeatures,
-        rows: Int[Tensor, "seeds batch"],
-        dropout_seeds: Sequence[int] | None = None,
-    ) -> Float[Tensor, " seeds"]:
-        outputs = self(features, rows, dropout_seeds)
-        labels = features.labels[rows.to(features.device)]
-        if self.regression:
-            return (outputs.squeeze(-1) - labels).square().mean(1)
-        return (
-            F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none")
-            .view_as(labels)
-            .mean(1)
-        )
-
-    def predictions(
-        self, features: PackedFeatures, rows: Int[Tensor, " n"]
-    ) -> Shaped[Tensor, "seeds n"]:
-        outputs = self(features, rows.expand(len(self.slot_weights), -1))
-        return outputs.squeeze(-1) if self.regression else outputs.argmax(-1)
-
-
-class TokenProbe(Probe):
-    """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels;
-    ``dtype`` is of the products of the first Linear, where nearly all of the work is.
-    """
-
-    def __init__(
-        self,
-        seeds: Sequence[int],
-        *,
-        layers: int,
-        width: int,
-        labels: int,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        super().__init__()
-        generators = generators_of(seeds)
-        self.dense = SeedLinear(generators, layers * width, width, dtype)
-        self.classifier = SeedLinear(generators, width, labels)
-
-    def forward(
-        self, tokens: Float[Tensor, "seeds n layers_width"]
-    ) -> Float[Tensor, "seeds n labels"]:
-        """Return the logits of every token."""
-        return self.classifier(torch.tanh(self.dense(tokens)))
-
-    def losses(
-        self,
-        features: PackedFeatures,
-        rows: Int[Tensor, "seeds batch"],
-        dropout_seeds: Sequence[int] | None = None,
-    ) -> Float[Tensor, " seeds"]:
-        tokens, labels = tokens_by_seed(features, rows, self.dense.dtype)
-        losses = F.cross_entropy(
-            self(tokens).flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
-        )
-        return losses.view_as(labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
-
-    def predictions(
-        self, features: PackedFeatures, rows: Int[Tensor, " n"]
-    ) -> Shaped[Tensor, "seeds predictions"]:
-        tokens, _ = features.tokens_of(rows)
-        values = features.values[tokens.to(features.device)].flatten(1).to(self.dense.dtype)
-        return self(values.expand(len(self.dense.weight), -1, -1)).argmax(-1)
+        return sums.view(seeds, batch, layers * width), features.labels[rows.to(device)]
 
 
 def tokens_by_seed(
@@ -227,13 +203,9 @@ def tokens_by_seed(
     """
     seeds, batch = rows.shape
     tokens, position = features.tokens_of(rows.flatten())
-    if len(tokens) == 0:
-        width = features.values[0:1].shape[1:].numel()
-        empty = torch.zeros(seeds, 1, width, dtype=dtype, device=features.device)
-        return empty, torch.full((seeds, 1), IGNORED, device=features.device)
     seed = position // batch
     counts = torch.bincount(seed, minlength=seeds)
-    index = torch.zeros(seeds, max(1, int(counts.max())), dtype=torch.int64)
+    index = torch.zeros(seeds, int(counts.max()), dtype=torch.int64)
     index[seed, torch.from_numpy(positions_in_rows(counts.numpy()))] = tokens
     filled = torch.arange(index.shape[1]) >= counts[:, None]
     index, filled = index.to(features.device), filled.to(features.device)
@@ -297,16 +269,12 @@ class MaskedProbe(Probe):
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
         """The natural log-probability that each masked token's true word receives."""
-        tokens, _ = features.tokens_of(rows)
-        on_device = tokens.to(features.device)
-        values = features.values[on_device].flatten(1).to(torch.float32)
-        labels = features.labels[on_device]
-        hidden = self(values.expand(len(self.bias), -1, -1))
-        log_probabilities = torch.empty(hidden.shape[:2], device=hidden.device)
+        tokens, labels = tokens_by_seed(features, rows.expand(len(self.bias), -1))
+        hidden, found = self(tokens), torch.empty(labels.shape, device=labels.device)
         for seed, part in _chunks(hidden, len(self.word_embeddings)):
             logits = torch.addmm(self.bias[seed], hidden[seed, part], self.word_embeddings.T)
-            log_probabilities[seed, part] = -F.cross_entropy(logits, labels[part], reduction="none")
-        return log_probabilities
+            found[seed, part] = -F.cross_entropy(logits, labels[seed, part], reduction="none")
+        return found
 
 
 class DecoderLosses(torch.autograd.Function):

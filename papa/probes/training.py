@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.corpora.batches import micro_batch
-from papa.corpora.corpus import TokenisedCorpus
+from papa.corpora.corpus import TokenisedSplit
 from papa.encoders.encoder import Encoder, numbers_of
 from papa.errors import SpecError
 from papa.probes.features import FeatureSource, active_dropout, live_features, window_of
@@ -37,21 +38,19 @@ from papa.spec import ProbeSpec
 Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
 """The loss of each seed on a minibatch of its own, given as positions in a window and with the
 minibatch's number there; adds gradients to ``.grad``."""
+PartLoss = Callable[[Part], Float[Tensor, ""]]
+"""The share of a minibatch's loss that a part of it has; gradients pass."""
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """What is trained, and what finds its gradients.
-
-    Attributes:
-        groups: parameters as an optimiser of PyTorch takes them.
+    """What is trained, as parameters in ``groups`` that an optimiser of PyTorch takes, and what
+    finds its gradients on the rows of a window of an epoch.
     """
 
     groups: list[dict[str, Any]]
 
-    def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
-        """Make ready for the rows of a window of an epoch."""
-        ...
+    def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses: ...
 
 
 class ProbeLearner:
@@ -75,46 +74,41 @@ class ProbeLearner:
         return losses
 
 
+@dataclass
 class JointLearner:
-    """A ``parameter`` (θ of a mix, or constants), which inside ``block`` takes part in the frozen
-    encoder's attention, and the probe of one seed, if there is one.
-
-    A minibatch is cut into parts, whose gradients are added in their order.
+    """What takes part in a frozen encoder's attention (θ of a mix, or constants), alone or with a
+    probe of one ``seed``, by a ``loss`` of parts of a minibatch, whose gradients are added in their
+    order.
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        parameter: nn.Parameter,
-        probe: Probe | None,
-        corpus: TokenisedCorpus,
-        *,
-        dropout: bool = False,
-        block: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:
-        self.groups: list[dict[str, Any]] = [{"params": [parameter]}]
-        self.groups += [{"params": [*probe.parameters()]}] if probe else []
-        self.encoder, self.split, self.parameter = encoder, corpus.split("train"), parameter
-        self._probe, self._dropout, self._block = probe, dropout, block
+    groups: list[dict[str, Any]]
+    loss: PartLoss
+    encoder: Encoder
+    split: TokenisedSplit
+    seed: int
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        """θ, or the constants."""
+        parameter: nn.Parameter = self.groups[0]["params"][0]
+        return parameter
 
     def train(
-        self, spec: ProbeSpec, seed: int, rows: Int[np.ndarray, " rows"] | None = None, **how: Any
+        self, spec: ProbeSpec, rows: Int[np.ndarray, " rows"] | None = None, **how: Any
     ) -> None:
-        """Train on these rows, or all, of the training split; a seed sees the minibatches that it
-        sees of features. ``how`` is as for ``papa.probes.training.train``.
+        """Train on these rows, or all, of the split; a seed sees the minibatches that it sees of
+        features. ``how`` is as for ``papa.probes.training.train``.
         """
-        self._seed, split = seed, self.split
-        self._rows = split.rows if rows is None else rows
-        window = window_of(self.encoder, split, spec.batch_size)
-        train(self, spec, [seed], rows=len(self._rows), window=window, **how)
+        self._rows = self.split.rows if rows is None else rows
+        window = window_of(self.encoder, self.split, spec.batch_size)
+        self._per_window = window // spec.batch_size
+        train(self, spec, [self.seed], rows=len(self._rows), window=window, **how)
 
     def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
-        if index == 0:
-            self._steps = count()
         tokens = part_tokens(self.encoder.device.type != "cpu")
 
-        def losses(batch: Int[Tensor, "1 batch"], _: int) -> Float[Tensor, " 1"]:
-            place = self._seed, epoch, next(self._steps)
+        def losses(batch: Int[Tensor, "1 batch"], step: int) -> Float[Tensor, " 1"]:
+            place = self.seed, epoch, index * self._per_window + step
             chosen = self._rows[rows[batch[0].numpy()]]
             return self.losses(parts_of(self.split, chosen, tokens, place))
 
@@ -129,20 +123,28 @@ class JointLearner:
             total += loss.detach()
         return total
 
-    def loss(self, part: Part) -> Float[Tensor, ""]:
-        """The part's share of the minibatch's loss."""
-        assert self._probe is not None, "what has none has a loss of its own"
-        batch = micro_batch(self.split, part.rows)
-        dropped = (
-            active_dropout(self.encoder, part.dropout_seed) if self._dropout else nullcontext()
-        )
-        with self._block(), dropped:
-            token_states = self.encoder.token_states(batch)
-        features = live_features(token_states, self.split, batch)
+
+def probe_loss(
+    encoder: Encoder,
+    probe: Probe,
+    split: TokenisedSplit,
+    dropout: bool,
+    block: Callable[[Part], AbstractContextManager[Any]] = lambda part: nullcontext(),
+) -> PartLoss:
+    """The loss of one seed's probe on what the encoder computes inside a part's ``block``."""
+
+    def loss(part: Part) -> Float[Tensor, ""]:
+        batch = micro_batch(split, part.rows)
+        dropped = active_dropout(encoder, part.dropout_seed) if dropout else nullcontext()
+        with block(part), dropped:
+            token_states = encoder.token_states(batch)
+        features = live_features(token_states, split, batch)
         # Not the seed of the encoder's dropout: both would draw the same numbers.
-        dropout_seeds = [seed_of(part.dropout_seed, 1)] if self._dropout else None
+        dropout_seeds = [seed_of(part.dropout_seed, 1)] if dropout else None
         rows = torch.arange(len(part.rows))[None]
-        return part.share * self._probe.losses(features, rows, dropout_seeds).sum()
+        return part.share * probe.losses(features, rows, dropout_seeds).sum()
+
+    return loss
 
 
 def train(
@@ -160,8 +162,11 @@ def train(
     sees in an order of its own; ``stop`` is asked after every epoch whether to leave out the
     others.
     """
-    optimizer = adamw(learner.groups, spec)
-    done, total, per_window = 0, spec.epochs * rows, window // spec.batch_size
+    optimizer, done, total = adamw(learner.groups, spec), 0, spec.epochs * rows
+
+    def where(epoch: int, index: int, step: int) -> str:
+        return f"minibatch {index * (window // spec.batch_size) + step + 1} of epoch {epoch + 1}"
+
     for epoch in range(spec.epochs):
         summed, steps = np.zeros(len(seeds)), 0
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
@@ -170,8 +175,7 @@ def train(
             batches = torch.from_numpy(np.stack(orders)).split(spec.batch_size, dim=1)
             found = list[Tensor]()
             for step, batch in enumerate(batches):
-                where = f"minibatch {index * per_window + step + 1} of epoch {epoch + 1}"
-                with numbers_of(where):
+                with numbers_of(where(epoch, index, step)):
                     loss, norm = take_step(losses, batch, step, optimizer, spec.max_grad_norm)
                 found.append(torch.where(norm.isfinite(), loss, norm))
                 # A GPU would have to be waited for: there a window is taken to its end.
@@ -183,8 +187,8 @@ def train(
             for step, number in np.argwhere(~np.isfinite(taken)).tolist():
                 raise SpecError(
                     f"learning_rate: the loss of seed {seeds[number]} is {taken[step, number]}, or "
-                    f"the norm of its gradient, in minibatch {index * per_window + step + 1} of "
-                    f"epoch {epoch + 1}: lower the rate, now {spec.learning_rate:g}"
+                    f"the norm of its gradient, in {where(epoch, index, step)}: lower the rate, "
+                    f"now {spec.learning_rate:g}"
                 )
             summed += taken.sum(0)
             steps += len(taken)

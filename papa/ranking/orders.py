@@ -55,7 +55,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     ),
     # What compares answers with themselves has no gradient there.
     "gradient": ScoringMethod(
-        "gradient", f"{_AT}.gradient:gradient", own_head="with a loss", frozen_probe=True
+        "gradient", f"{_AT}.sets:gradient", own_head="with a loss", frozen_probe=True
     ),
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": ScoringMethod(
@@ -65,9 +65,9 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         "the steps of a greedy order", f"{_AT}.sets:greedy", least=lambda heads: heads, **_VALUED
     ),
     "effect": ScoringMethod("effect", f"{_AT}.sets:effect", 0.0, frozen_probe=True),
-    "gates": ScoringMethod("L0 gates", f"{_AT}.gates:gates", own_head="none", **_TRAINED),
+    "gates": ScoringMethod("L0 gates", f"{_AT}.trained:gates", own_head="none", **_TRAINED),
     "self_lambda": ScoringMethod(
-        "λ that keeps hidden states", f"{_AT}.self_lambda:self_lambda", label_free=True, **_TRAINED
+        "λ that keeps hidden states", f"{_AT}.trained:self_lambda", label_free=True, **_TRAINED
     ),
 }
 

@@ -195,9 +195,11 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     study = resolved.study
     methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
     for task, method in product(study.tasks, methods):
-        reads = HEAD_SCORES[method].own_head
-        unread = reads == "none" or (reads == "with a loss" and task.with_itself)
-        if task.kind == "causal" or (task.head == "own" and unread):
+        asked = HEAD_SCORES[method]
+        unread = asked.own_head == "none" or (asked.own_head == "with a loss" and task.with_itself)
+        # What reads no loss reads an encoder.
+        unread = unread or (task.kind == "causal" and asked.label_free)
+        if task.head == "own" and unread:
             yield (
                 "orders",
                 f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from papa.encoders.reference import EncoderReference
 from papa.files import sha256_of_file
 from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
-from papa.ranking.rows import order_of_rows
+from papa.ranking.seeds import order_of_rows
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.orders import Cell, constant_count, partial_counts, without_name
 from papa.spec.study import CONTROLLED, CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED

@@ -18,7 +18,7 @@ from tests.virtual_gpu import virtual_gpu
 
 
 def test_lambda_and_a_cell_are_those_of_the_cpu(tmp_path: Path) -> None:
-    given = planted(tmp_path, (1, 1))
+    given = planted(tmp_path, (1, 1)).asked
     task = given.task.model_copy(
         update={"probe": given.task.probe.model_copy(update={"epochs": 1})}
     )

@@ -34,39 +34,30 @@ def encoder(reference: EncoderReference) -> Encoder:
     return load_encoder(reference)
 
 
+DESCRIBED: dict[str, tuple[Any, ...]] = {
+    "cola": ("text", "matthews", 64, 64, 30, {"text": "sentence", "label": "label"}),
+    "rte": (
+        *("pair", "accuracy", 128, 24, 8),
+        {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
+    ),
+    "wnut17": ("words", "entity_f1", 64, 40, 20, {"words": "tokens", "label": "ner_tags"}),
+    "wikitext": ("mlm", "negative_log_perplexity", 32, 24, 10, {"text": "text"}),
+}
+KEYS = ("kind", "metric", "slots", "train_rows", "validation_rows", "columns")
+
+
 @pytest.fixture(scope="session")
 def tasks(shared: Path) -> dict[str, TaskSpec]:
-    data, keys = shared / "data", ("kind", "metric", "slots", "train_rows", "validation_rows")
-    columns = {
-        "cola": {"text": "sentence", "label": "label"},
-        "rte": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
-        "wnut17": {"words": "tokens", "label": "ner_tags"},
-        "wikitext": {"text": "text"},
-    }
-    described = {
-        "cola": ("text", "matthews", 64, 64, 30),
-        "rte": ("pair", "accuracy", 128, 24, 8),
-        "wnut17": ("words", "entity_f1", 64, 40, 20),
-        "wikitext": ("mlm", "negative_log_perplexity", 32, 24, 10),
-    }
-    files = {
-        name: {split: data / name / f"{split}.jsonl" for split in ("train", "validation")}
-        for name in described
-    }
+    data, found = shared / "data", dict[str, TaskSpec]()
     raw = data / "wikitext_raw"
-    files["wikitext"] = {"train": raw / "validation.txt", "validation": raw / "test.txt"}
-    return {
-        name: TaskSpec.model_validate(
-            {
-                **dict(zip(keys, values, strict=True)),
-                "name": name,
-                "columns": columns[name],
-                "source": {"kind": "files", **files[name]},
-                "probe": RATE,
-            }
-        )
-        for name, values in described.items()
-    }
+    for name, values in DESCRIBED.items():
+        files = {split: data / name / f"{split}.jsonl" for split in ("train", "validation")}
+        if name == "wikitext":
+            files = {"train": raw / "validation.txt", "validation": raw / "test.txt"}
+        described = {"name": name, "source": {"kind": "files", **files}, "probe": RATE}
+        described |= dict(zip(KEYS, values, strict=True))
+        found[name] = TaskSpec.model_validate(described)
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -138,8 +129,5 @@ def counted_passes(encoder: Encoder) -> Iterator[list[int]]:
         assert batch is not None
         passes.append(len(batch.rows))
 
-    handle = encoder.model.register_forward_pre_hook(count)
-    try:
+    with encoder.model.register_forward_pre_hook(count):
         yield passes
-    finally:
-        handle.remove()

@@ -21,6 +21,7 @@ from papa.encoders.encoder import Encoder
 from papa.probes import probes
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, dropped
+from tests.probes.conftest import LAYERS
 
 
 @pytest.fixture(scope="module")
@@ -60,25 +61,11 @@ def test_the_sequence_probe_gives_the_golden_logits(
     with torch.no_grad():
         for own, theirs in zip(probe.parameters(), given, strict=True):
             own[1] = theirs if own[1].shape == theirs.shape else theirs.T
-        logits = probe(golden_features, torch.arange(8).expand(3, 8))
+        logits = probe(probe.inputs(golden_features, torch.arange(8).expand(3, 8))[0])
     torch.testing.assert_close(logits[1], golden["logits_0"], atol=1e-5, rtol=0)
     # Negative controls: fresh probes beside it, and other inputs, give other logits.
     assert (logits[0] - golden["logits_0"]).abs().max() > 1e-2
     assert (logits[1].flip(0) - golden["logits_0"]).abs().max() > 1e-3
-
-
-def test_pooling_is_the_weighted_sum_over_real_slots(golden_features: PackedFeatures) -> None:
-    probe = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2)
-    with torch.no_grad():
-        probe.slot_weights.normal_(generator=torch.Generator().manual_seed(0))
-    rows = torch.tensor([[3, 0, 3], [7, 1, 2]])
-    pooled = probe.pooled(golden_features, rows).view(2, 3, 7, 384)
-    for seed in range(2):
-        for place, row in enumerate(rows[seed].tolist()):
-            span = slice(*golden_features.offsets[row : row + 2].tolist())
-            weights = probe.slot_weights[seed][:, golden_features.slot_ids[span]]
-            expected = torch.einsum("lt,tld->ld", weights, golden_features.values[span])
-            torch.testing.assert_close(pooled[seed, place], expected, atol=1e-5, rtol=1e-5)
 
 
 def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
@@ -91,8 +78,8 @@ def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
 
 
 def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
-    probe = SequenceProbe((5, 9), layers=7, width=384, slots=64, labels=2)
-    alone = SequenceProbe((9,), layers=7, width=384, slots=64, labels=2)
+    sizes = {"layers": 7, "width": 384, "slots": 64, "labels": 2}
+    probe, alone = SequenceProbe((5, 9), **sizes), SequenceProbe((9,), **sizes)
     assert bool((probe.slot_weights == 1 / 64).all())
     for linear in (probe.dense, probe.classifier):
         assert float(linear.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
@@ -112,13 +99,6 @@ def test_regression_is_scored_by_squared_error(golden_features: PackedFeatures) 
     torch.testing.assert_close(probe.losses(features, rows[None])[0], expected)
 
 
-@pytest.fixture(scope="module")
-def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
-    split = corpora["wikitext"].split("train")
-    rows = torch.arange(12).numpy()
-    return compute_features(encoder, split, 1024, "float32", rows=rows)
-
-
 @pytest.mark.parametrize("chunk_logits", [1, 5 * 30522, 2**24])
 def test_loss_and_gradients_are_those_of_the_whole_table(
     chunk_logits: int, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
@@ -135,11 +115,9 @@ def test_loss_and_gradients_are_those_of_the_whole_table(
         labels[1] = -100
     scale = torch.tensor([1.0, 3.0])
 
-    found = [tensor.clone().requires_grad_() for tensor in (hidden, bias)]
+    found, plain = ([one.clone().requires_grad_() for one in (hidden, bias)] for _ in range(2))
     losses = DecoderLosses.apply(found[0], embeddings, found[1], labels)
     (losses * scale).sum().backward()
-
-    plain = [tensor.clone().requires_grad_() for tensor in (hidden, bias)]
     logits = plain[0] @ embeddings.T + plain[1][:, None]
     # A seed without labels has the loss 0.
     expected = torch.stack(
@@ -149,30 +127,24 @@ def test_loss_and_gradients_are_those_of_the_whole_table(
 
     torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
     for one, other in zip(found, plain, strict=True):
-        assert one.grad is not None
         assert other.grad is not None
         assert bool(other.grad.any())
-        other.grad.nan_to_num_()
-        torch.testing.assert_close(one.grad, other.grad, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(one.grad, other.grad.nan_to_num(), atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.parametrize("width", [384, 128])
 def test_predictions_are_log_probabilities_of_the_true_words(
-    encoder: Encoder, features: PackedFeatures
+    width: int, encoder: Encoder, corpora: dict[str, TokenisedCorpus]
 ) -> None:
-    probe = MaskedProbe(
-        (0, 1), layers=encoder.layers + 1, width=384, word_embeddings=encoder.word_embeddings
-    )
-    rows = torch.arange(12)
+    """Also where word embeddings are narrow, and one more linear map leads to them."""
+    rows, embeddings = torch.arange(12), encoder.word_embeddings[:, :width]
+    split = corpora["wikitext"].split("train")
+    features = compute_features(encoder, split, 1024, "float32", rows=rows.numpy())
+    probe = MaskedProbe((0, 1), layers=LAYERS + 1, width=384, word_embeddings=embeddings)
+    assert ("narrow.weight" in dict(probe.named_parameters())) == (width == 128)
     with torch.no_grad():
         found = probe.predictions(features, rows)
         losses = probe.losses(features, rows.expand(2, -1))
     assert found.shape == (2, len(features.labels))
     assert bool((found < 0).all())
     torch.testing.assert_close(-found.mean(1), losses, atol=1e-4, rtol=1e-5)
-
-
-def test_narrow_word_embeddings_get_a_linear_map(features: PackedFeatures) -> None:
-    embeddings = torch.randn(1000, 128, generator=torch.Generator().manual_seed(0))
-    probe = MaskedProbe((0, 1), layers=7, width=384, word_embeddings=embeddings)
-    assert probe(torch.zeros(2, 3, 7 * 384)).shape == (2, 3, 128)
-    assert dict(probe.named_parameters())["narrow.weight"].shape == (2, 384, 128)

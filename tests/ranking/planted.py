@@ -23,10 +23,11 @@ from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, BertModel
 
 from papa.attention.average import average_split
-from papa.attention.constants import ConstantMatrices
-from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
-from papa.encoders.encoder import Encoder, load_encoder
+from papa.corpora.corpus import load_corpus, tokenise_corpus
+from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.probes.evaluate import train_probes
+from papa.probes.own import opened_own
 from papa.ranking.scores.asked import Asked
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
@@ -134,47 +135,50 @@ def planted_task(folder: Path) -> TaskSpec:
 
 
 class Planted(NamedTuple):
-    """All that a method needs to score the heads."""
+    """The head that carries the label, and all that a method needs to score the heads."""
 
     head: Head
-    encoder: Encoder
-    constants: ConstantMatrices
-    corpus: TokenisedCorpus
-    task: TaskSpec
+    asked: Asked
+
+    def changed(self, **changes: Any) -> Asked:
+        return replace(self.asked, **changes)
+
+    def weight(self, layer: int) -> Tensor:
+        """The output map of a layer of the model that answers."""
+        own: Any = self.asked.own
+        model = own.model.bert if own else self.asked.encoder.model
+        found: Tensor = model.encoder.layer[layer].attention.output.dense.weight
+        return found
+
+    @contextmanager
+    def scaled(self, head: Head, factor: float) -> Iterator[None]:
+        """Inside the block what a head puts out is multiplied."""
+        layer, number = head
+        weight, width = self.weight(layer).data, WIDTH // HEADS
+        kept = weight.clone()
+        weight[:, number * width : (number + 1) * width] *= factor
+        try:
+            yield
+        finally:
+            weight.copy_(kept)
 
 
 def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
-    """The encoder loaded, the task tokenised, and the average over its training text."""
-    task = planted_task(folder)
-    planted_encoder(folder / "encoder", head)
+    """The encoder loaded, the task tokenised, the average over its training text, and a trained
+    probe or the model's own head.
+    """
+    task, place = planted_task(folder), folder / "corpus"
+    reference = planted_encoder(folder / "encoder", head)
     if own_head:
         task = task.model_copy(update={"head": "own"})
         with_classifier(folder / "encoder", task)
-    reference, place = resolve_encoder(EncoderSpec(name=str(folder / "encoder"))), folder / "corpus"
+        reference = resolve_encoder(EncoderSpec(name=str(folder / "encoder")))
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), place, shard_rows=64)
-    encoder, corpus = load_encoder(reference), load_corpus(place)
-    sums = average_split(encoder, corpus.split("train"), slots=task.slots, batch_tokens=1024)
-    return Planted(head, encoder, sums.average(), corpus, task)
-
-
-def asked_of(given: Planted, scratch: Path, **changes: Any) -> Asked:
-    """What a method is asked of it."""
-    _, *what = given
-    ranking, execution = RankingSpec(epochs=6, learning_rate=0.05), ExecutionSpec()
-    asked = Asked(*what, ranking, seed=0, scratch=scratch, execution=execution)
-    return replace(asked, **changes)
-
-
-@contextmanager
-def silenced(given: Planted) -> Iterator[None]:
-    """Inside the block what the planted head puts out goes nowhere."""
-    layer, head = given.head
-    model: Any = given.encoder.model
-    weight = model.encoder.layer[layer].attention.output.dense.weight
-    columns = slice(head * given.encoder.head_width, (head + 1) * given.encoder.head_width)
-    kept = weight[:, columns].clone()
-    weight[:, columns] = 0
-    try:
-        yield
-    finally:
-        weight[:, columns] = kept
+    encoder, corpus, execution = load_encoder(reference), load_corpus(place), ExecutionSpec()
+    split, ranking = corpus.split("train"), RankingSpec(epochs=6, learning_rate=0.05)
+    average = average_split(encoder, split, slots=task.slots, batch_tokens=1024).average()
+    asked = Asked(encoder, average, corpus, task, ranking, 0, execution)
+    if own_head:
+        return Planted(head, replace(asked, own=opened_own(task, reference)))
+    (probe,) = train_probes(encoder, corpus, task, [0], folder / "features", execution)
+    return Planted(head, replace(asked, probe=probe.requires_grad_(False)))

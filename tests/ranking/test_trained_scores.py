@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,22 +15,24 @@ from papa.attention.replacement import mixed_by
 from papa.corpora.batches import micro_batch
 from papa.probes.minibatches import parts_of
 from papa.ranking.scores.asked import Asked
-from papa.ranking.scores.gates import (
+from papa.ranking.scores.sets import gradient
+from papa.ranking.scores.trained import (
     COST,
-    GateLearner,
+    PENALTY,
     drawn_gates,
+    gate_learner,
     gates,
     open_probability,
+    self_lambda,
+    self_learner,
 )
-from papa.ranking.scores.gradient import gradient
-from papa.ranking.scores.self_lambda import PENALTY, SelfLearner, self_lambda
 from papa.spec import RankingSpec
-from tests.ranking.planted import Planted, asked_of, silenced
+from tests.ranking.planted import Planted
 
 
 @pytest.fixture
-def asked(one_head: Planted, tmp_path: Path) -> Asked:
-    return asked_of(one_head, tmp_path)
+def asked(one_head: Planted) -> Asked:
+    return one_head.asked
 
 
 def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
@@ -53,7 +54,7 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
 
 def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Asked) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""
-    learner, step = GateLearner(asked), 1e-2
+    learner, step = gate_learner(asked), 1e-2
     location = learner.parameter
     (part,) = parts_of(learner.split, np.arange(16), 10_000, (0,))
     (found,) = torch.autograd.grad(learner.loss(part), location)
@@ -83,14 +84,14 @@ def test_a_planted_heads_gate_stays_open(asked: Asked, one_head: Planted) -> Non
     planted, *others = sorted(found.values.flatten(), reverse=True)
     assert planted > 0.8
     assert max(others) < planted - 0.1
-    with silenced(one_head):
+    with one_head.scaled(one_head.head, 0):
         without = gates(asked).values
     assert without[one_head.head] < planted - 0.1
 
 
 def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     """By hand at θ = 0, where heads put out the middle of A·V and C·V, in one part and in two."""
-    learner, rows = SelfLearner(asked), np.arange(16)
+    learner, rows = self_learner(asked), np.arange(16)
     split, theta = learner.split, learner.parameter
     (part,) = parts_of(split, rows, 10_000, (0,))
     loss, batch = float(learner.losses([part])), micro_batch(split, part.rows)
@@ -126,7 +127,7 @@ def test_the_head_that_moves_states_most_keeps_most(asked: Asked, one_head: Plan
     assert told[-1] == (6 * 192, 6 * 192)
     assert np.unravel_index(found.values.argmax(), found.values.shape) == one_head.head
     np.testing.assert_array_equal(self_lambda(asked).values, found.values)
-    with silenced(one_head):
+    with one_head.scaled(one_head.head, 0):
         without = self_lambda(asked).values
     assert without[one_head.head] < found.values[one_head.head] - 0.05
 

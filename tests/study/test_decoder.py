@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -19,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 import papa
 from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError
+from papa.study.stages.rank import read_head_scores
 from tests.attention.copying import HALF, HEADS, TOKENS, repeated, trained_copier
 from tests.finished import Scored, described, score_study
 
@@ -131,6 +133,31 @@ def test_heads_by_lambda_are_missed_less_than_the_others(folder: Path, tmp_path:
     of = (table["task"] == METRIC) & (table["fraction"] == 0.5)
     loss = table[of].groupby("order")["score"].mean()
     assert loss["lambda"] > loss["lambda_reversed"] + 0.02
+
+
+def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path) -> None:
+    """Effects against the library's, on the training text; Shapley values add up to all heads."""
+    task = {"name": "t", "metric": "negative_log_perplexity", **TASK}
+    parts: dict[str, Any] = {"constants": ["zeros"], "fractions": [0.5]}
+    parts |= {"orders": ["effect", "gradient", "greedy", "shapley"]}
+    parts |= {"ranking": {"seeds": [0], "evaluations": 40}}
+    steps, _, _, found = finished(folder, tmp_path / "store", tasks=[task], **parts)
+    scores = {
+        method: read_head_scores(method, {0: found[step]}).mean
+        for step in steps.steps
+        if step.stage == "scores"
+        for method in step["methods"]
+    }
+    model, data = trained_copier().eval(), [{"input_ids": repeated(20_000)}]
+    frame = papa.head_scores(model, data, by="effect", progress=False)
+    expected = frame["score"].to_numpy().reshape(2, HEADS)
+    np.testing.assert_allclose(scores["effect"], expected, atol=1e-4)
+    assert expected.std() > 0.01
+    every = {layer: range(HEADS) for layer in range(2)}
+    lost = papa.fidelity(model, every, "average", data=data)["value"]["loss_difference"]
+    assert scores["shapley"].sum() == pytest.approx(lost, abs=1e-4)
+    assert sorted(scores["greedy"].ravel()) == [*range(2 * HEADS)]
+    assert scores["gradient"].min() > 0
 
 
 def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_path: Path) -> None:

@@ -7,23 +7,18 @@ model's own head.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.substitutes import Substitute
 from papa.corpora.corpus import TokenisedCorpus
-from papa.encoders.encoder import Encoder
-from papa.probes.evaluate import train_probes
-from papa.probes.own import opened_own
+from papa.probes.own import OwnHead
 from papa.probes.probes import Probe
-from papa.probes.training import JointLearner
 from papa.progress import Progress, ignore_progress
-from papa.ranking.learned import lambda_spec
-from papa.ranking.losses import OwnLoss
-from papa.ranking.rows import rows_of_seed
+from papa.ranking.learned import HeadLoss, OwnLoss, ProbeLoss
+from papa.ranking.seeds import rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 
 
@@ -32,53 +27,44 @@ class Asked:
     """Which heads are scored, and by what.
 
     Attributes:
-        encoder: whose heads; frozen, and as before after the call.
+        encoder: an ``Encoder``, whose heads; frozen, and as before after the call. None of a
+            decoder, which has its ``own`` head alone.
         constants: C, the task's own average.
         corpus: the task's text; its training split alone is read.
         ranking: the settings that the method's entry names in ``reads``, and ``rows``.
         seed: of all that is drawn.
-        scratch: a folder for features.
-        probe: trained on the encoder as it is and frozen; None where none was trained before.
+        probe: trained on the encoder as it is and frozen, for methods that read it.
+        own: the model with its own head, where that answers the task.
     """
 
-    encoder: Encoder
+    encoder: Any
     constants: ConstantMatrices
     corpus: TokenisedCorpus
     task: TaskSpec
     ranking: RankingSpec
     seed: int
-    scratch: Path
     execution: ExecutionSpec
     progress: Progress = ignore_progress
     probe: Probe | None = None
+    own: OwnHead | None = None
 
     @property
     def rows(self) -> Int[np.ndarray, " rows"]:
         """The training rows that heads are scored on: ``ranking.rows`` of the seed's, or all."""
         return rows_of_seed(len(self.corpus.split("train")), self.ranking.rows, self.seed)
 
-    def frozen_probe(self) -> Probe:
-        """The task's probe, trained on the encoder as it is and frozen: as given, or now."""
-        if self.probe is not None:
-            return self.probe
-        given = self.encoder, self.corpus, self.task, [self.seed]
-        (probe,) = train_probes(*given, self.scratch, self.execution)
-        return probe.requires_grad_(False)
+    @property
+    def size(self) -> tuple[int, int]:
+        """Layers, and heads in each."""
+        layers, heads = self.constants.values.shape[:2]
+        return layers, heads
 
-    def own_loss(self, substitute: Substitute) -> OwnLoss:
-        """The loss of what the model's own head answers, with a substitute as far as heads'
-        attention is not their own.
-        """
-        reference = self.encoder.reference
-        assert reference is not None, "an own head is read from files"
-        own = opened_own(self.task, reference, str(self.encoder.device))
-        return OwnLoss(own, substitute, self.corpus, self.task)
-
-    def train(self, learner: JointLearner, rate: float | None = None) -> int:
-        """Train for as many epochs as λ is; gives their number."""
-        spec = lambda_spec(self.task, self.ranking, rate)
-        learner.train(spec, self.seed, self.rows, progress=self.progress)
-        return spec.epochs
+    def loss(self) -> HeadLoss:
+        """Of what the model's own head answers, or of the frozen probe."""
+        if self.own is not None:
+            return OwnLoss(self.own, self.corpus, self.task)
+        assert self.probe is not None, "an entry with frozen_probe"
+        return ProbeLoss(self.encoder, self.probe, self.corpus)
 
 
 @dataclass(frozen=True)

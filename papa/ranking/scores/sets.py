@@ -1,19 +1,19 @@
-"""Methods that value sets of heads: the effect of each head, a greedy order, Shapley values."""
+"""Methods that read a loss: how it changes as a head is turned down; and what sets of heads are
+worth: the effect of each head, a greedy order, Shapley values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from papa.attention.replacement import replaced
-from papa.corpora.batches import micro_batches
-from papa.probes.features import live_features
+from papa.attention.substitutes import Mixed, Substitute, Zeros
 from papa.progress import Progress, ignore_progress
-from papa.ranking.rows import rows_of_seed
 from papa.ranking.scores.asked import Asked, Scored
+from papa.ranking.seeds import rows_of_seed
 from papa.spec.orders import Head
 
 TOLERANCE = 0.01
@@ -24,46 +24,58 @@ Value = Callable[[Set[Head]], float]
 """v: from the heads that stay input-dependent."""
 
 
+def gradient(asked: Asked) -> Scored:
+    """E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the loss of
+    the probe, or of the model's own head, on one input, the mean over its labels.
+
+    It equals |Σ ctx · ∂L/∂ctx| over tokens and width, with ctx what the head puts out. The authors'
+    code takes the absolute value at each token and adds those up, and divides by the norm of each
+    layer; neither is done here.
+    """
+    loss, (layers, heads), found, done = asked.loss(), asked.size, list[np.ndarray](), 0
+    for rows in loss.batches(asked.rows):
+        # Each input has gates of its own.
+        gates = torch.ones(layers, len(rows), heads, device=loss.device, requires_grad=True)
+        summed, labels = loss(rows, Mixed(Zeros(), gates), [*np.ndindex(layers, heads)])
+        (of_gates,) = torch.autograd.grad(summed, gates)
+        # An input without a label of its tokens has no loss.
+        by_label = of_gates.abs().cpu() / labels.cpu().to(of_gates.dtype).clamp(min=1)[:, None]
+        found.append(by_label.double().numpy())
+        done += len(rows)
+        asked.progress(done, len(asked.rows))
+    of_inputs = np.concatenate(found, axis=1)
+    inputs = of_inputs.shape[1]
+    error = of_inputs.std(axis=1, ddof=1) / np.sqrt(inputs) if inputs > 1 else None
+    return Scored(of_inputs.mean(axis=1), error, 2, inputs)
+
+
 class LossValue:
     """v(S): the negative mean loss of a frozen probe, or of the model's own head, on a sample of
     training rows, while all heads outside of S are constant.
     """
 
     def __init__(self, asked: Asked) -> None:
-        self.size, self.evaluations = (asked.encoder.layers, asked.encoder.heads), 0
+        self.size, self.evaluations, self._asked = asked.size, 0, asked
         self.heads: list[Head] = [*np.ndindex(*self.size)]
-        self._split = asked.corpus.split("train")
+        self._loss = asked.loss()
+        self._constants = asked.constants.to(self._loss.device)
         count = asked.ranking.rows or _VALUED_ROWS
-        self._rows = rows_of_seed(len(self._split), count, asked.seed)
-        self._asked, self._own = asked, asked.task.head == "own"
-        if self._own:
-            self._loss = asked.own_loss(asked.constants)
-        else:
-            self._probe, tokens = asked.frozen_probe(), asked.encoder.tokens_per_batch(None)
-            self._batches = [*micro_batches(self._split, self._rows, tokens)]
+        rows = rows_of_seed(len(asked.corpus.split("train")), count, asked.seed)
+        self._batches = [*self._loss.batches(rows)]
 
     @torch.inference_mode()
     def __call__(self, own: Set[Head]) -> float:
-        found = [*(self._own_losses if self._own else self._probes_losses)(own)]
+        substitute: Substitute = self._constants
+        heads = [head for head in self.heads if head not in own]
+        if self._asked.own is not None:
+            # As where λ is trained on it: a mix in which a head's share is 0 or 1.
+            shares = torch.zeros(self.size)
+            for head in own:
+                shares[head] = 1.0
+            substitute, heads = Mixed(substitute, shares.to(self._loss.device)), self.heads
+        found = [self._loss(rows, substitute, heads) for rows in self._batches]
         self.evaluations += 1
-        return -sum(loss for loss, _ in found) / sum(terms for _, terms in found)
-
-    def _own_losses(self, own: Set[Head]) -> Iterator[tuple[float, int]]:
-        """The sum of the losses of each batch, and how many there are."""
-        shares = torch.zeros(self.size)
-        for head in own:
-            shares[head] = 1.0
-        for batch in self._loss.batches(self._rows):
-            summed, lengths = self._loss(batch, shares.to(self._loss.model.device))
-            yield float(summed), int(lengths.sum())
-
-    def _probes_losses(self, own: Set[Head]) -> Iterator[tuple[float, int]]:
-        encoder, constant = self._asked.encoder, [head for head in self.heads if head not in own]
-        with replaced(encoder, self._asked.constants, constant):
-            for batch in self._batches:
-                features = live_features(encoder.token_states(batch), self._split, batch)
-                losses = self._probe.losses(features, torch.arange(len(features))[None])
-                yield float(losses.sum()) * len(features.labels), len(features.labels)
+        return -sum(float(summed) for summed, _ in found) / sum(int(n.sum()) for _, n in found)
 
 
 def effect(asked: Asked) -> Scored:

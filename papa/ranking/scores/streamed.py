@@ -90,8 +90,7 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     constants = asked.constants.to(encoder.device)
     # W_O = R·Q with orthonormal rows in Q, which change no norm.
     output_maps = torch.linalg.qr(encoder.output_maps.float().mT).R.mT
-    # Σs, Σs², Σsn, Σn and Σn² over inputs, of which s is the sum over an input's rows, n their
-    # number.
+    # Σs, Σs², Σsn, Σn and Σn² over inputs: s is the sum over an input's rows, n their number.
     size = encoder.layers, encoder.heads, len(methods), 5
     sums = torch.zeros(size, dtype=torch.float64, device=encoder.device)
 
@@ -99,15 +98,13 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
         batch, every = attention.batch, attention.every
         assert batch is not None
         probabilities = attention.probabilities(every)
-        value, real = attention.value.to(probabilities.dtype), batch.attention_mask
-        last = batch.slot_ids == split.slots - 1
-        ends = torch.zeros_like(real)
-        separators = torch.isin(batch.input_ids, batch.input_ids[last])
-        ends[batch.inputs_of_tokens, batch.column_ids] = separators
+        value, ends = attention.value.to(probabilities.dtype), batch.attention_mask.clone()
+        last = batch.input_ids[batch.slot_ids == split.slots - 1]
+        ends[batch.inputs_of_tokens, batch.column_ids] = torch.isin(batch.input_ids, last)
         constant = constants.matrices_of(attention, layer, every)
-        found = Rows(probabilities, constant, value, output_maps[layer], real, ends)
+        of = probabilities, constant, value, output_maps[layer], batch.attention_mask, ends
         for number, of_rows in enumerate(methods.values()):
-            values, counted = of_rows(found)
+            values, counted = of_rows(Rows(*of))
             s = torch.where(counted[:, None], values, 0).double().sum(-1)
             n = counted.sum(-1, keepdim=True).double().expand_as(s)
             sums[layer, :, number] += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)

@@ -11,8 +11,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from papa.encoders.reference import EncoderReference
-from papa.ranking.rows import order_of_rows
-from papa.ranking.seeds import HeadScores, TrainedLambda
+from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.seeds import HeadScores, TrainedLambda, order_of_rows
 from papa.spec import Order, RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.study.step import Context, Step, stage
@@ -95,17 +95,16 @@ def score_heads(
         frozen.load_state_dict(load_tensors(verified(run.found[probe], PROBE) / PROBE))
         frozen.requires_grad_(False).to(run.encoder.device)
     matrices = ConstantMatrices.load(run.found[constants], encoder=encoder, slots=task.slots)
-    with run.asked(probe=frozen) as more:
-        asked = Asked(run.encoder, matrices, text, task, ranking, seed or 0, **more)
-        found = scores_by(methods, asked)
+    answering = not HEAD_SCORES[methods[0]].label_free and task.head == "own"
+    own = run.own_model(task, encoder) if answering else None
+    how = seed or 0, run.execution, run.progress, frozen, own
+    found = scores_by(methods, Asked(run.encoder, matrices, text, task, ranking, *how))
     tensors: dict[str, Any] = {name: scores.values for name, scores in found.items()}
     tensors |= {ERROR.format(name): scores.standard_error for name, scores in found.items()}
-    held = {name: np.ascontiguousarray(own) for name, own in tensors.items() if own is not None}
-    told = {
-        what: {name: getattr(scores, what) for name, scores in found.items()}
-        for what in ("evaluations", "draws")
-    }
-    with run.published(**told) as folder:
+    held = {name: np.ascontiguousarray(one) for name, one in tensors.items() if one is not None}
+    evaluations = {name: scores.evaluations for name, scores in found.items()}
+    draws = {name: scores.draws for name, scores in found.items()}
+    with run.published(evaluations=evaluations, draws=draws) as folder:
         save_file(held, folder / SCORES)
 
 
