@@ -21,8 +21,7 @@ from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers, certainty
 from papa.reporting.tables import score_tables
-from papa.scores.drops import heads_at
-from papa.scores.summary import INFLUENCE, summarise
+from papa.scores.summary import INFLUENCE, heads_at, summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.cells import Cell
 from papa.spec.orders import Head
@@ -36,7 +35,7 @@ from papa.study.step import Step
 from papa.study.steps import study_steps
 
 if TYPE_CHECKING:
-    from papa.reporting.drawing import Figure
+    from papa.reporting.figures import Figure
 
 
 @dataclass(frozen=True)

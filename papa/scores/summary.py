@@ -1,11 +1,13 @@
-"""The summary of a study, or of several: every cell's score and drop, and the baselines."""
+"""The summary of a study, or of several: every cell's score and drop, and the baselines; what drops
+say: which heads may become constant within one, and means over tasks.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy
 import pandas
@@ -21,6 +23,7 @@ from papa.scores.intervals import (
     unit_of,
 )
 from papa.spec.cells import Cell
+from papa.spec.orders import Head
 from papa.spec.task import UNLABELLED_METRICS
 
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
@@ -28,6 +31,7 @@ LINE = ["encoder", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
 INFLUENCE = ["influence", "one_answer_influence", "word_embeddings_influence"]
 """The columns of results with a number for each validation row."""
+Verdict = Literal["within", "undecided", "beyond"]
 _TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason")
 
 
@@ -53,10 +57,10 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         ends = clipped(metric, joint(found[key]))
         if metric in UNLABELLED_METRICS and not first["constant_heads"]:
             # A model is as it is: no other rows, and no other seeds, would give another answer.
-            ends = Interval.around(ends.mean, 0.0, ends.seeds)
+            ends = Interval.around(ends.mean, 0.0)
         lost = drop = NOT_KNOWN
         if fraction == 1:
-            lost = drop = Interval.around(0.0, 0.0, ends.seeds)
+            lost = drop = Interval.around(0.0, 0.0)
         elif original:
             lost, drop = difference(original, found[key]), paired_drop(original, found[key])
         rows.append(
@@ -180,3 +184,84 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     whole.insert(0, "study", whole.pop("study"))
     lines = whole.groupby(LINE, sort=False).ngroup()
     return whole.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
+
+
+def heads_at(
+    summary: pandas.DataFrame,
+    constant_heads: Mapping[Cell, Sequence[Head] | None],
+    max_drop: float,
+) -> pandas.DataFrame:
+    """Which heads may become constant within a relative drop of the score, a share: a row for every
+    cell of a summary with constant heads, in each line the fewest first, with the drop, the
+    verdict, the reason why nothing can be told ("" where something can), and ``heads``, the
+    ``constant_heads`` of the cell; None where each seed has others.
+
+    A number of heads is within where the upper end of its drop's 95 % interval is (paper, Sections
+    3.4 and 4.2), and so is that of every smaller number: tested up to the first failure, the chance
+    that any "within" is wrong stays that of a single test, 2.5 %.
+    """
+    rows = []
+    for _, line in summary.groupby(LINE, sort=False):
+        reason, all_within = _doubt(line), True
+        constant = line[line["constant_heads"] > 0].sort_values("constant_heads")
+        for row in constant.to_dict("records"):
+            drop, low, high = row["relative_drop"], row["drop_low"], row["drop_high"]
+            verdict = "undecided" if reason else verdict_on(low, high, max_drop, all_within)
+            all_within = verdict == "within"
+            told = (verdict, reason, constant_heads.get(Cell.of(row)))
+            of_cell = (row[name] for name in (*LINE, "fraction", "constant_heads"))
+            rows.append((*of_cell, drop, low, high, *told))
+    columns = ["fraction", "constant_heads", "drop", "low", "high", "verdict", "reason", "heads"]
+    return pandas.DataFrame(rows, columns=[*LINE, *columns])
+
+
+def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> Verdict:
+    """What a drop's interval says of a number of heads, given whether every smaller number is
+    within.
+    """
+    if high <= max_drop and all_within:
+        return "within"
+    return "beyond" if low > max_drop else "undecided"
+
+
+def _doubt(line: pandas.DataFrame) -> str:
+    """Why the cells of a line tell of no drop; "" where they do."""
+    first = line.iloc[0]
+    if not (line["fraction"] == 1).any():
+        return "it has no fraction 1"
+    if first["seeds"] == 1:
+        return "one seed has no interval: give the study more seeds"
+    if line["relative_drop"].isna().any():
+        return "the original's score comes near 0, and a share of it says nothing"
+    return "" if first["beats_baseline"] else reason_sentence(first)
+
+
+def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, str]]:
+    """Original scores and relative drops at the lowest fraction (paper, Figure 3), means over the
+    tasks that all encoders share, by the first constants and order: a row for every encoder, with
+    the other reading of an average drop, that of the mean score (``drop_of_means``); and, by task,
+    why others are left out.
+    """
+    line = main_lines(summary)
+    lowest = line["fraction"].min()
+    cells = line[(line["fraction"] == lowest) & (lowest < 1) & line["original"].notna()]
+    left_out = {}
+    for task, own in cells.groupby("task", sort=False):
+        beaten = own.loc[~own["beats_baseline"].astype(bool), "encoder"]
+        if (own["original"] <= 0).any() or own["relative_drop"].isna().any():
+            left_out[str(task)] = "a drop in percent needs positive scores"
+        elif len(beaten):
+            left_out[str(task)] = f"{', '.join(beaten)}: the original does not beat its baselines"
+    kept = cells[~cells["task"].isin(list(left_out))]
+    columns = ["original", "mean", "relative_drop"]
+    points = kept.groupby("encoder", sort=False)[columns].mean().reset_index()
+    points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
+    return points, left_out
+
+
+def correlation(points: pandas.DataFrame) -> float:
+    """Pearson's r of original score and drop; nan below three encoders or without variance."""
+    original, drop = points["original"], points["relative_drop"]
+    if len(points) < 3 or original.nunique() < 2 or drop.nunique() < 2:
+        return math.nan
+    return float(original.corr(drop))

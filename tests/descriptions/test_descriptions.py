@@ -17,7 +17,7 @@ from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.separators import Separators
 from papa.descriptions.similarity import Similarity
 from papa.library.encoder import TextEncoder
-from papa.reporting.described import described_tables
+from papa.reporting.tables import described_tables
 from papa.scores.intervals import interval
 from tests.descriptions.cases import values
 

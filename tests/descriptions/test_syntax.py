@@ -13,7 +13,7 @@ from papa.descriptions.syntax import Syntax
 from papa.descriptions.table import joined
 from papa.descriptions.treebank import Tree
 from papa.descriptions.trees import Trees
-from papa.reporting.described import described_tables
+from papa.reporting.tables import described_tables
 from papa.scores.intervals import wilson
 from tests.descriptions.cases import seen, values
 

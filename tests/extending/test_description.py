@@ -8,7 +8,7 @@ import papa
 from papa.descriptions.means import Means
 from papa.descriptions.seen import ATTENTIONS, Seen
 from papa.descriptions.table import DESCRIPTIONS
-from papa.reporting.described import described_tables
+from papa.reporting.tables import described_tables
 
 TEXTS = ["A fine film.", "Dull, and then it ends."]
 

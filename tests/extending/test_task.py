@@ -12,7 +12,7 @@ import pytest
 from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.errors import SpecError
-from papa.scores.baselines import best_constant_answer
+from papa.scores.answers import best_constant_answer
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec import file as spec_file
 from papa.spec.file import resolve_study

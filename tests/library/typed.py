@@ -10,7 +10,7 @@ import papa
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import EntryCounts
 from papa.library.encoder import TextEncoder
-from papa.reporting.drawing import Figure
+from papa.reporting.figures import Figure
 
 encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2")
 assert_type(encoder, TextEncoder)

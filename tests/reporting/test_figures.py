@@ -10,10 +10,8 @@ import pandas
 import pytest
 
 from papa.errors import SpecError
-from papa.reporting.drawing import Figure
-from papa.reporting.figures import drop_panels, encoders_figure, score_panels, scores_figure
-from papa.reporting.heads import head_panels
-from papa.reporting.matrices import chosen_figure
+from papa.reporting.figures import Figure, drop_panels, encoders_figure, score_panels, scores_figure
+from papa.reporting.heads import chosen_figure, head_panels
 from papa.scores.summary import summarise
 from tests.reporting.heads import average_of, scores_of
 from tests.reporting.studies import results

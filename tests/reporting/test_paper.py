@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from papa.errors import DataError
-from papa.reporting.paper import REFERENCE_COLUMNS, comparison_table, read_reference
+from papa.reporting.tables import REFERENCE_COLUMNS, comparison_table, read_reference
 from papa.scores.summary import summarise
 from tests.reporting.studies import results
 

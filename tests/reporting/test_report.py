@@ -15,8 +15,8 @@ import pandas
 import pytest
 
 from papa.reporting.heads import pattern_table
-from papa.reporting.paper import REFERENCE_COLUMNS
 from papa.reporting.report import page, write_report
+from papa.reporting.tables import REFERENCE_COLUMNS
 from papa.scores.orders import compare_orders
 from tests.reporting.heads import average_of, scores_of
 from tests.reporting.studies import findings, results

@@ -13,8 +13,7 @@ from rich.console import Console
 from scipy import stats
 
 from papa.reporting.tables import score_tables, summary_table
-from papa.reporting.wording import score_label
-from papa.reporting.written import WrittenTable
+from papa.reporting.wording import WrittenTable, score_label
 from papa.scores.intervals import Measured
 from papa.scores.summary import LINE, not_beaten, read_table, summarise
 from tests.reporting.studies import FRACTIONS, results

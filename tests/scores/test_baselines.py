@@ -11,7 +11,7 @@ import pytest
 
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.encoders.reference import load_tokenizer, resolve_encoder
-from papa.scores.baselines import best_constant_answer, labels_of
+from papa.scores.answers import best_constant_answer, labels_of
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 
 pytest.importorskip(

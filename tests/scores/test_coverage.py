@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from papa.scores.drops import verdict_on
 from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
 from papa.scores.metrics import score_of, scored
-from papa.scores.summary import not_beaten
+from papa.scores.summary import not_beaten, verdict_on
 from papa.spec import Metric
 
 pytestmark = pytest.mark.unchecked

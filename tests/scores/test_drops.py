@@ -7,8 +7,7 @@ import math
 import pandas
 import pytest
 
-from papa.scores.drops import correlation, drops_over_tasks, heads_at, verdict_on
-from papa.scores.summary import LINE, summarise
+from papa.scores.summary import LINE, correlation, drops_over_tasks, heads_at, summarise, verdict_on
 from papa.spec.cells import Cell
 from tests.reporting.studies import results
 

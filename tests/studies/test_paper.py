@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.reporting.paper import read_reference
+from papa.reporting.tables import read_reference
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 
