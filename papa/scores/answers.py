@@ -150,8 +150,7 @@ def best_constant_answer(
     score = scorer(task, corpus.label_names, code)
     found = [score(answer, labels, lengths) for answer in answers]
     best = int(np.argmax([one.score for one in found]))
-    answer = names[best] if names else None
-    return ConstantAnswer(found[best].score, found[best].examples, answer)
+    return ConstantAnswer(**vars(found[best]), answer=names[best] if names else None)
 
 
 def labels_of(

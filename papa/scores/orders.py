@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -38,13 +38,6 @@ def kendall_tau(first: Sequence[Head], other: Sequence[Head]) -> float:
 
     position = {head: rank for rank, head in enumerate(first)}
     return float(kendalltau([position[head] for head in other], range(len(other))).statistic)
-
-
-def kept_in_common(first: Sequence[Head], other: Sequence[Head], constant: int) -> float:
-    """Of the heads that stay input-dependent after the first ``constant`` of an order, the share
-    that another order keeps as well. By chance it is their share of all heads.
-    """
-    return len({*first[constant:]} & {*other[constant:]}) / (len(first) - constant)
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,7 @@ def compare_orders(
             pair = {**named, "order": first, "other": other}
             both = [orders.get(order) for order in (first, other)]
             lost = _ends(means[first], means[other])
-            tau = _over_seeds(both, kendall_tau)
+            tau = _alike(*both)
             rows.append({**pair, "fraction": math.nan, **lost, **tested, "kendall_tau": tau})
             rows += [
                 {
@@ -106,7 +99,7 @@ def compare_orders(
                     "fraction": at,
                     **_ends(by_order[first][at], by_order[other][at]),
                     "beyond_chance": False,
-                    "kept_by_both": _over_seeds(both, kept_in_common, count),
+                    "kept_by_both": _alike(*both, count),
                     "kept_by_chance": 1 - count / cells["heads"].iloc[0],
                 }
                 for at, count in constant.items()
@@ -158,12 +151,15 @@ def _ends(first: Measured, other: Measured) -> dict[str, float]:
     return {"difference": lost.mean, "low": lost.low, "high": lost.high}
 
 
-def _over_seeds(
-    both: Sequence[FoundOrder | None], likeness: Callable[..., float], *arguments: int
-) -> float:
-    """The mean likeness of two orders over the seeds; nan where one is not known."""
-    first, other = both
+def _alike(first: FoundOrder | None, other: FoundOrder | None, constant: int = 0) -> float:
+    """Kendall's τ of two orders; or, of the heads that stay input-dependent after the first
+    ``constant`` of one, the share that the other keeps as well. The mean over seeds, nan where an
+    order is not known.
+    """
     if first is None or other is None:
         return math.nan
     pairs = [(order, other.by_seed[seed]) for seed, order in first.by_seed.items()]
-    return float(np.mean([likeness(*pair, *arguments) for pair in pairs]))
+    if not constant:
+        return float(np.mean([kendall_tau(*pair) for pair in pairs]))
+    kept = [len({*one[constant:]} & {*two[constant:]}) for one, two in pairs]
+    return float(np.mean([count / (len(pairs[0][0]) - constant) for count in kept]))
