@@ -21,7 +21,7 @@ from papa.corpora.ragged import PackedTokens
 from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
-from papa.spec import EncoderSpec, LayoutSpec, Precision, TaskSpec
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
 
 SHARED = Path(os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared")
@@ -39,9 +39,9 @@ class Setting:
 
 
 @cache
-def encoder(precision: Precision = "float32") -> Encoder:
+def encoder() -> Encoder:
     """The embedded encoder in PAPA's form."""
-    return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED), precision))
+    return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED)))
 
 
 @cache
@@ -56,11 +56,7 @@ def plain_model() -> PreTrainedModel:
 def base_sized(attention: str) -> PreTrainedModel:
     """A model of BERT-base's size with random weights."""
     torch.manual_seed(0)
-    options: dict[str, Any] = {
-        "vocab_size": 1000,
-        "max_position_embeddings": 512,
-        "attn_implementation": attention,
-    }
+    options: dict[str, Any] = {"vocab_size": 1000, "attn_implementation": attention}
     return BertModel(BertConfig(**options), add_pooling_layer=False).eval().requires_grad_(False)
 
 

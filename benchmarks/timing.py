@@ -66,16 +66,11 @@ def in_turn(ours: Work, *plain: Part) -> Comparison:
     """
     drawn = random.Random(0)
 
-    def plainly() -> float:
-        return sum(times * seconds(work) for work, times in plain)
-
     def pair() -> tuple[float, float]:
         # In a fixed order, a neighbour's rhythm could meet always the same way.
-        if drawn.random() < 0.5:
-            spent = seconds(ours)
-            return spent, plainly()
-        other = plainly()
-        return seconds(ours), other
+        first = seconds(ours) if drawn.random() < 0.5 else None
+        others = sum(times * seconds(work) for work, times in plain)
+        return seconds(ours) if first is None else first, others
 
     return repeated(pair)
 
@@ -111,9 +106,9 @@ def compared(pairs: list[tuple[float, float]], unit: str) -> Comparison:
         def of_least(ours: np.ndarray, plain: np.ndarray, axis: int) -> np.ndarray:
             return plain.min(axis=axis) / ours.min(axis=axis)
 
-        drawn = np.random.default_rng(0)
-        options = {"paired": True, "vectorized": True, "method": "percentile", "rng": drawn}
-        low, high = bootstrap((ours, plain), of_least, **options).confidence_interval
+        options = {"paired": True, "vectorized": True, "method": "percentile"}
+        found = bootstrap((ours, plain), of_least, **options, rng=np.random.default_rng(0))
+        low, high = found.confidence_interval
     least = float(ours.min()), float(plain.min())
     return Comparison(*least, float(low), float(high), len(pairs), unit)
 

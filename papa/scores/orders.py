@@ -89,7 +89,7 @@ def compare_orders(
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
         for (first, other), tested in _tested(means).items():
             pair = {**named, "order": first, "other": other}
-            both = [orders.get(order) for order in (first, other)]
+            both = orders.get(first), orders.get(other)
             lost = _ends(means[first], means[other])
             tau = _alike(*both)
             rows.append({**pair, "fraction": math.nan, **lost, **tested, "kendall_tau": tau})
