@@ -1,4 +1,6 @@
-"""``papa.measure`` gives the scores of the same study in a file."""
+"""``papa.measure`` gives the scores of the same study in a file; head orders of one's own are the
+same heads however they are given, by name in its tables.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,14 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import torch
 from transformers import AutoModel
 
 import papa
 from papa.library.encoder import TextEncoder
 from papa.progress import Bars
+from papa.ranking.given import named_orders
+from papa.ranking.seeds import HeadScores
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
@@ -33,6 +38,8 @@ DESIGN: dict[str, Any] = {
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
 }
+SCORES = np.arange(6.0).reshape(2, 3)[::-1].copy()  # the second layer first
+HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
 
 
 def finished(
@@ -179,3 +186,34 @@ def test_a_store_knows_encoders_by_their_files(
     found = [papa.measure(one, "reviews", **few) for one in (encoder, held)]
     assert found[0].results["score"].tolist() == found[1].results["score"].tolist()
     assert found[0].head_scores.empty
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        SCORES,
+        torch.tensor(SCORES),
+        SCORES.tolist(),
+        HeadScores(SCORES[None]).frame("mine").sample(frac=1, random_state=0),
+        HEADS,
+        HEADS[:3],
+        lambda layer, head: -layer,
+    ],
+    ids=["array", "tensor", "lists", "frame", "heads", "first heads", "function"],
+)
+def test_every_form_is_the_same_order(order: Any) -> None:
+    found = named_orders(["lambda", order, order], 2, 3)
+    assert found["orders"] == ["lambda", "scores:own", "scores:own 2"]
+    for one in found["scores"]:
+        assert papa.constant_heads(one["values"], 0) == tuple(HEADS)
+
+
+def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[str, Any]) -> None:
+    orders = ["last_to_first", [(1, head) for head in range(12)], lambda layer, head: layer]
+    options = {"fractions": [1, 0.5], "seeds": [0, 1], "progress": False}
+    found = papa.measure(encoder, reviews, TASK, orders=orders, **options)
+    half = found.to_pandas().query("fraction == 0.5")
+    scores = half.groupby("order", sort=False)["score"].agg(list)
+    assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:own 2"]
+    assert scores["scores:own"] == scores["last_to_first"] != scores["scores:own 2"]
+    assert "scores of own 2" in found.table

@@ -13,8 +13,7 @@ from papa.errors import SpecError
 from papa.reporting.figures import Figure, drop_panels, encoders_figure, score_panels, scores_figure
 from papa.reporting.heads import chosen_figure, head_panels
 from papa.scores.summary import summarise
-from tests.reporting.heads import average_of, scores_of
-from tests.reporting.studies import results
+from tests.reporting.studies import average_of, results, scores_of
 
 TASKS = (("cola", "matthews"), ("mrpc", "f1"))
 

@@ -18,8 +18,7 @@ from papa.reporting.heads import pattern_table
 from papa.reporting.report import page, write_report
 from papa.reporting.tables import REFERENCE_COLUMNS
 from papa.scores.orders import compare_orders
-from tests.reporting.heads import average_of, scores_of
-from tests.reporting.studies import findings, results
+from tests.reporting.studies import average_of, findings, results, scores_of
 
 
 def shown(text: str) -> dict[str, Any]:
