@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas
 
-from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.steps import constants_for
@@ -133,12 +132,12 @@ def measure(
         raise SpecError("a store knows encoders by their files: save the one held in memory first")
     if not isinstance(constants, list | tuple) or not constants:
         raise SpecError(f"constants is {type(constants).__name__}, expected a list of one or more")
-    named, own = list[str | Mapping[str, Any]](), dict[str, ConstantMatrices]()
-    for one in constants:
-        if isinstance(one, str | Mapping):
-            named.append(one)
-        else:
-            own[f"own-{len(own) + 1}" if own else "own"] = constants_for(encoder, one)
+    named = [one for one in constants if isinstance(one, str | Mapping)]
+    matrices = (one for one in constants if not isinstance(one, str | Mapping))
+    own = {
+        f"own-{number}" if number > 1 else "own": constants_for(encoder, one)
+        for number, one in enumerate(matrices, 1)
+    }
     parts = {
         "constants": named or ["zeros"],
         **named_orders(orders, encoder.layers, encoder.heads),

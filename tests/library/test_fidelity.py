@@ -28,8 +28,8 @@ def bert(kind: str = "Model", **more: Any) -> Any:
 
 def gpt() -> Any:
     torch.manual_seed(0)
-    sizes = {**GPT2, "n_layer": LAYERS, "vocab_size": 99, "initializer_range": RANGE}
-    return made("GPT2", "LMHeadModel", **sizes, bos_token_id=0, eos_token_id=0)().eval()
+    sizes = {**GPT2, "n_layer": LAYERS, "n_positions": 16, "vocab_size": 99, "bos_token_id": 0}
+    return made("GPT2", "LMHeadModel", **sizes, eos_token_id=0, initializer_range=RANGE)().eval()
 
 
 def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:

@@ -81,13 +81,11 @@ def test_drops_are_relative_to_the_original_and_rows_stand_in_the_studys_order()
 
 
 def test_without_fraction_one_there_is_no_drop_and_with_one_seed_no_interval() -> None:
-    frame = results(fractions=(0.5, 0.0))
+    frame, one = results(fractions=(0.5, 0.0)), results(seeds=(0,))
     assert summarise(frame)["relative_drop"].isna().all()
     assert written(frame)["Relative drop"].rows[0][1:] == ["– †", "– †"]
-    one = results(seeds=(0,))
-    summary = summarise(one)
-    assert summary[["low", "high"]].isna().all(axis=None)
-    assert set(summary["reason"]) == {"one seed has no interval"}
+    assert summarise(one)[["low", "high"]].isna().all(axis=None)
+    assert set(summarise(one)["reason"]) == {"one seed has no interval"}
     assert not any("±" in cell for row in written(one)["Scores"].rows for cell in row)
 
 
@@ -187,19 +185,15 @@ def test_kinds_of_constants_are_contrasted_with_the_first_by_seed_and_example() 
         assert f"average − {kind}" in rendered(summarise(frame))
 
 
-def test_the_share_that_a_fraction_really_stands_for_is_shown() -> None:
+def test_what_a_fraction_really_stands_for_and_the_class_of_f1_are_said() -> None:
     frame = results(constants=KINDS)
     assert "1/16 (5.6 %)" in written(frame)["Scores"].headings
     # With 144 heads 1/16 is 9 of them: nothing to say.
     more = frame.assign(heads=144, constant_heads=144 * (1 - frame["fraction"]))
     assert "1/16" in written(more)["Scores"].headings
-
-
-def test_f1_says_of_which_class_it_is() -> None:
     several = results(tasks=(("mrpc", "f1"), ("cola", "matthews")))
     assert "F1 of 'equivalent'" in written(several)["Scores"].markdown
-    single = written(results(tasks=(("mrpc", "f1"),)))["Scores"]
-    assert "F1 of 'equivalent': mean" in single.note
+    assert "F1 of 'equivalent': mean" in written(results(tasks=(("mrpc", "f1"),)))["Scores"].note
 
 
 def test_names_cannot_break_out_of_a_table() -> None:
