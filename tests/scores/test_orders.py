@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas
 import pytest
@@ -10,15 +12,7 @@ from papa.ranking.orders import head_order
 from papa.reporting.answers import orders_note
 from papa.reporting.tables import order_table
 from papa.scores.intervals import holm
-from papa.scores.orders import (
-    BETTER,
-    NOT_TOLD,
-    WORSE,
-    FoundOrder,
-    FoundOrders,
-    compare_orders,
-    each_way,
-)
+from papa.scores.orders import BETTER, NOT_TOLD, WORSE, FoundOrder, compare_orders, each_way
 from tests.reporting.studies import results
 
 MINILM = "all-MiniLM-L6-v2"
@@ -42,13 +36,10 @@ def frame(better: float = 0.0) -> pandas.DataFrame:
     return rows.assign(score=rows["score"] + better * (rows["order"] == "lambda"))
 
 
-def compared(
-    rows: pandas.DataFrame, orders: FoundOrders | None = None
-) -> tuple[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame]:
+def compared(rows: pandas.DataFrame, orders: Any = None) -> tuple[pandas.DataFrame, ...]:
     """Pairs of orders, those of mean scores alone, and each order's score."""
-    told = compare_orders(rows, orders or {})
-    assert told is not None
-    return told[0], told[0][told[0]["fraction"].isna()], told[1]
+    pairs, scores = compare_orders(rows, orders or {}) or pytest.fail("one order")
+    return pairs, pairs[pairs["fraction"].isna()], scores
 
 
 def test_differences_are_those_of_mean_scores_and_of_each_fraction() -> None:
