@@ -11,7 +11,6 @@ one more process does the rest.
 from __future__ import annotations
 
 import json
-import os
 import random
 import tempfile
 import time
@@ -40,6 +39,7 @@ from papa.workers import WorkerPool
 
 TASKS, SHARDS, WORKERS = (1, 1, 20), 26, 64
 WAITS = {"probe": 0.5, "baseline": 0.5, "rank": 0.5, "shard": 0.05}
+"""Seconds of each stage, and of a shard of an average."""
 WHOLE: dict[str, Any] = {
     "constants": ["average", "identity", "toeplitz", "zeros"],
     "orders": ["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"],
@@ -52,12 +52,7 @@ ROWS = 32
 
 
 class StandIn:
-    """A worker that waits so many seconds by stage, or for a "shard" of an average; an actor once
-    Ray wraps it.
-    """
-
-    def __init__(self, seconds: Mapping[str, float]) -> None:
-        self._seconds = seconds
+    """A worker that waits; an actor once Ray wraps it."""
 
     def ready(self, shared: Path | None) -> None:
         """Nothing, as soon as the worker can take a call."""
@@ -67,35 +62,30 @@ class StandIn:
     ) -> tuple[Any, list[Any]]:
         """As ``Worker.call``."""
         step, store = arguments["step"], arguments["store"]
-        if "shards" not in arguments:
-            time.sleep(self._seconds[step.stage])
-            run = Context(step, store, arguments["execution"], ignore_progress)
-            with run.published(seconds=self._seconds[step.stage]) as folder:
-                _write(step, folder, run.found)
-        else:
-            time.sleep(self._seconds["shard"] * len(arguments["shards"]))
+        if "shards" in arguments:
+            time.sleep(WAITS["shard"] * len(arguments["shards"]))
             encoder, slots = step["encoder"], step["slots"]
             shape = (encoder.layers, encoder.heads, slots, slots)
-            spent = {"worker_seconds": self._seconds["shard"], "device": "cpu"}
+            spent = {"worker_seconds": WAITS["shard"], "device": "cpu"}
             return (np.ones(shape), np.ones(shape[2:]), spent), []
+        time.sleep(WAITS[step.stage])
+        run = Context(step, store, arguments["execution"], ignore_progress)
+        with run.published(seconds=WAITS[step.stage]) as folder:
+            _write(step, folder, run.found)
         return None, []
 
 
 class StandInPool(WorkerPool):
     """A pool of stand-ins; what they do not do is computed in one more process."""
 
-    def __init__(self, stand_ins: int, seconds: Mapping[str, float], folder: Path) -> None:
-        super().__init__(stand_ins, "cpu", folder)
-        # Where workers find stand-ins.
-        os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-        self._seconds = seconds
+    def __init__(self, folder: Path) -> None:
+        super().__init__(WORKERS, "cpu", folder)
         self._others = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
     def run(self, function: Callable[..., Any], **given: Any) -> Any:
         """As of ``WorkerPool``."""
         arguments = given["arguments"]
-        waits = "step" in arguments and arguments["step"].stage in (*WAITS, "average")
-        if waits:
+        if "step" in arguments and arguments["step"].stage in (*WAITS, "average"):
             return super().run(function, **given)
         return self._others.submit(function, **arguments, progress=ignore_progress).result()
 
@@ -105,7 +95,7 @@ class StandInPool(WorkerPool):
         super().close()
 
     def _new(self) -> Any:
-        return self._ray.remote(StandIn).options(num_cpus=1).remote(self._seconds)
+        return self._ray.remote(StandIn).options(num_cpus=1).remote()
 
 
 def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
@@ -138,9 +128,7 @@ def _correct(scores: Sequence[float]) -> np.ndarray:
 
 def study(numbers: Sequence[int], folder: Path) -> StudySpec:
     """A study of 100 cells for each of some tasks, whose text has many shards."""
-    probe = {"learning_rate": 5e-4, "batch_size": 32, "epochs": 1}
-    rows = {"train_rows": SHARDS, "validation_rows": 32}
-    task = {"base": "reviews", "slots": 16, **rows, "probe": probe}
+    task = {"base": "reviews", "slots": 16, "train_rows": SHARDS, "validation_rows": ROWS}
     tasks = [{"name": f"reviews-{number}", "sample_seed": number, **task} for number in numbers]
     document = {"name": f"tasks-from-{numbers[0]}", "encoders": [EMBEDDED], "tasks": tasks, **WHOLE}
     return resolve_study(document, folder=folder, origin="benchmarks")
@@ -154,7 +142,7 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
     store.make()
     prepare_engines(store.root, verbose=False)
     wait_for_server = start_server()
-    with StandInPool(WORKERS, WAITS, folder) as pool:
+    with StandInPool(folder) as pool:
         pool.begin()
         wait_for_server()
         from flows import study as of_study

@@ -72,12 +72,6 @@ _COLUMNS: dict[str, dict[str, str]] = {"ud_pos": {"label": "pos_tags"}}
 TITLES = {name: f"{task['name']} S={task['slots']}" for name, task in TASKS.items()}
 
 
-@cache
-def sample(name: str, folder: Path) -> Setting:
-    """The sample of a corpus that the rows share."""
-    return setting(name, folder)
-
-
 def task_entry(name: str) -> dict[str, Any]:
     """A registered task as a study names it: on its local copy where there is one."""
     folder = SHARED / "data" / _FOLDERS.get(name, name)
@@ -145,3 +139,7 @@ def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:
 def model_inputs(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """What the plain model is called with."""
     return {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+
+
+sample = cache(setting)
+"""The sample of a corpus that the rows share."""

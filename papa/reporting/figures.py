@@ -69,11 +69,8 @@ _NOT_XML = re.compile(r"\\u(?:00(?:0[0-8bcef]|1[0-9a-f])|fff[ef])")
 
 @dataclass(frozen=True)
 class Figure:
-    """A frame drawn as Vega-Lite says, without colours and type. A notebook shows it by itself.
-
-    Attributes:
-        name: of its files.
-        source: what the specification calls the frame.
+    """A frame, which its specification calls ``source``, drawn as Vega-Lite says, without colours
+    and type. A notebook shows it by itself.
     """
 
     name: str

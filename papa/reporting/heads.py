@@ -95,8 +95,8 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
 
 def pattern(patterns: HeadPatterns, at: Head) -> str:
     """The pattern of a head in words, such as ``diagonal +1, concentrated``."""
-    on_cls = patterns.cls_mass[at] > patterns.sep_mass[at]
     offset = int(patterns.offset[at])
+    on_cls = patterns.cls_mass[at] > patterns.sep_mass[at]
     found = {
         f"diagonal {offset:+d}" if offset else "diagonal": patterns.diagonal[at],
         "on [CLS]" if on_cls else "on [SEP]": patterns.special[at],

@@ -39,12 +39,8 @@ _library = cache(vl_convert.javascript_bundle)
 
 @dataclass(frozen=True)
 class Findings:
-    """What a page shows of a study: its stored tables (docs/results.md), and what its
-    manifest says.
-
-    Attributes:
-        orders: pairs of head orders, and each order's score, where there are several.
-        texts: what a corpus says of itself, by task.
+    """What a page shows of a study: its stored tables (docs/results.md), of ``orders`` pairs and
+    each one's score; and what its manifest says, of ``texts`` by task.
     """
 
     study: StudySpec

@@ -23,8 +23,7 @@ _ANY = (-math.inf, math.inf)
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("matthews", *RANKED, "similarities", "cosine"), (-1.0, 1.0)),
     **dict.fromkeys(("divergence", "loss_before", "loss_after"), (0.0, math.inf)),
-    **dict.fromkeys(("score_before", "score_after"), _ANY),
-    **dict.fromkeys(("loss_difference", "score_difference"), _ANY),
+    **dict.fromkeys(("score_before", "score_after", "score_difference", "loss_difference"), _ANY),
     "negative_log_perplexity": (-math.inf, 0.0),
     "cosine_lost": (0.0, 2.0),
 }

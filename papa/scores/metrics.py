@@ -99,10 +99,8 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
 
 def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | None:
     """The name of the positive class of metric ``f1``; None for every other metric."""
-    if task.metric != "f1" or not label_names:
-        return None
-    positive = positive_class(task, label_names)
-    return label_names[positive] if positive < len(label_names) else None
+    names = tuple(label_names or ()) if task.metric == "f1" else ()
+    return dict(enumerate(names)).get(positive_class(task, names)) if names else None
 
 
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:

@@ -51,14 +51,11 @@ class FoundOrder:
     evaluations: int | None = None
 
 
-FoundOrders = Mapping[tuple[str, str], Mapping[str, FoundOrder]]
-"""By (encoder, task), then by the order's name."""
-
-
 def compare_orders(
-    results: pandas.DataFrame, found: FoundOrders
+    results: pandas.DataFrame, found: Mapping[tuple[str, str], Mapping[str, FoundOrder]]
 ) -> tuple[pandas.DataFrame, pandas.DataFrame] | None:
-    """Compare every two head orders of each encoder, task and kind of constants.
+    """Compare every two head orders, known by (encoder, task) and name, of each encoder, task and
+    kind of constants.
 
     Any list of heads scores a little better or worse than another, whatever made it. So what is
     beyond chance is beyond what single random lists differ by: by the spread of the random order's

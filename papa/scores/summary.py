@@ -7,9 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy
 import pandas
 
 from papa.scores.intervals import (
@@ -31,7 +30,6 @@ LINE = ["encoder", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
 INFLUENCE = ["influence", "one_answer_influence", "word_embeddings_influence"]
 """The columns of results with a number for each validation row."""
-Verdict = Literal["within", "undecided", "beyond"]
 _TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason")
 
 
@@ -52,8 +50,8 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         embeddings = measured(group, "word_embeddings")
         answer = first["always_one_answer"], first["one_answer_influence"], unit_of(metric)
         reason = not_beaten(original, Measured.same(group["seed"], *answer), embeddings)
-        of_first = found.get((encoder, task, first_kind, order, fraction))
-        contrasted = kind != first_kind and fraction < 1 and of_first is not None
+        contrasted = kind != first_kind and fraction < 1
+        of_first = found.get((encoder, task, first_kind, order, fraction)) if contrasted else None
         ends = clipped(metric, joint(found[key]))
         if metric in UNLABELLED_METRICS and not first["constant_heads"]:
             # A model is as it is: no other rows, and no other seeds, would give another answer.
@@ -72,14 +70,11 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "seeds": group["seed"].nunique(),
                 **_ends(ends, "mean", "low", "high"),
                 "original": joint(original).mean if original else math.nan,
-                **_ends(lost, "difference", "difference_low", "difference_high"),
+                **_ends(lost, "difference"),
                 **_ends(drop, "relative_drop", "drop_low", "drop_high"),
-                **_contrast(first_kind, of_first if contrasted else None, found[key]),
+                **_contrast(first_kind, of_first, found[key]),
                 **first[["always_one_answer", "one_answer"]],
-                **_ends(
-                    clipped(metric, joint(embeddings)),
-                    *(f"word_embeddings{end}" for end in ("", "_low", "_high")),
-                ),
+                **_ends(clipped(metric, joint(embeddings)), "word_embeddings"),
                 "beats_baseline": not reason,
                 "reason": reason,
             }
@@ -87,10 +82,9 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.DataFrame(rows).sort_values([*LINE, "fraction"], key=_position, ignore_index=True)
 
 
-def _position(column: pandas.Series) -> numpy.ndarray:
+def _position(column: pandas.Series) -> pandas.Series:
     """Names stand in the order in which they come, fractions from 1 down to 0."""
-    found = -column.to_numpy() if column.name == "fraction" else pandas.factorize(column)[0]
-    return numpy.asarray(found)
+    return -column if column.name == "fraction" else pandas.Series(pandas.factorize(column)[0])
 
 
 def measured(group: pandas.DataFrame, what: str = "") -> Measured:
@@ -100,15 +94,15 @@ def measured(group: pandas.DataFrame, what: str = "") -> Measured:
     return Measured(score, lost, unit_of(group["metric"].iloc[0]))
 
 
-def _ends(found: Interval, *columns: str) -> dict[str, float]:
-    return dict(zip(columns, (found.mean, found.low, found.high), strict=True))
+def _ends(found: Interval, mean: str, low: str = "", high: str = "") -> dict[str, float]:
+    low, high = low or f"{mean}_low", high or f"{mean}_high"
+    return {mean: found.mean, low: found.low, high: found.high}
 
 
 def _contrast(name: str, first: Measured | None, other: Measured) -> dict[str, Any]:
     """The columns of the first's score less the other's; empty where there is no first."""
     found = difference(first, other) if first else NOT_KNOWN
-    ends = _ends(found, "contrast", "contrast_low", "contrast_high")
-    return {"contrast_with": name if first else "", **ends}
+    return {"contrast_with": name if first else "", **_ends(found, "contrast")}
 
 
 def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:
@@ -215,10 +209,8 @@ def heads_at(
     return pandas.DataFrame(rows, columns=[*LINE, *columns])
 
 
-def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> Verdict:
-    """What a drop's interval says of a number of heads, given whether every smaller number is
-    within.
-    """
+def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> str:
+    """What a drop's interval says of heads, given whether every smaller number is within."""
     if high <= max_drop and all_within:
         return "within"
     return "beyond" if low > max_drop else "undecided"
