@@ -30,7 +30,6 @@ from papa.reporting.answers import (
 )
 from papa.reporting.tables import comparison_table, marks, order_table, score_tables
 from papa.reporting.wording import MARK, orders_matter
-from papa.scores.orders import each_way
 from papa.spec import StudySpec
 
 _library = cache(vl_convert.javascript_bundle)
@@ -134,7 +133,7 @@ def _sections(found: Findings) -> Iterable[dict[str, Any]]:
         yield {"heading": "Encoders compared", "note": note, "figures": [points]}
     if found.orders is not None:
         pairs, scores = found.orders
-        tables, note = [order_table(scores, each_way(pairs))], orders_note(pairs)
+        tables, note = [order_table(scores, pairs)], orders_note(pairs)
         yield {"heading": "Head orders compared", "note": note, "tables": tables}
     if len(found.heads):
         note = (

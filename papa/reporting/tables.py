@@ -37,7 +37,7 @@ from papa.reporting.wording import (
     varying,
 )
 from papa.scores.intervals import relative_drop
-from papa.scores.orders import BETTER, GROUP, NOT_TOLD, WORSE
+from papa.scores.orders import GROUP
 from papa.scores.summary import LINE, distinct_results, reason_sentence
 from papa.spec.cells import Cell
 
@@ -154,29 +154,32 @@ def _baselines(summary: pandas.DataFrame) -> WrittenTable:
     return WrittenTable("Baselines", rows, _BASELINES)
 
 
-def order_table(scores: pandas.DataFrame, each_way: pandas.DataFrame) -> WrittenTable:
+def order_table(scores: pandas.DataFrame, pairs: pandas.DataFrame) -> WrittenTable:
     """A row for every order of each encoder, task and kind of constants, the best first, beside the
-    study's first.
+    study's first; ``pairs`` are every two of them.
     """
-    first = each_way["order"].iloc[0]
-    beside = dict(list(each_way.groupby([*GROUP, "order"], sort=False)))
+    first = pairs["order"].iloc[0]
+    means = pairs[pairs["fraction"].isna()]
+    ends = {"difference": -means["difference"], "low": -means["high"], "high": -means["low"]}
+    turned = means.assign(order=means["other"], other=means["order"], **ends)
+    each_way = pandas.concat([means, turned]).groupby([*GROUP, "order"], sort=False)
     rows = []
     for group, own in scores.groupby(GROUP, sort=False):
         for row in own.sort_values("mean", ascending=False, kind="stable").to_dict("records"):
-            others = beside[*group, row["order"]]
-            verdicts, less, alike = list(others["verdict"]), NOTHING, NOTHING
+            others, less, alike = each_way.get_group((*group, row["order"])), NOTHING, NOTHING
             for other in others[others["other"] == first].to_dict("records"):
-                told = "" if other["verdict"] == NOT_TOLD else " *"
+                told = " *" if other["beyond_chance"] else ""
                 less = score_label(other["difference"], other["low"], other["high"]) + told
                 alike = _number(other["kendall_tau"], "z.2f")
+            beyond = others.loc[others["beyond_chance"].astype(bool), "difference"]
             rows.append(
                 {
                     **names_of(row, [*varying(scores, GROUP), "order"]),
                     "Mean score": score_label(row["mean"], row["low"], row["high"]),
                     f"Less {order_label(first)}": less,
                     "Kendall's τ with it": alike,
-                    "Better than": str(verdicts.count(BETTER)),
-                    "Worse than": str(verdicts.count(WORSE)),
+                    "Better than": str((beyond > 0).sum()),
+                    "Worse than": str((beyond <= 0).sum()),
                     "Seconds": _number(row["seconds"], ",.1f"),
                     "Evaluations": _number(row["evaluations"], ",.0f"),
                 }

@@ -25,8 +25,6 @@ from papa.spec.orders import Head
 
 GROUP = LINE[:3]
 """What orders are compared within: encoder, task, constants."""
-BETTER, WORSE, NOT_TOLD = "better", "worse", "cannot be told apart"
-"""What can be said of an order's mean score beside another's."""
 _LEVEL, _RANDOM = 0.05, "random"
 
 
@@ -120,16 +118,6 @@ def _tested(means: Mapping[str, Measured]) -> dict[tuple[str, str], dict[str, An
         for pair, p, p_holm in zip(family, p_values, holm(p_values), strict=True):
             found[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": p_holm < _LEVEL}
     return {pair: found[pair] for pair in pairs}
-
-
-def each_way(pairs: pandas.DataFrame) -> pandas.DataFrame:
-    """Each order's mean score less every other's, and what can be said of it."""
-    means = pairs[pairs["fraction"].isna()]
-    ends = {"difference": -means["difference"], "low": -means["high"], "high": -means["low"]}
-    turned = means.assign(order=means["other"], other=means["order"], **ends)
-    rows = pandas.concat([means, turned], ignore_index=True)
-    told = np.where(rows["difference"] > 0, BETTER, WORSE)
-    return rows.assign(verdict=np.where(rows["beyond_chance"], told, NOT_TOLD))
 
 
 def _mean(scores: Sequence[Measured]) -> Measured:

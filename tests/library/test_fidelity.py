@@ -45,12 +45,11 @@ def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
 
 def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
     """Each text by itself, without padding."""
-    rows = [
-        (ids, mask.bool())
+    return [
+        {"input_ids": ids[mask.bool()][None]}
         for one in data
         for ids, mask in zip(one["input_ids"], one["attention_mask"], strict=True)
     ]
-    return [{"input_ids": ids[mask][None]} for ids, mask in rows]
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def given(encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]) -> Given:
     return Given(encoder, reviews)
 
 
-def ablate(heads: Any, by: Any = "zeros", **options: Any) -> Any:
-    return papa.ablated(gpt(), heads, by, **options).__enter__()
+def ablate(heads: Any, by: Any = "zeros") -> Any:
+    return papa.ablated(gpt(), heads, by).__enter__()
 
 
 def hand(model: Any, data: Any = None, task: Any = None, by: str = "effect", **more: Any) -> None:
