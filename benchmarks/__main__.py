@@ -3,29 +3,59 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
 import torch
+import yaml
 from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.memory import memory_rows
-from benchmarks.pipeline import pipeline_rows
 from benchmarks.stages import stage_rows
-from benchmarks.timing import Comparison, Row
+from benchmarks.timing import Comparison, Row, repeated, seconds
+from papa.encoders.reference import EMBEDDED
 
 PAGE = Path(__file__).with_name("measured.md")
 BEGIN, END = "<!-- rows -->\n", "\n<!-- /rows -->"
 
 
-def selected(rows: Sequence[Row], words: Iterable[str]) -> list[Row]:
-    """The rows asked for by their group or a part of their name; without words all."""
-    words = [word.strip().lower().replace("lambda", "λ") for word in words]
-    texts = {f"{row.group}, {row.name}".lower(): row for row in rows}
-    return [row for text, row in texts.items() if any(word in text for word in words)]
+ROWS = {"train_rows": 16, "validation_rows": 8}
+STUDY = {
+    "name": "benchmark",
+    "encoders": [EMBEDDED],
+    "tasks": [{"name": "reviews", "slots": 16, **ROWS, "probe": {"epochs": 1}}],
+    "constants": ["identity"],
+    "orders": ["first_to_last"],
+    "fractions": [0.5],
+    "seeds": [0],
+}
+
+
+def pipeline_rows(folder: Path) -> Iterator[Row]:
+    """What Prefect, Ray and MLflow cost around the work: starting, and a study of one cell as a
+    whole, against limits in seconds.
+    """
+
+    def papa(*arguments: str) -> float:
+        command = [str(Path(sys.executable).parent / "papa"), *arguments]
+        return seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+
+    def study(limit: float, store: Path | None = None) -> tuple[float, float]:
+        store, path = store or Path(tempfile.mkdtemp(dir=folder)) / "store", folder / "study.yaml"
+        path.write_text(yaml.safe_dump(STUDY))
+        return papa("run", str(path), "--store", str(store), "--workers", "1"), limit
+
+    def cached() -> Comparison:
+        study(0.0, folder / "cached")
+        return repeated(lambda: study(6.0, folder / "cached"))
+
+    yield Row("start", "papa --help", lambda: repeated(lambda: (papa("--help"), 0.5)))
+    yield Row("start", "a study of one cell, whole run", lambda: repeated(lambda: study(12.0)))
+    yield Row("start", "the same study, all cached", cached)
 
 
 def line(row: Row, found: Comparison) -> str:
@@ -59,7 +89,10 @@ def main() -> int:
         groups = ", ".join(dict.fromkeys(row.group for row in rows))
         parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
         parser.add_argument("--rows", default="", help=f"some of {groups}, or parts of rows' names")
-        asked, failed = selected(rows, parser.parse_args().rows.split(",")), 0
+        words = parser.parse_args().rows.lower().replace("lambda", "λ").split(",")
+        texts = {f"{row.group}, {row.name}".lower(): row for row in rows}
+        asked = [row for text, row in texts.items() if any(word.strip() in text for word in words)]
+        failed = 0
         if not asked:
             parser.error(f"no row is called so: ask for {groups}")
         torch.set_num_threads(2)

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
-from benchmarks.timing import Comparison, Row, repeated
+from benchmarks.timing import Pair, Row, repeated
 
 LIMIT_MB = 2000.0
 ROWS = 120
@@ -122,38 +122,32 @@ def peak_of(stage: str, folder: Path, size: int) -> float:
     return float(done.stdout.split()[-1])
 
 
-def against_tenth(stage: str, folder: Path) -> Comparison:
-    """A stage on ten times the text, side by side. What differs between equal runs is gaps in the
-    heap.
+def memory_rows(folder: Path) -> Iterator[Row]:
+    """Peak megabytes against the limit; and with ten times the text against a tenth of it, side by
+    side: what differs between equal runs is gaps in the heap.
     """
-    size = LINES if stage == "tokenising" else ROWS
 
-    def pair() -> tuple[float, float]:
+    def whole() -> tuple[float, float]:
+        return peak_of("whole process", folder, 32), LIMIT_MB
+
+    def tenth(stage: str) -> tuple[float, float]:
+        size = LINES if stage == "tokenising" else ROWS
         with ThreadPoolExecutor() as threads:
             large, small = threads.map(partial(peak_of, stage, folder), (10 * size, size))
         return large, small
 
-    return repeated(pair, unit="MB")
-
-
-def memory_rows(folder: Path) -> Iterator[Row]:
-    """Peak megabytes against the limit, and against a tenth of the text."""
-    base = "memory of averaging, BERT-base size, S=256"
-    whole = partial(peak_of, "whole process", folder, 32)
-    yield Row("memory", base, lambda: repeated(lambda: (whole(), LIMIT_MB), unit="MB"))
-    for stage in STAGES:
-        name = f"memory with ten times the text, {stage}"
-        yield Row("memory", name, partial(against_tenth, stage, folder))
-
-
-def _main(stage: str, size: int, folder: Path) -> float:
-    if stage == "whole process":
-        averaged(size)
-        return _status("VmHWM")
-    with own_memory() as peak:
-        on_text(stage, size, folder)
-        return peak()
+    pairs: dict[str, Pair] = {"of averaging, BERT-base size, S=256": whole}
+    pairs |= {f"with ten times the text, {stage}": partial(tenth, stage) for stage in STAGES}
+    for name, pair in pairs.items():
+        yield Row("memory", f"memory {name}", partial(repeated, pair, "MB"))
 
 
 if __name__ == "__main__":
-    print(_main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))
+    stage, size, place = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    if stage == "whole process":
+        averaged(size)
+        print(_status("VmHWM"))
+    else:
+        with own_memory() as peak:
+            on_text(stage, size, place)
+            print(peak())

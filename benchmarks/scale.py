@@ -3,30 +3,43 @@ second for a cell and a tenth of it for a shard.
 
 ``python -m benchmarks.scale`` runs studies of 100, 100 (the first warms up) and 2,000 cells.
 Seconds of processors are those of the driver and of Prefect's server alone, so that other processes
-count less.
+count less. Steps, keys, artifacts, actors of Ray, Prefect and MLflow are the real ones. What trains
+or runs an encoder for a cell and shard waits instead, and publishes an artifact of the right form;
+one more process does the rest.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
+from safetensors.numpy import save_file
 
-from benchmarks.stand_ins import StandInPool
 from flows.check import check_study
 from papa.encoders.reference import EMBEDDED
+from papa.progress import ignore_progress
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
+from papa.study.stages.probe import BASELINE, EXAMPLES, ProbeScores, ScoredSeed
+from papa.study.stages.rank import LAMBDA
+from papa.study.step import Context, Step
+from papa.workers import WorkerPool
 
 TASKS, SHARDS, WORKERS = (1, 1, 20), 26, 64
 WAITS = {"probe": 0.5, "baseline": 0.5, "rank": 0.5, "shard": 0.05}
+"""Seconds of each stage, and of a shard of an average."""
 WHOLE: dict[str, Any] = {
     "constants": ["average", "identity", "toeplitz", "zeros"],
     "orders": ["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"],
@@ -34,13 +47,88 @@ WHOLE: dict[str, Any] = {
     "seeds": [0],
     "execution": {"shard_rows": 1},
 }
+ROWS = 32
+"""Validation rows of each stand-in score."""
+
+
+class StandIn:
+    """A worker that waits; an actor once Ray wraps it."""
+
+    def ready(self, shared: Path | None) -> None:
+        """Nothing, as soon as the worker can take a call."""
+
+    def call(
+        self, function: Any, encoder: Any, arguments: dict[str, Any], epochs: bool
+    ) -> tuple[Any, list[Any]]:
+        """As ``Worker.call``."""
+        step, store = arguments["step"], arguments["store"]
+        if "shards" in arguments:
+            time.sleep(WAITS["shard"] * len(arguments["shards"]))
+            encoder, slots = step["encoder"], step["slots"]
+            shape = (encoder.layers, encoder.heads, slots, slots)
+            spent = {"worker_seconds": WAITS["shard"], "device": "cpu"}
+            return (np.ones(shape), np.ones(shape[2:]), spent), []
+        time.sleep(WAITS[step.stage])
+        run = Context(step, store, arguments["execution"], ignore_progress)
+        with run.published(seconds=WAITS[step.stage]) as folder:
+            _write(step, folder, run.found)
+        return None, []
+
+
+class StandInPool(WorkerPool):
+    """A pool of stand-ins; what they do not do is computed in one more process."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(WORKERS, "cpu", folder)
+        self._others = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+
+    def run(self, function: Callable[..., Any], **given: Any) -> Any:
+        """As of ``WorkerPool``."""
+        arguments = given["arguments"]
+        if "step" in arguments and arguments["step"].stage in (*WAITS, "average"):
+            return super().run(function, **given)
+        return self._others.submit(function, **arguments, progress=ignore_progress).result()
+
+    def close(self) -> None:
+        """As of ``WorkerPool``."""
+        self._others.shutdown()
+        super().close()
+
+    def _new(self) -> Any:
+        return self._ray.remote(StandIn).options(num_cpus=1).remote()
+
+
+def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
+    """An artifact of the step's stage; scores follow from the step's key."""
+    encoder, numbers = step["encoder"], random.Random(step.key)
+    if step.stage == "rank":
+        shape = (2, encoder.layers, encoder.heads)
+        lambdas = np.random.default_rng(0).random(shape, np.float32)
+        save_file({"lambda": lambdas[-1].copy(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+        return
+    shares = [numbers.randrange(ROWS // 2, ROWS) / ROWS for _ in step["seeds"]]
+    seeds = tuple(map(ScoredSeed, step["seeds"], shares, [1.0] * len(shares)))
+    if step.stage == "probe":
+        heads, count = step["heads"].chosen(found), encoder.layers * encoder.heads
+        scores = ProbeScores(seeds, None, 0.0, heads, count, 1.0, "cpu")
+        scores.save(folder, _correct(shares))
+        return
+    answer = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
+    document = {**answer, "word_embeddings": [asdict(seed) for seed in seeds]}
+    (folder / BASELINE).write_text(json.dumps(document))
+    examples = {"always_one_answer": _correct([0.5])[0], "word_embeddings": _correct(shares)}
+    save_file(examples, folder / EXAMPLES)
+
+
+def _correct(scores: Sequence[float]) -> np.ndarray:
+    """What each validation row adds to accuracies, [seeds, rows, 2]."""
+    correct = np.stack([np.arange(ROWS) < score * ROWS for score in scores])
+    return np.stack([correct, np.ones_like(correct)], -1).astype(np.float64)
 
 
 def study(numbers: Sequence[int], folder: Path) -> StudySpec:
     """A study of 100 cells for each of some tasks, whose text has many shards."""
-    probe = {"learning_rate": 5e-4, "batch_size": 32, "epochs": 1}
-    rows = {"train_rows": SHARDS, "validation_rows": 32}
-    task = {"base": "reviews", "slots": 16, **rows, "probe": probe}
+    task = {"base": "reviews", "slots": 16, "train_rows": SHARDS, "validation_rows": ROWS}
     tasks = [{"name": f"reviews-{number}", "sample_seed": number, **task} for number in numbers]
     document = {"name": f"tasks-from-{numbers[0]}", "encoders": [EMBEDDED], "tasks": tasks, **WHOLE}
     return resolve_study(document, folder=folder, origin="benchmarks")
@@ -54,7 +142,7 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
     store.make()
     prepare_engines(store.root, verbose=False)
     wait_for_server = start_server()
-    with StandInPool(WORKERS, WAITS, folder) as pool:
+    with StandInPool(folder) as pool:
         pool.begin()
         wait_for_server()
         from flows import study as of_study

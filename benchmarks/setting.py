@@ -21,7 +21,7 @@ from papa.corpora.layout import PackedTokens
 from papa.corpora.tokens import IGNORED
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
-from papa.spec import EncoderSpec, LayoutSpec, Precision, TaskSpec
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
 
 SHARED = Path(os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared")
@@ -39,9 +39,9 @@ class Setting:
 
 
 @cache
-def encoder(precision: Precision = "float32") -> Encoder:
+def encoder() -> Encoder:
     """The embedded encoder in PAPA's form."""
-    return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED), precision))
+    return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED)))
 
 
 @cache
@@ -56,11 +56,7 @@ def plain_model() -> PreTrainedModel:
 def base_sized(attention: str) -> PreTrainedModel:
     """A model of BERT-base's size with random weights."""
     torch.manual_seed(0)
-    options: dict[str, Any] = {
-        "vocab_size": 1000,
-        "max_position_embeddings": 512,
-        "attn_implementation": attention,
-    }
+    options: dict[str, Any] = {"vocab_size": 1000, "attn_implementation": attention}
     return BertModel(BertConfig(**options), add_pooling_layer=False).eval().requires_grad_(False)
 
 
@@ -74,12 +70,6 @@ _FOLDERS = {"ud_pos": "ud_ewt"}
 _COLUMNS: dict[str, dict[str, str]] = {"ud_pos": {"label": "pos_tags"}}
 """Of local copies, where they are named otherwise than the hub's."""
 TITLES = {name: f"{task['name']} S={task['slots']}" for name, task in TASKS.items()}
-
-
-@cache
-def sample(name: str, folder: Path) -> Setting:
-    """The sample of a corpus that the rows share."""
-    return setting(name, folder)
 
 
 def task_entry(name: str) -> dict[str, Any]:
@@ -98,13 +88,20 @@ def described(entry: dict[str, Any]) -> TaskSpec:
     return resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
 
 
+def tokenised(task: TaskSpec, folder: Path) -> TokenisedCorpus:
+    """The corpus of a task for the embedded encoder, in a new folder below ``folder``."""
+    corpus = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
+    tokenizer = load_tokenizer(resolve_encoder(EncoderSpec(name=EMBEDDED)))
+    tokenise_corpus(task, LayoutSpec(), tokenizer, corpus, shard_rows=30)
+    return load_corpus(corpus)
+
+
 def setting(name: str, folder: Path, **changes: Any) -> Setting:
     """A sample of a corpus, with changes to its task, tokenised into ``folder``."""
-    entry = {**task_entry(TASKS[name]["name"]), **TASKS[name], "validation_rows": 100, **changes}
-    task, reference = described(entry), resolve_encoder(EncoderSpec(name=EMBEDDED))
-    corpus, tokenizer = Path(tempfile.mkdtemp(dir=folder)) / "corpus", load_tokenizer(reference)
-    tokenise_corpus(task, LayoutSpec(), tokenizer, corpus, shard_rows=30)
-    return Setting(task, load_corpus(corpus))
+    task = described(
+        {**task_entry(TASKS[name]["name"]), **TASKS[name], "validation_rows": 100, **changes}
+    )
+    return Setting(task, tokenised(task, folder))
 
 
 def full_batch(inputs: int, slots: int) -> MicroBatch:
@@ -127,25 +124,26 @@ def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:
     part = setting.corpus.split("train")
     for start in range(0, len(part), size):
         rows = np.arange(start, min(start + size, len(part)))
-        compact = micro_batch(part, rows)
-        shape = (len(rows), setting.task.slots)
-        places = compact.inputs_of_tokens, compact.slot_ids
-        labels = torch.from_numpy(part.labels_of(rows))
-
-        def padded(
-            values: Tensor, padding: int = 0, shape: Any = shape, places: Any = places
-        ) -> Tensor:
-            return torch.full(shape, padding).index_put_(places, values)
-
-        yield {
-            "rows": torch.from_numpy(rows),
-            "labels": padded(labels, IGNORED) if part.label_per_token else labels,
-            "input_ids": padded(compact.input_ids),
-            "token_type_ids": padded(compact.token_type_ids),
-            "attention_mask": padded(torch.ones_like(compact.input_ids)),
+        compact, labels = micro_batch(part, rows), torch.from_numpy(part.labels_of(rows))
+        values = {
+            "input_ids": compact.input_ids,
+            "token_type_ids": compact.token_type_ids,
+            "attention_mask": torch.ones_like(compact.input_ids),
+            **({"labels": labels} if part.label_per_token else {}),
         }
+        places = compact.inputs_of_tokens, compact.slot_ids
+        shape = (len(rows), setting.task.slots)
+        padded = {
+            name: torch.full(shape, IGNORED if name == "labels" else 0).index_put_(places, one)
+            for name, one in values.items()
+        }
+        yield {"rows": torch.from_numpy(rows), "labels": labels, **padded}
 
 
 def model_inputs(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """What the plain model is called with."""
     return {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+
+
+sample = cache(setting)
+"""The sample of a corpus that the rows share."""

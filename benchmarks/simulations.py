@@ -18,15 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.setting import described, encoder
+from benchmarks.setting import described, encoder, tokenised
 from papa.attention.average import average_split
-from papa.corpora.corpus import load_corpus, tokenise_corpus
-from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.ranking.learned import train_lambda
 from papa.ranking.scores.sets import shapley_values
 from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.scores.intervals import Measured, deviation_of_lists, holm, p_value
-from papa.spec import EncoderSpec, LayoutSpec, RankingSpec
+from papa.spec import RankingSpec
 from papa.spec.orders import Head
 
 ROWS, SEEDS = 150, range(5)
@@ -43,13 +41,9 @@ def coverage(draws: int, games: int) -> float:
         worth = dict(zip(sets, np.random.default_rng(game).normal(size=len(sets)), strict=True))
         # Heads of a set have equal shares of its number.
         truth = [sum(worth[own] / len(own) for own in sets if head in own) for head in heads]
-        values, error, count = shapley_values(
-            partial(_worth, worth),
-            heads,
-            2 + 2 * (len(heads) - 1) * draws,
-            seed=game,
-            tolerance=0,
-        )
+        most = 2 + 2 * (len(heads) - 1) * draws
+        value = partial(_worth, worth)
+        values, error, count = shapley_values(value, heads, most, seed=game, tolerance=0)
         low, high = HeadScores(values[None], error, count).interval
         held.append((low <= truth) & (truth <= high))
     return float(np.mean(held))
@@ -95,10 +89,7 @@ def print_lambdas() -> None:
     for own, count in ((True, 480), (False, 96)):
         task = described({"name": "reviews", "train_rows": count})
         with tempfile.TemporaryDirectory() as at:
-            folder, reference = Path(at) / "corpus", resolve_encoder(EncoderSpec(name=EMBEDDED))
-            words = load_tokenizer(reference)
-            tokenise_corpus(task, LayoutSpec(), words, folder, shard_rows=1024)
-            corpus = load_corpus(folder)
+            corpus = tokenised(task, Path(at))
             split, control = corpus.split("train"), dict[int, np.ndarray]()
             average = average_split(model, split, slots=task.slots, batch_tokens=4096).average()
             for labels, by in (("shuffled", SEEDS), ("true", [None] * 5), ("random", [9] * 5)):

@@ -20,12 +20,11 @@ from papa.attention.average import average_split
 from papa.attention.constants import ConstantMatrices
 from papa.attention.replacement import replaced
 from papa.encoders.encoder import Encoder
-from papa.encoders.reference import has_bfloat16
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
-from papa.spec import ExecutionSpec, FeaturesSpec, Precision, RankingSpec
+from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
 from papa.spec.orders import Head, constant_heads
 
 SEEDS = (0, 1, 2)
@@ -33,42 +32,25 @@ FRACTIONS = (1.0, 0.5, 0.125, 0.0625, 0.0)
 LAMBDA_EPOCHS = 2
 
 
-def average(setting: Setting, precision: Precision = "float32") -> ConstantMatrices:
+def average(setting: Setting) -> ConstantMatrices:
     """Our average over the training text."""
-    model, train = encoder(precision), setting.corpus.split("train")
+    model, train = encoder(), setting.corpus.split("train")
     tokens = model.tokens_per_batch(None)
     return average_split(model, train, slots=setting.task.slots, batch_tokens=tokens).average()
 
 
-def averaging_against_plain(name: str, folder: Path, precision: Precision) -> Comparison:
-    """An average over a corpus."""
-    setting = sample(name, folder)
-    return in_turn(partial(average, setting, precision), plain_average(setting))
-
-
-def features(setting: Setting, precision: Precision = "float32", *, folder: Path) -> None:
+def features(setting: Setting, folder: Path) -> None:
     """Our features of the training text."""
-    path, model = folder / f"features-{time.monotonic_ns()}", encoder(precision)
+    path, model = folder / f"features-{time.monotonic_ns()}", encoder()
     train, tokens = setting.corpus.split("train"), model.tokens_per_batch(None)
     compute_features(model, train, tokens, "float32", file=path)
     path.unlink()
 
 
-def features_against_plain(name: str, folder: Path, precision: Precision) -> Comparison:
-    """The features of a corpus."""
-    setting = sample(name, folder)
-    return in_turn(partial(features, setting, precision, folder=folder), plain_features(setting))
-
-
-def ranking(
-    setting: Setting,
-    constants: ConstantMatrices,
-    precision: Precision = "float32",
-    epochs: int = 1,
-) -> Tensor:
+def ranking(setting: Setting, constants: ConstantMatrices, epochs: int = 1) -> Tensor:
     """Our λ training."""
     settings = RankingSpec(epochs=epochs)
-    return train_lambda(encoder(precision), constants, setting.corpus, setting.task, settings)
+    return train_lambda(encoder(), constants, setting.corpus, setting.task, settings)
 
 
 def probing(
@@ -95,26 +77,26 @@ def probing(
         )
 
 
-def ranking_against_plain(folder: Path, precision: Precision) -> Comparison:
-    """An epoch of λ on CoLA, both ways on one thread: minibatches as small as these stay on one
-    worker.
+def against_plain(stage: str, name: str, folder: Path) -> Comparison:
+    """A stage on a corpus; an epoch of λ both ways on one thread, as minibatches as small as its
+    stay on one worker.
     """
-    cola, threads = sample("cola", folder), torch.get_num_threads()
-    constants = average(cola)
+    setting, threads = sample(name, folder), torch.get_num_threads()
+    if stage == "averaging":
+        return in_turn(partial(average, setting), plain_average(setting))
+    if stage == "features":
+        return in_turn(partial(features, setting, folder), plain_features(setting))
+    if stage == "probing":
+        work, times = plain_probing(setting)
+        epochs = setting.task.probe.epochs * len(SEEDS)
+        return in_turn(partial(probing, setting, folder), Part(work, times * epochs))
+    constants = average(setting)
     torch.set_num_threads(1)
     try:
-        ours = partial(ranking, cola, constants, precision)
-        return in_turn(ours, plain_ranking(cola, constants.matrices))
+        plain = plain_ranking(setting, constants.matrices)
+        return in_turn(partial(ranking, setting, constants), plain)
     finally:
         torch.set_num_threads(threads)
-
-
-def probing_against_plain(folder: Path) -> Comparison:
-    """A cell of CoLA."""
-    cola = sample("cola", folder)
-    work, times = plain_probing(cola)
-    epochs = cola.task.probe.epochs * len(SEEDS)
-    return in_turn(partial(probing, cola, folder), Part(work, times * epochs))
 
 
 @torch.inference_mode()
@@ -137,7 +119,6 @@ def constant_heads_against_sdpa() -> Comparison:
 def whole_study(name: str, folder: Path) -> Comparison:
     """Average, two epochs of λ, and five fractions × seeds × epochs."""
     setting, model = sample(name, folder), encoder()
-    epochs = setting.task.probe.epochs * len(SEEDS)
 
     def ours() -> None:
         constants = average(setting)
@@ -153,31 +134,23 @@ def whole_study(name: str, folder: Path) -> Comparison:
     parts = [plain_average(setting), ranked._replace(times=ranked.times * LAMBDA_EPOCHS)]
     for fraction in FRACTIONS:
         work, times = plain_probing(setting, matrices, constant_heads(order, fraction))
-        parts.append(Part(work, times * epochs))
+        parts.append(Part(work, times * setting.task.probe.epochs * len(SEEDS)))
     return in_turn(ours, *parts)
 
 
 def stage_rows(folder: Path) -> Iterator[Row]:
     """A pass of the encoder on three corpora, λ and probing on CoLA, and whole studies."""
-    yield Row(
-        "heads", "whole encoder, all heads constant, against SDPA", constant_heads_against_sdpa
-    )
-    precisions: list[tuple[Precision, str]] = [("float32", "")]
-    if has_bfloat16():
-        precisions.append(("bfloat16", ", bfloat16 against float32"))
-    for precision, against in precisions:
-        for name in ("cola", "ud", "rte"):
-            title = f"{TITLES[name]}{against}"
-            asked = name, folder, precision
-            averaging = partial(averaging_against_plain, *asked)
-            yield Row("averaging", f"averaging, {title}", averaging)
-            yield Row("features", f"features, {title}", partial(features_against_plain, *asked))
-        yield Row(
-            "λ",
-            f"λ training, one epoch, one thread, {TITLES['cola']}{against}",
-            partial(ranking_against_plain, folder, precision),
-        )
-    of_probing = f"probing, 15 epochs × {len(SEEDS)} seeds, {TITLES['cola']}"
-    yield Row("probing", of_probing, partial(probing_against_plain, folder))
+    whole = "whole encoder, all heads constant, against SDPA"
+    yield Row("heads", whole, constant_heads_against_sdpa)
+    named = [
+        (one, one, name) for name in ("cola", "ud", "rte") for one in ("averaging", "features")
+    ]
+    named += [
+        ("λ", "λ training, one epoch, one thread", "cola"),
+        ("probing", f"probing, 15 epochs × {len(SEEDS)} seeds", "cola"),
+    ]
+    for stage, title, name in named:
+        measure = partial(against_plain, stage, name, folder)
+        yield Row(stage, f"{title}, {TITLES[name]}", measure)
     for name in ("cola", "wnut"):
         yield Row("study", f"whole study, {TITLES[name]}", partial(whole_study, name, folder))

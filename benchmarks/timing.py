@@ -1,7 +1,7 @@
 """Two ways of the same work measured in turn, so that a busy machine changes little.
 
 Neighbours only ever slow a run down, so the least of many runs is what the work itself takes. Both
-ways run in pairs whose order is drawn, until the interval of their ratio is narrow.
+ways run in pairs whose order is drawn, for some seconds.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ import numpy as np
 Work = Callable[[], object]
 Pair = Callable[[], tuple[float, float]]
 """Measures both ways once: ours and plain, in seconds or megabytes."""
-LEAST, ENOUGH, MOST = 3, 6, 40
-"""Pairs of a row: the least where time is up, enough for a bootstrap, and the most."""
-NARROW, PATIENCE = 0.03, 15.0
-"""The width of an interval, as a share of its ratio, at which no more pairs are needed; and seconds
-after which no further pair begins, but for the least number.
-"""
+LEAST, PATIENCE = 3, 15.0
+"""Pairs at the least, and seconds after which no further pair begins."""
 
 
 class Part(NamedTuple):
@@ -66,56 +62,29 @@ def in_turn(ours: Work, *plain: Part) -> Comparison:
     """
     drawn = random.Random(0)
 
-    def plainly() -> float:
-        return sum(times * seconds(work) for work, times in plain)
-
     def pair() -> tuple[float, float]:
         # In a fixed order, a neighbour's rhythm could meet always the same way.
-        if drawn.random() < 0.5:
-            spent = seconds(ours)
-            return spent, plainly()
-        other = plainly()
-        return seconds(ours), other
+        first = seconds(ours) if drawn.random() < 0.5 else None
+        others = sum(times * seconds(work) for work, times in plain)
+        return seconds(ours) if first is None else first, others
 
     return repeated(pair)
 
 
 def repeated(pair: Pair, unit: str = "s") -> Comparison:
-    """Measure pairs until the interval of their ratio is narrow, or time is up."""
-    pairs, started = list[tuple[float, float]](), time.perf_counter()
-    while True:
-        pairs.append(pair())
-        time_is_up = time.perf_counter() - started > PATIENCE
-        if len(pairs) >= (LEAST if time_is_up else ENOUGH):
-            found = compared(pairs, unit)
-            narrow = found.high - found.low <= NARROW * found.ratio
-            if narrow or time_is_up or len(pairs) == MOST:
-                return found
-
-
-def compared(pairs: list[tuple[float, float]], unit: str) -> Comparison:
-    """What pairs say. The interval is the bootstrap's; fewer than six pairs support none at 95 %,
-    and the ratios within pairs give it, by Student's t of their logarithms.
+    """Measure pairs until time is up. The interval is Student's t of the logarithms of the ratios
+    within pairs.
     """
     # Not above: processes whose memory is measured import this file.
-    from scipy.stats import bootstrap
-
     from papa.scores.intervals import interval
 
+    pairs, started = list[tuple[float, float]](), time.perf_counter()
+    while len(pairs) < LEAST or time.perf_counter() - started < PATIENCE:
+        pairs.append(pair())
     ours, plain = np.array(pairs).T
-    if len(pairs) < ENOUGH:
-        logarithms = interval(np.log(plain / ours).tolist())
-        low, high = np.exp([logarithms.low, logarithms.high])
-    else:
-
-        def of_least(ours: np.ndarray, plain: np.ndarray, axis: int) -> np.ndarray:
-            return plain.min(axis=axis) / ours.min(axis=axis)
-
-        drawn = np.random.default_rng(0)
-        options = {"paired": True, "vectorized": True, "method": "percentile", "rng": drawn}
-        low, high = bootstrap((ours, plain), of_least, **options).confidence_interval
-    least = float(ours.min()), float(plain.min())
-    return Comparison(*least, float(low), float(high), len(pairs), unit)
+    ratio = interval(np.log(plain / ours).tolist())
+    ends = float(np.exp(ratio.low)), float(np.exp(ratio.high))
+    return Comparison(float(ours.min()), float(plain.min()), *ends, len(pairs), unit)
 
 
 def seconds(work: Work) -> float:

@@ -39,8 +39,7 @@ def compare(
             typer.echo("\n".join([*tables, *marks(comparison)]))
         if to is None:
             return
-        from papa.reporting.drawing import FORMATS
-        from papa.reporting.figures import scores_figure
+        from papa.reporting.figures import FORMATS, scores_figure
 
         to.mkdir(parents=True, exist_ok=True)
         comparison.to_csv(to / "compare.csv", index=False)

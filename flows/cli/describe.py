@@ -45,7 +45,7 @@ def describe(
         import papa
         from papa.corpora.table import format_of, read_file
         from papa.descriptions.treebank import read_trees
-        from papa.reporting.described import described_tables
+        from papa.reporting.tables import described_tables
         from papa.study.describe import describe_study
         from papa.study.manifest import open_study
 

@@ -114,7 +114,7 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
 
 def _within(line: DataFrame, max_drop: float) -> float:
     """The smallest fraction whose drop is surely within a share."""
-    from papa.scores.drops import heads_at
+    from papa.scores.summary import heads_at
 
     found, drop = heads_at(line, {}, max_drop), f"within a drop of {100 * max_drop:g} %"
     if reason := next(iter(found["reason"]), ""):

@@ -81,8 +81,7 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
     """What a study says, for every encoder, task, kind of constants and head order."""
     from papa.ranking.orders import scored_by
     from papa.reporting.answers import certainty
-    from papa.scores.drops import heads_at
-    from papa.scores.summary import LINE
+    from papa.scores.summary import LINE, heads_at
     from papa.spec.orders import Cell
 
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}

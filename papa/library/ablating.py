@@ -29,11 +29,7 @@ from papa.encoders.layer import Watching
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, nearest_first
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-_MADE: dict[str, Callable[..., Substitute]] = {
-    "zeros": Zeros,
-    "reused": Reused,
-    "streaming": Streaming,
-}
+_MADE: dict[str, Any] = {"zeros": Zeros, "reused": Reused, "streaming": Streaming}
 _FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Observer]] = {
     "mean": lambda model, modules, seed: MeanOutputs(),
     "resample": lambda model, modules, seed: DrawnOutputs(seed),
@@ -75,7 +71,7 @@ def ablated(
     """
     modules = attention_modules(model)
     chosen = heads_by_layer(heads, [head_count(module) for module in modules])
-    rules = rules_of(substitute_for(model, by, data=data, seed=seed), chosen, len(modules))
+    rules = rules_of(substitute_for(model, by, data, seed), chosen, len(modules))
     with routed(cast("PreTrainedModel", model), modules, rules):
         yield
 
@@ -96,20 +92,16 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
     for pair in heads:
         layer, head = pair if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
         if layer not in range(len(sizes)) or head not in range(sizes[layer]):
+            last = len(sizes) - 1, sizes[0] - 1
             raise SpecError(
-                f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to "
-                f"({len(sizes) - 1}, {sizes[0] - 1})"
+                f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to {last}"
             )
         found.setdefault(layer, set()).add(head)
     return {layer: sorted(own) for layer, own in found.items()}
 
 
 def substitute_for(
-    model: nn.Module,
-    by: Any,
-    *,
-    data: Iterable[Mapping[str, Any]] | None = None,
-    seed: int = 0,
+    model: nn.Module, by: Any, data: Iterable[Mapping[str, Any]] | None = None, seed: int = 0
 ) -> Substitute:
     """What ``by`` names, made once for several blocks: ``ablated`` takes it."""
     modules, held = attention_modules(model), cast("PreTrainedModel", model)
@@ -155,9 +147,8 @@ def batches_of(
 ) -> list[Mapping[str, Any]]:
     """The batches of what a model is called with, of one that shall answer."""
     if model is not None and model.training:
-        raise EncoderError(
-            "the model is in train mode, where dropout changes its answers: call model.eval() first"
-        )
+        why = "where dropout changes its answers: call model.eval() first"
+        raise EncoderError(f"the model is in train mode, {why}")
     batches = list(data or ())
     if not batches or not isinstance(batches[0], Mapping):
         raise DataError(

@@ -37,12 +37,8 @@ Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
 
 @dataclass(frozen=True, repr=False)
 class TextEncoder:
-    """What ``load_encoder`` gives.
-
-    Attributes:
-        reference: its name, shape and digests.
-        slots: S, the length of the layout of its inputs; a decoder reads so many tokens of a text.
-        encoder: what computes; None of a decoder, which is opened by its files.
+    """What ``load_encoder`` gives: name, shape and digests; S, the length of its inputs' layout,
+    of a decoder the tokens that are read of a text; and what computes, None of a decoder.
     """
 
     reference: EncoderReference
@@ -197,14 +193,14 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
     if isinstance(texts, str | bytes):
         raise DataError(f"texts is one string: give a list, such as [{texts[:20]!r}]")
     if not is_tabular(texts):
-        items = list(texts)
-        pairs = bool(items) and isinstance(items[0], tuple)
-        for number, item in enumerate(items):
-            if pairs and not (isinstance(item, tuple) and len(item) == 2):
-                raise DataError(f"text {number} is {item!r:.40}, expected a pair of strings")
-        text, text_pair = "text", "text_pair" if pairs else None
-        columns = ([item[side] for item in items] for side in (0, 1))
-        texts = dict(zip((text, text_pair), columns, strict=True)) if pairs else {text: items}
+        items, text, text_pair = list(texts), "text", None
+        texts = {text: items}
+        if items and isinstance(items[0], tuple):
+            for number, item in enumerate(items):
+                if not (isinstance(item, tuple) and len(item) == 2):
+                    raise DataError(f"text {number} is {item!r:.40}, expected a pair of strings")
+            text_pair = "text_pair"
+            texts = dict(zip((text, text_pair), zip(*items, strict=True), strict=True))
     table = table_of(texts, "the table of texts")
     framing, slots = encoder.special_tokens, encoder.slots
     first, *others = (

@@ -71,11 +71,10 @@ def fidelity(
     else:
         values = compared(before, after)
         found = {name: mean_over_examples(name, own, lengths) for name, own in values.items()}
-    rows = [(name, one.mean, one.low, one.high) for name, one in found.items()]
-    columns = ["measure", "value", "low", "high"]
-    frame = pandas.DataFrame(rows, columns=columns).set_index("measure")
+    rows = {name: (one.mean, one.low, one.high) for name, one in found.items()}
+    frame = pandas.DataFrame.from_dict(rows, "index", columns=["value", "low", "high"])
     frame.attrs["texts"] = len(lengths)
-    return frame
+    return frame.rename_axis("measure")
 
 
 def compared(

@@ -84,16 +84,14 @@ def head_scores(
     held = isinstance(model, nn.Module)
     known = ("lambda", "effect") if held else ("lambda", *HEAD_SCORES)
     if by not in known:
-        raise SpecError(
-            f"there is no head score '{by}' for this model{meant(by, known)}: give one of "
-            f"{', '.join(known)}"
-        )
+        near = f"there is no head score '{by}' for this model{meant(by, known)}"
+        raise SpecError(f"{near}: give one of {', '.join(known)}")
     of_others = (task, rows, score if by != "effect" else None) if held else (made_from, score)
     if any(one is not None for one in of_others):
         raise SpecError(f"by='{by}' of this model: leave out task and rows, or made_from and score")
     if isinstance(model, nn.Module):
         batches = batches_of(data, model)
-        substitute = substitute_for(model, constants, data=made_from or batches, seed=seeds[0])
+        substitute = substitute_for(model, constants, made_from or batches, seeds[0])
         if by == "effect":
             return effects(model, batches, substitute, score, progress)
         how = epochs or 3, learning_rate or 0.05
@@ -112,12 +110,10 @@ def head_scores(
         TemporaryDirectory(prefix="papa-") as folder,
     ):
         (part,) = study_steps(inputs).parts
-        rankings = {
-            seed: step.changed(constants=given) if given else step
-            for seed, step in part.rankings[by].items()
-        }
-        steps = with_needs(rankings.values())
-        found = run_steps(steps, Store(folder), model, inputs, progress)
+        rankings = part.rankings[by]
+        if given:
+            rankings = {seed: one.changed(constants=given) for seed, one in rankings.items()}
+        found = run_steps(with_needs(rankings.values()), Store(folder), model, inputs, progress)
         by_seed = {seed: found[step] for seed, step in rankings.items()}
         return read_head_scores(by, by_seed).frame(by)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas
 
-from papa.attention.constants import ConstantMatrices
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.steps import constants_for
@@ -21,8 +20,7 @@ from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers, certainty
 from papa.reporting.tables import score_tables
-from papa.scores.drops import heads_at
-from papa.scores.summary import INFLUENCE, summarise
+from papa.scores.summary import INFLUENCE, heads_at, summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference
@@ -35,7 +33,7 @@ from papa.study.step import Step
 from papa.study.steps import study_steps
 
 if TYPE_CHECKING:
-    from papa.reporting.drawing import Figure
+    from papa.reporting.figures import Figure
 
 
 @dataclass(frozen=True)
@@ -133,12 +131,12 @@ def measure(
         raise SpecError("a store knows encoders by their files: save the one held in memory first")
     if not isinstance(constants, list | tuple) or not constants:
         raise SpecError(f"constants is {type(constants).__name__}, expected a list of one or more")
-    named, own = list[str | Mapping[str, Any]](), dict[str, ConstantMatrices]()
-    for one in constants:
-        if isinstance(one, str | Mapping):
-            named.append(one)
-        else:
-            own[f"own-{len(own) + 1}" if own else "own"] = constants_for(encoder, one)
+    named = [one for one in constants if isinstance(one, str | Mapping)]
+    matrices = (one for one in constants if not isinstance(one, str | Mapping))
+    own = {
+        f"own-{number}" if number > 1 else "own": constants_for(encoder, one)
+        for number, one in enumerate(matrices, 1)
+    }
     parts = {
         "constants": named or ["zeros"],
         **named_orders(orders, encoder.layers, encoder.heads),

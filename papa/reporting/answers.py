@@ -21,8 +21,13 @@ from papa.reporting.wording import (
     score_label,
     varying,
 )
-from papa.scores.drops import drops_over_tasks
-from papa.scores.summary import ONE_ANSWER, WORDS, distinct_results, reason_sentence
+from papa.scores.summary import (
+    ONE_ANSWER,
+    WORDS,
+    distinct_results,
+    drops_over_tasks,
+    reason_sentence,
+)
 from papa.spec import StudySpec
 from papa.spec.study import CONTROLLED
 
@@ -58,8 +63,10 @@ def answers(summary: pandas.DataFrame) -> list[str]:
         if key in originals.index:
             found += f" {mean_label(originals.loc[key])} with every head input-dependent"
         clauses = [found]
+        axes = varying(own, ("constants", "order"))
         for cell in own.to_dict("records") if first["fraction"] < 1 else ():
-            left = f"{mean_label(cell)} {condition(cell['fraction'])}{_which(cell, own)}"
+            which = f" ({', '.join(names_of(cell, axes).values())})" if axes else ""
+            left = f"{mean_label(cell)} {condition(cell['fraction'])}{which}"
             clauses.append(left + (f", drop {lost_label(cell)}" if cell["beats_baseline"] else ""))
         if not pandas.isna(first["word_embeddings"]):
             answer = f"always '{first['one_answer']}'" if first["one_answer"] else ONE_ANSWER
@@ -71,12 +78,6 @@ def answers(summary: pandas.DataFrame) -> list[str]:
             clauses.append(f"what constant heads cost cannot be told: {reason_sentence(first)}")
         sentences.append(f"{'; '.join(clauses)}.")
     return sentences + mean_drops(summary)
-
-
-def _which(cell: Any, cells: pandas.DataFrame) -> str:
-    """What distinguishes a cell from the others of its sentence."""
-    names = names_of(cell, varying(cells, ("constants", "order"))).values()
-    return f" ({', '.join(names)})" if names else ""
 
 
 def mean_drops(summary: pandas.DataFrame) -> list[str]:

@@ -18,6 +18,7 @@ import yaml
 
 from papa.files import write_atomically
 from papa.ranking.orders import scored_by
+from papa.reporting import figures, heads
 from papa.reporting.answers import (
     answers,
     certainty,
@@ -27,14 +28,8 @@ from papa.reporting.answers import (
     orders_note,
     plan_sentence,
 )
-from papa.reporting.drawing import FILE, FORMATS, PAGE, STYLE, datasets
-from papa.reporting.figures import drop_panels, encoders_figure, score_panels, scores_figure
-from papa.reporting.heads import Average, head_panels, pattern_table
-from papa.reporting.matrices import TOP, UNSEEN, chosen_figure, matrix, paged
-from papa.reporting.paper import comparison_table
-from papa.reporting.tables import marks, order_table, score_tables
+from papa.reporting.tables import comparison_table, marks, order_table, score_tables
 from papa.reporting.wording import MARK, orders_matter
-from papa.scores.orders import each_way
 from papa.spec import StudySpec
 
 _library = cache(vl_convert.javascript_bundle)
@@ -43,12 +38,8 @@ _library = cache(vl_convert.javascript_bundle)
 
 @dataclass(frozen=True)
 class Findings:
-    """What a page shows of a study: its stored tables (docs/results.md), and what its
-    manifest says.
-
-    Attributes:
-        orders: pairs of head orders, and each order's score, where there are several.
-        texts: what a corpus says of itself, by task.
+    """What a page shows of a study: its stored tables (docs/results.md), of ``orders`` pairs and
+    each one's score; and what its manifest says, of ``texts`` by task.
     """
 
     study: StudySpec
@@ -56,7 +47,7 @@ class Findings:
     summary: pandas.DataFrame
     heads: pandas.DataFrame
     orders: tuple[pandas.DataFrame, pandas.DataFrame] | None = None
-    averages: Sequence[Average] = ()
+    averages: Sequence[heads.Average] = ()
     agreement: Sequence[Mapping[str, Any]] = ()
     texts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     paper: pandas.DataFrame | None = None
@@ -67,10 +58,10 @@ def write_report(folder: Path, found: Findings) -> None:
     """Write ``report.html``, and ``scores``, ``drops`` for several encoders (paper, Figure 3) and
     ``matrices`` (Figure 4) as SVG, PNG and PDF, each whole or not at all.
     """
-    figures = [scores_figure(found.summary), encoders_figure(found.summary)]
-    figures += [chosen_figure(one) for one in found.averages[:1]]
-    for figure in filter(None, figures):
-        for ending in FORMATS:
+    drawn = [figures.scores_figure(found.summary), figures.encoders_figure(found.summary)]
+    drawn += [heads.chosen_figure(one) for one in found.averages[:1]]
+    for figure in filter(None, drawn):
+        for ending in figures.FORMATS:
             figure.save(folder / f"{figure.name}{ending}")
     write_atomically(folder / "report.html", page(found))
 
@@ -78,15 +69,15 @@ def write_report(folder: Path, found: Findings) -> None:
 def page(found: Findings) -> str:
     """The report: one file that needs no network."""
     study, summary, sections = found.study, found.summary, list(_sections(found))
-    figures = [figure for section in sections for figure in section.get("figures", ())]
+    drawn = [figure for section in sections for figure in section.get("figures", ())]
     shown = {
-        "figures": {figure.name: figure.specification for figure in figures},
-        "datasets": datasets(figures),
-        "config": {"page": PAGE, "file": FILE},
-        "matrices": paged(found.averages),
-        "matrix": matrix(()),
-        "top": TOP,
-        "unseen": UNSEEN,
+        "figures": {figure.name: figure.specification for figure in drawn},
+        "datasets": figures.datasets(drawn),
+        "config": {"page": figures.PAGE, "file": figures.FILE},
+        "matrices": heads.paged(found.averages),
+        "matrix": heads.matrix(()),
+        "top": heads.TOP,
+        "unseen": heads.UNSEEN,
     }
     # Without a snippet, for which its stub asks, every library is a name of the window.
     library = _library(None)
@@ -113,10 +104,12 @@ def page(found: Findings) -> str:
             study.model_dump(mode="json"), sort_keys=False, allow_unicode=True
         ),
         shown=shown,
-        style=STYLE,
+        style=figures.STYLE,
         scripts=scripts,
-        hashes=[hashlib.sha256(script.encode()).digest() for script in scripts],
-        base64=lambda digest: base64.b64encode(digest).decode(),
+        hashes=[
+            base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            for script in scripts
+        ],
     )
 
 
@@ -127,25 +120,25 @@ def _sections(found: Findings) -> Iterable[dict[str, Any]]:
         tables.append(comparison_table(summary, found.paper))
     note = "Bars: 95 % intervals over seeds and examples. Dashed: baselines."
     note += "" if summary["beats_baseline"].all() else f" {MARK}: inconclusive."
-    panels = score_panels(summary)
+    panels = figures.score_panels(summary)
     yield {"heading": "Score", "note": note, "figures": panels, "tables": tables}
-    if drops := drop_panels(summary):
+    if drops := figures.drop_panels(summary):
         note = (
             "Against every head input-dependent: (original − score) / |original|, with the 95 % "
             "interval of differences paired by seed and example."
         )
         yield {"heading": "Relative drop", "note": note, "figures": drops}
-    if points := encoders_figure(summary):
+    if points := figures.encoders_figure(summary):
         note = " ".join(mean_drops(summary))
         yield {"heading": "Encoders compared", "note": note, "figures": [points]}
     if found.orders is not None:
         pairs, scores = found.orders
-        tables, note = [order_table(scores, each_way(pairs))], orders_note(pairs)
+        tables, note = [order_table(scores, pairs)], orders_note(pairs)
         yield {"heading": "Head orders compared", "note": note, "tables": tables}
     if len(found.heads):
         note = (
             "Layers and heads are counted from 0. The smallest become constant first; the 95 % are "
             "of each head alone."
         )
-        tables, maps = [pattern_table(found.averages)], head_panels(found.heads)
+        tables, maps = [heads.pattern_table(found.averages)], heads.head_panels(found.heads)
         yield {"heading": "Heads at a glance", "note": note, "figures": maps, "tables": tables}

@@ -1,35 +1,47 @@
-"""The study's numbers as tables, for report and terminal: scores, drops, baselines, contrasts; and
-which drops are marked, as the original does not beat its baselines.
+"""The study's numbers as tables, for report and terminal: scores, drops, baselines, contrasts, head
+orders; beside the paper's; and descriptions. Which drops are marked, as the original does not beat
+its baselines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas
 from rich.console import Group
 
+from papa.errors import DataError
 from papa.reporting.answers import answers
 from papa.reporting.wording import (
     HEADINGS,
     MARK,
     NOTHING,
+    WrittenTable,
     ends_label,
     fixed_caption,
     fraction_headings,
+    fraction_label,
     lost_label,
+    markdown_text,
     mean_label,
     metric_label,
     names_of,
     order_label,
+    percent_label,
     score_label,
     varying,
 )
-from papa.reporting.written import WrittenTable, markdown_text
-from papa.scores.orders import BETTER, GROUP, NOT_TOLD, WORSE
-from papa.scores.summary import reason_sentence
+from papa.scores.intervals import relative_drop
+from papa.scores.orders import GROUP
+from papa.scores.summary import LINE, distinct_results, reason_sentence
+from papa.spec.orders import Cell
+
+REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
 
 _SCORES = (
     "mean over seeds ± 95 % interval over seeds and validation examples. Columns: share of heads "
@@ -48,6 +60,13 @@ _CONTRASTS = (
 _ORDERS = (
     "*, better, worse: beyond chance. Seconds and evaluations (passes over the examples; of λ its "
     "epochs) are the ranking's over its seeds; –: no more than another order's row counts."
+)
+SHOWN = 15
+"""Relations in a table at most, the most frequent ones."""
+_MEANS = "Means over heads, where a measure is of heads. ±: the 95 % interval over texts, at most."
+_BEST = (
+    "The share of words whose gold head is found, with its 95 % interval (Wilson), by the best "
+    "head, picked in every other sentence and counted in the rest, and the reverse."
 )
 
 
@@ -74,7 +93,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
         _baselines(summary),
         _lines("Contrasts", against, partial(ends_label, "contrast"), axes, _CONTRASTS),
     ]
-    return [table for table in tables if table.rows]
+    return [table for table in tables if table.lines]
 
 
 def summary_table(summary: pandas.DataFrame) -> Group:
@@ -102,7 +121,7 @@ def _lines(
         cells = {cell["fraction"]: written(cell) for cell in line.to_dict("records")}
         scores = {label: cells.get(fraction, NOTHING) for fraction, label in columns.items()}
         rows.append({**_named(line.iloc[0], axes, summary), **scores})
-    return WrittenTable.of(heading, rows, note)
+    return WrittenTable(heading, rows, note)
 
 
 def _named(cell: Any, axes: list[str], summary: pandas.DataFrame) -> dict[str, str]:
@@ -113,9 +132,7 @@ def _named(cell: Any, axes: list[str], summary: pandas.DataFrame) -> dict[str, s
 
 
 def _baselines(summary: pandas.DataFrame) -> WrittenTable:
-    """Each original score, its baselines, and whether it beats both; no row where there are
-    none.
-    """
+    """Each original score, its baselines, and whether it beats both."""
     groups = [axis for axis in ("encoder", "task", "study") if axis in summary]
     rows = []
     for _, cells in summary.groupby(groups, sort=False):
@@ -134,37 +151,40 @@ def _baselines(summary: pandas.DataFrame) -> WrittenTable:
                 "Beats both": "yes" if cell["beats_baseline"] else unbeaten,
             }
         )
-    return WrittenTable.of("Baselines", rows, _BASELINES)
+    return WrittenTable("Baselines", rows, _BASELINES)
 
 
-def order_table(scores: pandas.DataFrame, each_way: pandas.DataFrame) -> WrittenTable:
+def order_table(scores: pandas.DataFrame, pairs: pandas.DataFrame) -> WrittenTable:
     """A row for every order of each encoder, task and kind of constants, the best first, beside the
-    study's first.
+    study's first; ``pairs`` are every two of them.
     """
-    first = each_way["order"].iloc[0]
-    beside = dict(list(each_way.groupby([*GROUP, "order"], sort=False)))
+    first = pairs["order"].iloc[0]
+    means = pairs[pairs["fraction"].isna()]
+    ends = {"difference": -means["difference"], "low": -means["high"], "high": -means["low"]}
+    turned = means.assign(order=means["other"], other=means["order"], **ends)
+    each_way = pandas.concat([means, turned]).groupby([*GROUP, "order"], sort=False)
     rows = []
     for group, own in scores.groupby(GROUP, sort=False):
         for row in own.sort_values("mean", ascending=False, kind="stable").to_dict("records"):
-            others = beside[*group, row["order"]]
-            verdicts, less, alike = list(others["verdict"]), NOTHING, NOTHING
+            others, less, alike = each_way.get_group((*group, row["order"])), NOTHING, NOTHING
             for other in others[others["other"] == first].to_dict("records"):
-                told = "" if other["verdict"] == NOT_TOLD else " *"
+                told = " *" if other["beyond_chance"] else ""
                 less = score_label(other["difference"], other["low"], other["high"]) + told
                 alike = _number(other["kendall_tau"], "z.2f")
+            beyond = others.loc[others["beyond_chance"].astype(bool), "difference"]
             rows.append(
                 {
                     **names_of(row, [*varying(scores, GROUP), "order"]),
                     "Mean score": score_label(row["mean"], row["low"], row["high"]),
                     f"Less {order_label(first)}": less,
                     "Kendall's τ with it": alike,
-                    "Better than": str(verdicts.count(BETTER)),
-                    "Worse than": str(verdicts.count(WORSE)),
+                    "Better than": str((beyond > 0).sum()),
+                    "Worse than": str((beyond <= 0).sum()),
                     "Seconds": _number(row["seconds"], ",.1f"),
                     "Evaluations": _number(row["evaluations"], ",.0f"),
                 }
             )
-    return WrittenTable.of("Head orders", rows, _ORDERS)
+    return WrittenTable("Head orders", rows, _ORDERS)
 
 
 def _number(value: float | None, form: str) -> str:
@@ -180,3 +200,110 @@ def marks(summary: pandas.DataFrame) -> list[str]:
         "so its drops are inconclusive."
         for cell in cells.to_dict("records")
     ]
+
+
+def read_reference(path: Path) -> pandas.DataFrame:
+    """The paper's numbers for one study: a CSV with the columns ``REFERENCE_COLUMNS``, of which
+    ``source`` says where the paper gives the number; lines that begin with ``#`` are notes.
+    """
+    texts, numbers = dict.fromkeys(("encoder", "source"), str), ("fraction", "score")
+    try:
+        reference = pandas.read_csv(path, comment="#", dtype=texts)[[*REFERENCE_COLUMNS]]
+        return reference.astype(dict.fromkeys(numbers, float)).dropna(subset=numbers)
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(
+            f"{path} is no table of the paper's numbers ({error}): give a CSV file with columns "
+            f"{', '.join(REFERENCE_COLUMNS)}, a row for each number that the paper gives"
+        ) from None
+
+
+def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> WrittenTable:
+    """The study's numbers beside the paper's, where it gives one; cells that share a result
+    (``papa.spec.orders``) have one row. Encoders match by the last part of their names.
+    """
+    scores = {_matched_by(row): row["score"] for row in reference.to_dict("records")}
+    rows, ours = [], distinct_results(summary)
+    for row in ours.to_dict("records"):
+        if (score := scores.get(_matched_by(row))) is None:
+            continue
+        original = scores.get(_matched_by({**row, "fraction": 1.0}), math.nan)
+        drop, result = relative_drop(original, score), Cell.of(row).result()
+        shared = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
+        rows.append(
+            {
+                **names_of({**row, **shared}, varying(summary)),
+                "Input-dependent": fraction_label(row["fraction"]),
+                "Score": mean_label(row),
+                "Paper's score": score_label(score),
+                "Difference": _number(row["mean"] - score, "+z.3f"),
+                "Drop": percent_label(row["relative_drop"]),
+                "Paper's drop": percent_label(drop),
+                "Difference (points)": _number(100 * (row["relative_drop"] - drop), "+z.1f"),
+            }
+        )
+    note = (
+        f"The paper gives a number for {len(rows)} of the study's {len(ours)} results. "
+        "Differences: ours less the paper's."
+    )
+    return WrittenTable("Beside the paper", rows, note)
+
+
+def _matched_by(row: Mapping[Any, Any]) -> Cell:
+    """The result, with the last part of the encoder's name."""
+    result = Cell.of(row).result()
+    return replace(result, encoder=result.encoder.rstrip("/").rsplit("/", 1)[-1].lower())
+
+
+def described_tables(frame: pandas.DataFrame) -> Iterator[WrittenTable]:
+    """What descriptions are of, and a table for each, encoder and task; ``frame`` is as
+    ``papa.describe`` gives it, that of a study with columns ``encoder`` and ``task``.
+    """
+    rows = []
+    for record in frame.attrs["texts"]:
+        heads = f"{record['constant_heads']} of {record['heads']}"
+        if order := record.get("order"):
+            heads += f" ({order_label(order)}, fraction {record['fraction']})"
+        named = filter(None, (record.get(key) for key in ("encoder", "task", "source")))
+        rows.append(
+            {
+                "Descriptions": ", ".join(record["descriptions"]),
+                "Corpus": " · ".join(named) or "the texts given",
+                **{
+                    heading: f"{record[heading.lower().replace(' ', '_')]:,}"
+                    for heading in ("Texts", "Tokens", "Left out")
+                },
+                "Constant heads": heads,
+            }
+        )
+    note = "Left out: sentences with more tokens than fit. Constant heads: in the replaced model."
+    yield WrittenTable("What was looked at", rows, note)
+    columns = [name for name in ("encoder", "task") if name in frame and frame[name].nunique() > 1]
+    for key, own in frame.groupby([*columns, "description"], sort=False):
+        what, found, note = "means by layer", _means, _MEANS
+        if "best" in set(own["measure"]):
+            what, found, note = "the best head for each relation", _best, _BEST
+        told = pandas.DataFrame(found(own)).fillna(NOTHING).to_dict("records")
+        yield WrittenTable(f"{' · '.join(key)}: {what}", told, note)
+
+
+def _means(frame: pandas.DataFrame) -> list[dict[str, str]]:
+    rows: dict[Any, dict[str, str]] = {}
+    frame = frame.dropna(subset="value").assign(half=(frame["high"] - frame["low"]) / 2)
+    means = frame.groupby(["measure", "layer", "attention"], sort=False)[["value", "half"]].mean()
+    for (measure, layer, attention), number in means.iterrows():
+        row = rows.setdefault((measure, layer), {"Measure": measure, "Layer": str(layer)})
+        half = "" if math.isnan(number["half"]) else f" ± {number['half']:.3f}"
+        row[attention] = f"{number['value']:z.3f}{half}"
+    return [*rows.values()]
+
+
+def _best(frame: pandas.DataFrame) -> list[dict[str, str]]:
+    rows: dict[str, dict[str, str]] = {}
+    words = frame[frame["measure"] == "words"].nlargest(SHOWN, "value", keep="first")
+    best = words[["of", "value"]].merge(frame[frame["measure"] == "best"], on="of")
+    for one in best.to_dict("records"):
+        words_found = {"Relation": one["of"], "Words": f"{one['value_x']:.0f}"}
+        head = "" if one["head"] is pandas.NA else f" {one['layer']}.{one['head']}"
+        share = f"{one['value_y']:.2f} [{one['low']:.2f}, {one['high']:.2f}]{head}"
+        rows.setdefault(one["of"], words_found)[one["attention"]] = share
+    return [*rows.values()]

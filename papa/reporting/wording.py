@@ -1,13 +1,17 @@
-"""How numbers and names are written."""
+"""How numbers, names and tables are written: in sentences, as Markdown, in a terminal."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import pandas
+from rich.markup import escape
+from rich.table import Table
 
 from papa.ranking.orders import order_named
 
@@ -39,6 +43,12 @@ HEADINGS = {
 }
 """What distinguishes lines of a table or figure; only comparisons have a column ``study``."""
 NOTHING = "–"
+_NUMBER = re.compile(r"[-+]?\d.*|–|", re.DOTALL)
+_SPECIAL = re.compile(
+    r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)"
+    r"|^[#+=-](?=[\s#=-]|$)"  # headings, lists, rules
+    r"|:(?=//)|(?<=www)\.|@(?=[\w-]+\.)"  # what GitHub makes a link without being asked
+)
 
 
 def fraction_label(fraction: float) -> str:
@@ -118,8 +128,7 @@ def order_label(order: str) -> str:
 
 def names_of(row: Any, axes: Iterable[str]) -> dict[str, str]:
     """The values of a row on some axes, in words, by their headings."""
-    words = {"order": order_label}
-    return {HEADINGS[axis]: words.get(axis, str)(row[axis]) for axis in axes}
+    return {HEADINGS[axis]: (order_label if axis == "order" else str)(row[axis]) for axis in axes}
 
 
 def varying(summary: pandas.DataFrame, axes: Iterable[str] = tuple(HEADINGS)) -> list[str]:
@@ -137,3 +146,54 @@ def fixed_caption(summary: pandas.DataFrame) -> str:
 def orders_matter(fractions: Iterable[float]) -> bool:
     """Whether the head order changes anything at some fraction."""
     return any(0 < fraction < 1 for fraction in fractions)
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """A table with its numbers written out: the cells of each row by their heading, names first."""
+
+    heading: str
+    lines: list[dict[str, str]]
+    note: str = ""
+
+    @property
+    def headings(self) -> list[str]:
+        return [*self.lines[0]] if self.lines else []
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [[*line.values()] for line in self.lines]
+
+    @property
+    def words(self) -> list[bool]:
+        """Of each column, whether it holds words, and is aligned to the left."""
+        return [not all(map(_NUMBER.fullmatch, cells)) for cells in zip(*self.rows, strict=True)]
+
+    @property
+    def markdown(self) -> str:
+        """With columns of even width."""
+        columns = []
+        for words, *cells in zip(self.words, self.headings, *self.rows, strict=True):
+            first, *others = map(markdown_text, cells)
+            width = max(3, *map(len, (first, *others)))
+            rule = "-" * width if words else f"{'-' * (width - 1)}:"
+            aligned = str.ljust if words else str.rjust
+            columns.append([aligned(cell, width) for cell in (first, rule, *others)])
+        return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
+
+    def terminal(self) -> Table:
+        """All names in one column; intervals and answers below their numbers."""
+        names = max(1, [*self.words, False].index(False))
+        table = Table(title=escape(self.heading), caption=escape(self.note), show_lines=True)
+        table.add_column(escape(", ".join(self.headings[:names])), overflow="fold")
+        for heading in self.headings[names:]:
+            table.add_column(escape(heading), justify="right", no_wrap=True)
+        for row in self.rows:
+            below = [cell.replace(" ± ", "\n±").replace(" (", "\n(") for cell in row[names:]]
+            table.add_row(*map(escape, (", ".join(row[:names]), *below)))
+        return table
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, on one line: names come from folders and files."""
+    return _SPECIAL.sub(lambda match: "\\" + match[0], " ".join(text.split()))

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import chdtri, ndtri, stdtrit
 
 from papa.scores.metrics import influence
 from papa.spec import Metric
@@ -24,8 +23,7 @@ _ANY = (-math.inf, math.inf)
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("matthews", *RANKED, "similarities", "cosine"), (-1.0, 1.0)),
     **dict.fromkeys(("divergence", "loss_before", "loss_after"), (0.0, math.inf)),
-    **dict.fromkeys(("score_before", "score_after"), _ANY),
-    **dict.fromkeys(("loss_difference", "score_difference"), _ANY),
+    **dict.fromkeys(("score_before", "score_after", "score_difference", "loss_difference"), _ANY),
     "negative_log_perplexity": (-math.inf, 0.0),
     "cosine_lost": (0.0, 2.0),
 }
@@ -41,15 +39,14 @@ class Interval:
     mean: float
     low: float
     high: float
-    seeds: int
 
     @classmethod
-    def around(cls, mean: float, half: float, seeds: int) -> Interval:
+    def around(cls, mean: float, half: float) -> Interval:
         """The interval of this half-width."""
-        return cls(float(mean), float(mean) - half, float(mean) + half, seeds)
+        return cls(float(mean), float(mean) - half, float(mean) + half)
 
 
-NOT_KNOWN = Interval(math.nan, math.nan, math.nan, 0)
+NOT_KNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -98,13 +95,15 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
     count = len(scores)
     mean = math.fsum(scores) / count
     if count == 1:
-        return Interval.around(mean, math.nan, 1)
+        return Interval.around(mean, math.nan)
     variance = math.fsum((value - mean) ** 2 for value in scores) / (count - 1)
-    return Interval.around(mean, _t(count, confidence) * math.sqrt(variance / count), count)
+    return Interval.around(mean, _t(count, confidence) * math.sqrt(variance / count))
 
 
 def _t(count: int, confidence: float) -> float:
     """How many standard errors of a mean of so many values half its interval is."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(count - 1, (1 + confidence) / 2))
 
 
@@ -126,6 +125,8 @@ def wilson(
     """The 95 % intervals of shares of so many independent trials (Wilson, 1927); scipy has that of
     one share.
     """
+    from scipy.special import ndtri
+
     z = ndtri(0.975)
     spread = z * np.sqrt(shares * (1 - shares) / count + z**2 / (4 * count**2))
     centre, scale = shares + z**2 / (2 * count), 1 + z**2 / count
@@ -136,19 +137,18 @@ def over_examples(
     score: float, influences: Float[np.ndarray, " examples"], unit: float = 1.0
 ) -> Interval:
     """The interval of what no seed changes: over examples alone; no ends for one example."""
-    return Interval.around(score, _half_over_examples(influences, len(influences), unit, 0.95), 1)
+    return Interval.around(score, _half_over_examples(influences, len(influences), unit, 0.95))
 
 
 def joint(found: Measured) -> Interval:
     """The mean score with its interval over seeds and examples; no ends for one of either."""
-    values = np.array(list(found.scores.values()))
-    return _joint(values, np.mean(list(found.influence.values()), axis=0), found.unit)
+    return _joint(*_paired(found)[0], found.unit)
 
 
 def clipped(metric: str, found: Interval) -> Interval:
     """The interval of a score or measure, without what nothing in the metric can be."""
     least, most = _ANY if is_own(metric) else _RANGES.get(metric, (0.0, 1.0))
-    return replace(found, low=max(found.low, least), high=min(found.high, most))
+    return Interval(found.mean, max(found.low, least), min(found.high, most))
 
 
 def difference(
@@ -170,16 +170,15 @@ def difference(
         deviation: what the difference has beside, such as that of single lists of heads, known from
             as many draws as there are seeds.
     """
-    scores, values = _paired(first, second)
-    if not scores:
+    if not (both := _paired(first, second)):
         return NOT_KNOWN
-    rows = min(map(len, values))
-    if len(values[0]) == len(values[1]):
-        effects = values[0] - values[1]
+    (one, values), (other, others) = both
+    if len(values) == len(others):
+        effects = values - others
     else:
-        effects = np.concatenate([of_one - of_one.mean() for of_one in values])
-    lost, unit = scores[0] - scores[1], first.unit if unseen else 0.0
-    return _joint(lost, effects, unit, rows, confidence, deviation)
+        effects = np.concatenate([values - values.mean(), others - others.mean()])
+    rows, unit = min(len(values), len(others)), first.unit if unseen else 0.0
+    return _joint(one - other, effects, unit, rows, confidence, deviation)
 
 
 def deviation_of_lists(random: Measured, others: Sequence[Measured]) -> float:
@@ -202,29 +201,33 @@ def paired_drop(original: Measured, other: Measured) -> Interval:
     where no seed is in both or the original comes near 0: where half its interval's width is more
     than half its score.
     """
-    scores, values = _paired(original, other)
-    if not scores:
+    if not (both := _paired(original, other)):
         return NOT_KNOWN
-    full = _joint(scores[0], values[0], original.unit)
+    (scores, values), (lower, others) = both
+    full = _joint(scores, values, original.unit)
     size = abs(full.mean)
     if not size > _ZERO or full.high - full.mean > size / 2:
-        return replace(NOT_KNOWN, seeds=full.seeds)
-    drop = float((scores[0] - scores[1]).mean()) / size
+        return NOT_KNOWN
+    drop = float((scores - lower).mean()) / size
     kept = 1 - math.copysign(1.0, full.mean) * drop
-    over_seeds = (kept * scores[0] - scores[1]) / size + drop
-    return _joint(over_seeds, (kept * values[0] - values[1]) / size, original.unit / size)
+    over_seeds = (kept * scores - lower) / size + drop
+    return _joint(over_seeds, (kept * values - others) / size, original.unit / size)
 
 
 def _paired(
-    first: Measured, second: Measured
-) -> tuple[list[Float[np.ndarray, " seeds"]], list[Float[np.ndarray, " rows"]]]:
-    """The scores of each, and the influence of examples on their means, over the seeds that both
+    *each: Measured,
+) -> list[tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " rows"]]]:
+    """The scores of each, and the influence of examples on their mean, over the seeds that all
     have; nothing where there is none.
     """
-    seeds = [seed for seed in first.scores if seed in second.scores]
-    both = (first, second) if seeds else ()
-    scores = [np.array([measured.scores[seed] for seed in seeds]) for measured in both]
-    return scores, [np.mean([one.influence[seed] for seed in seeds], axis=0) for one in both]
+    seeds = [seed for seed in each[0].scores if all(seed in one.scores for one in each)]
+    return [
+        (
+            np.array([one.scores[seed] for seed in seeds]),
+            np.mean([one.influence[seed] for seed in seeds], axis=0),
+        )
+        for one in (each if seeds else ())
+    ]
 
 
 def _joint(
@@ -242,7 +245,7 @@ def _joint(
         _half_over_examples(influences, rows or len(influences), unit, confidence),
         _t(len(scores), confidence) * deviation if deviation else 0.0,
     ]
-    return Interval.around(over_seeds.mean, math.hypot(*halves), len(scores))
+    return Interval.around(over_seeds.mean, math.hypot(*halves))
 
 
 def _half_over_examples(
@@ -253,6 +256,8 @@ def _half_over_examples(
     Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule
     of three. A ``unit`` of 0 allows for none, and one that nobody knows (nan) has no ends there.
     """
+    from scipy.special import chdtri
+
     if rows < 2:
         return math.nan
     deviation = math.sqrt((rows - 1) / rows * float(((influences - influences.mean()) ** 2).sum()))

@@ -60,26 +60,22 @@ def scored(
             f"{metric}: there is nothing to score: the validation split holds no labels"
         )
     lengths = np.ones(len(predictions), np.int64) if lengths is None else lengths
-    ones = np.ones(len(predictions))
-    if metric in _ENTITIES:
-        assert label_names is not None
-        examples = _entities(predictions, labels, label_names, lengths)
-        return Scored(score_of_examples(metric, examples), examples)
+    columns = [predictions == labels, np.ones(len(predictions))]
     if metric in RANKED:
         columns = [predictions, labels]
     elif metric == "negative_log_perplexity":
-        columns = [predictions, ones]
+        columns[0] = predictions
     elif metric == "f1":
         predicted, true = predictions == positive, labels == positive
         columns = [predicted & true, predicted, true]
     elif metric == "matthews":
         classes = len(label_names) if label_names else max(predictions.max(), labels.max()) + 1
-        both = [given == one for given in (predictions, labels) for one in range(classes)]
-        columns = [predictions == labels, ones, *both]
+        columns += [given == one for given in (predictions, labels) for one in range(classes)]
+    if metric in _ENTITIES:
+        examples = _entities(predictions, labels, label_names or (), lengths)
     else:
-        columns = [predictions == labels, ones]
-    examples = np.zeros((len(lengths), len(columns)))
-    np.add.at(examples, np.repeat(np.arange(len(lengths)), lengths), np.stack(columns, axis=1))
+        examples = np.zeros((len(lengths), len(columns)))
+        np.add.at(examples, np.repeat(np.arange(len(lengths)), lengths), np.stack(columns, axis=1))
     return Scored(score_of_examples(metric, examples), examples)
 
 
@@ -92,11 +88,9 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
         return 1
     if task.positive in names:
         return names.index(task.positive)
-    wrong = (
-        f"positive is '{task.positive}', and no class has that name"
-        if task.positive
-        else (f"f1 needs a positive class and there are {len(names)} classes")
-    )
+    wrong = f"f1 needs a positive class and there are {len(names)} classes"
+    if task.positive:
+        wrong = f"positive is '{task.positive}', and no class has that name"
     raise DataError(
         f"task '{task.name}': {wrong}{meant(task.positive, names)}: name one of {', '.join(names)} "
         "as the task's 'positive', or score with metric accuracy"
@@ -105,10 +99,8 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
 
 def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | None:
     """The name of the positive class of metric ``f1``; None for every other metric."""
-    if task.metric != "f1" or not label_names:
-        return None
-    positive = positive_class(task, label_names)
-    return label_names[positive] if positive < len(label_names) else None
+    names = tuple(label_names or ()) if task.metric == "f1" else ()
+    return dict(enumerate(names)).get(positive_class(task, names)) if names else None
 
 
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:

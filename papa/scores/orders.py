@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -25,8 +25,6 @@ from papa.spec.orders import Head
 
 GROUP = LINE[:3]
 """What orders are compared within: encoder, task, constants."""
-BETTER, WORSE, NOT_TOLD = "better", "worse", "cannot be told apart"
-"""What can be said of an order's mean score beside another's."""
 _LEVEL, _RANDOM = 0.05, "random"
 
 
@@ -40,13 +38,6 @@ def kendall_tau(first: Sequence[Head], other: Sequence[Head]) -> float:
     return float(kendalltau([position[head] for head in other], range(len(other))).statistic)
 
 
-def kept_in_common(first: Sequence[Head], other: Sequence[Head], constant: int) -> float:
-    """Of the heads that stay input-dependent after the first ``constant`` of an order, the share
-    that another order keeps as well. By chance it is their share of all heads.
-    """
-    return len({*first[constant:]} & {*other[constant:]}) / (len(first) - constant)
-
-
 @dataclass(frozen=True)
 class FoundOrder:
     """A head order by the study's seed; its work over all ranking seeds, None where another order
@@ -58,14 +49,11 @@ class FoundOrder:
     evaluations: int | None = None
 
 
-FoundOrders = Mapping[tuple[str, str], Mapping[str, FoundOrder]]
-"""By (encoder, task), then by the order's name."""
-
-
 def compare_orders(
-    results: pandas.DataFrame, found: FoundOrders
+    results: pandas.DataFrame, found: Mapping[tuple[str, str], Mapping[str, FoundOrder]]
 ) -> tuple[pandas.DataFrame, pandas.DataFrame] | None:
-    """Compare every two head orders of each encoder, task and kind of constants.
+    """Compare every two head orders, known by (encoder, task) and name, of each encoder, task and
+    kind of constants.
 
     Any list of heads scores a little better or worse than another, whatever made it. So what is
     beyond chance is beyond what single random lists differ by: by the spread of the random order's
@@ -96,9 +84,9 @@ def compare_orders(
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
         for (first, other), tested in _tested(means).items():
             pair = {**named, "order": first, "other": other}
-            both = [orders.get(order) for order in (first, other)]
+            both = orders.get(first), orders.get(other)
             lost = _ends(means[first], means[other])
-            tau = _over_seeds(both, kendall_tau)
+            tau = _alike(*both)
             rows.append({**pair, "fraction": math.nan, **lost, **tested, "kendall_tau": tau})
             rows += [
                 {
@@ -106,7 +94,7 @@ def compare_orders(
                     "fraction": at,
                     **_ends(by_order[first][at], by_order[other][at]),
                     "beyond_chance": False,
-                    "kept_by_both": _over_seeds(both, kept_in_common, count),
+                    "kept_by_both": _alike(*both, count),
                     "kept_by_chance": 1 - count / cells["heads"].iloc[0],
                 }
                 for at, count in constant.items()
@@ -132,16 +120,6 @@ def _tested(means: Mapping[str, Measured]) -> dict[tuple[str, str], dict[str, An
     return {pair: found[pair] for pair in pairs}
 
 
-def each_way(pairs: pandas.DataFrame) -> pandas.DataFrame:
-    """Each order's mean score less every other's, and what can be said of it."""
-    means = pairs[pairs["fraction"].isna()]
-    ends = {"difference": -means["difference"], "low": -means["high"], "high": -means["low"]}
-    turned = means.assign(order=means["other"], other=means["order"], **ends)
-    rows = pandas.concat([means, turned], ignore_index=True)
-    told = np.where(rows["difference"] > 0, BETTER, WORSE)
-    return rows.assign(verdict=np.where(rows["beyond_chance"], told, NOT_TOLD))
-
-
 def _mean(scores: Sequence[Measured]) -> Measured:
     """The mean of scores on the same examples, by seed."""
     seeds = scores[0].scores
@@ -158,12 +136,15 @@ def _ends(first: Measured, other: Measured) -> dict[str, float]:
     return {"difference": lost.mean, "low": lost.low, "high": lost.high}
 
 
-def _over_seeds(
-    both: Sequence[FoundOrder | None], likeness: Callable[..., float], *arguments: int
-) -> float:
-    """The mean likeness of two orders over the seeds; nan where one is not known."""
-    first, other = both
+def _alike(first: FoundOrder | None, other: FoundOrder | None, constant: int = 0) -> float:
+    """Kendall's τ of two orders; or, of the heads that stay input-dependent after the first
+    ``constant`` of one, the share that the other keeps as well. The mean over seeds, nan where an
+    order is not known.
+    """
     if first is None or other is None:
         return math.nan
     pairs = [(order, other.by_seed[seed]) for seed, order in first.by_seed.items()]
-    return float(np.mean([likeness(*pair, *arguments) for pair in pairs]))
+    if not constant:
+        return float(np.mean([kendall_tau(*pair) for pair in pairs]))
+    kept = [len({*one[constant:]} & {*two[constant:]}) for one, two in pairs]
+    return float(np.mean([count / (len(pairs[0][0]) - constant) for count in kept]))

@@ -47,11 +47,10 @@ class Named:
         module, _, name = self.name.partition(":")
         if self.text is None:
             raise SpecError(not_given(self.name))
-        found = vars(_ran(module, self.text))
-        if name not in found:
+        if name not in (found := vars(_ran(module, self.text))):
+            near = meant(name, found)
             raise SpecError(
-                f"{self.name}: {module}.py defines no {name}{meant(name, found)}: correct one of "
-                "them"
+                f"{self.name}: {module}.py defines no {name}{near}: correct one of them"
             )
         return found[name]
 
@@ -104,11 +103,6 @@ class OwnCode:
         """
         found = _source([self.metric, self.probe, self.score])
         return found and hashlib.sha256(found.encode()).hexdigest()
-
-
-def code_part(code: OwnCode | None) -> dict[str, str]:
-    """What the key of a step holds of code that it may have."""
-    return {"code": code.digest or "not known"} if code else {}
 
 
 def _source(code: Any) -> str | None:
@@ -166,10 +160,8 @@ def own_metric_scored(
                 "the true and the predicted classes and gives a number"
             ) from error
         if not math.isfinite(found):
-            raise SpecError(
-                f"metric: {name} gave {found} on {len(labels[kept])} labels, expected a finite "
-                "number"
-            )
+            of = f"{found} on {len(labels[kept])} labels"
+            raise SpecError(f"metric: {name} gave {of}, expected a finite number")
         return found
 
     lengths = np.ones(len(labels), np.int64) if lengths is None else lengths
@@ -183,10 +175,10 @@ def checked_score(found: Any) -> Any:
     import torch
 
     found = torch.as_tensor(found)
-    if found.dim() != 1 or not len(found) or not found.isfinite().all():
-        vector = found.dim() == 1 and len(found)
+    wrong = "" if found.dim() == 1 and len(found) else f"shape {tuple(found.shape)}"
+    if wrong or not found.isfinite().all():
         raise DataError(
-            f"score gave {'NaN or infinity' if vector else f'shape {tuple(found.shape)}'}, "
-            "expected a finite number for each text of the batch: a tensor [texts]"
+            f"score gave {wrong or 'NaN or infinity'}, expected a finite number for each text of "
+            "the batch: a tensor [texts]"
         )
     return found

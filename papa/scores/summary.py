@@ -1,13 +1,14 @@
-"""The summary of a study, or of several: every cell's score and drop, and the baselines."""
+"""The summary of a study, or of several: every cell's score and drop, and the baselines; what drops
+say: which heads may become constant within one, and means over tasks.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pandas
 
 from papa.scores.intervals import (
@@ -20,7 +21,7 @@ from papa.scores.intervals import (
     paired_drop,
     unit_of,
 )
-from papa.spec.orders import Cell
+from papa.spec.orders import Cell, Head
 from papa.spec.task import UNLABELLED_METRICS
 
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
@@ -48,15 +49,15 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         embeddings = measured(group, "word_embeddings")
         answer = first["always_one_answer"], first["one_answer_influence"], unit_of(metric)
         reason = not_beaten(original, Measured.same(group["seed"], *answer), embeddings)
-        of_first = found.get((encoder, task, first_kind, order, fraction))
-        contrasted = kind != first_kind and fraction < 1 and of_first is not None
+        contrasted = kind != first_kind and fraction < 1
+        of_first = found.get((encoder, task, first_kind, order, fraction)) if contrasted else None
         ends = clipped(metric, joint(found[key]))
         if metric in UNLABELLED_METRICS and not first["constant_heads"]:
             # A model is as it is: no other rows, and no other seeds, would give another answer.
-            ends = Interval.around(ends.mean, 0.0, ends.seeds)
+            ends = Interval.around(ends.mean, 0.0)
         lost = drop = NOT_KNOWN
         if fraction == 1:
-            lost = drop = Interval.around(0.0, 0.0, ends.seeds)
+            lost = drop = Interval.around(0.0, 0.0)
         elif original:
             lost, drop = difference(original, found[key]), paired_drop(original, found[key])
         rows.append(
@@ -68,14 +69,11 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "seeds": group["seed"].nunique(),
                 **_ends(ends, "mean", "low", "high"),
                 "original": joint(original).mean if original else math.nan,
-                **_ends(lost, "difference", "difference_low", "difference_high"),
+                **_ends(lost, "difference"),
                 **_ends(drop, "relative_drop", "drop_low", "drop_high"),
-                **_contrast(first_kind, of_first if contrasted else None, found[key]),
+                **_contrast(first_kind, of_first, found[key]),
                 **first[["always_one_answer", "one_answer"]],
-                **_ends(
-                    clipped(metric, joint(embeddings)),
-                    *(f"word_embeddings{end}" for end in ("", "_low", "_high")),
-                ),
+                **_ends(clipped(metric, joint(embeddings)), "word_embeddings"),
                 "beats_baseline": not reason,
                 "reason": reason,
             }
@@ -83,10 +81,9 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.DataFrame(rows).sort_values([*LINE, "fraction"], key=_position, ignore_index=True)
 
 
-def _position(column: pandas.Series) -> numpy.ndarray:
+def _position(column: pandas.Series) -> pandas.Series:
     """Names stand in the order in which they come, fractions from 1 down to 0."""
-    found = -column.to_numpy() if column.name == "fraction" else pandas.factorize(column)[0]
-    return numpy.asarray(found)
+    return -column if column.name == "fraction" else pandas.Series(pandas.factorize(column)[0])
 
 
 def measured(group: pandas.DataFrame, what: str = "") -> Measured:
@@ -96,15 +93,15 @@ def measured(group: pandas.DataFrame, what: str = "") -> Measured:
     return Measured(score, lost, unit_of(group["metric"].iloc[0]))
 
 
-def _ends(found: Interval, *columns: str) -> dict[str, float]:
-    return dict(zip(columns, (found.mean, found.low, found.high), strict=True))
+def _ends(found: Interval, mean: str, low: str = "", high: str = "") -> dict[str, float]:
+    low, high = low or f"{mean}_low", high or f"{mean}_high"
+    return {mean: found.mean, low: found.low, high: found.high}
 
 
 def _contrast(name: str, first: Measured | None, other: Measured) -> dict[str, Any]:
     """The columns of the first's score less the other's; empty where there is no first."""
     found = difference(first, other) if first else NOT_KNOWN
-    ends = _ends(found, "contrast", "contrast_low", "contrast_high")
-    return {"contrast_with": name if first else "", **ends}
+    return {"contrast_with": name if first else "", **_ends(found, "contrast")}
 
 
 def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:
@@ -180,3 +177,82 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     whole.insert(0, "study", whole.pop("study"))
     lines = whole.groupby(LINE, sort=False).ngroup()
     return whole.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
+
+
+def heads_at(
+    summary: pandas.DataFrame,
+    constant_heads: Mapping[Cell, Sequence[Head] | None],
+    max_drop: float,
+) -> pandas.DataFrame:
+    """Which heads may become constant within a relative drop of the score, a share: a row for every
+    cell of a summary with constant heads, in each line the fewest first, with the drop, the
+    verdict, the reason why nothing can be told ("" where something can), and ``heads``, the
+    ``constant_heads`` of the cell; None where each seed has others.
+
+    A number of heads is within where the upper end of its drop's 95 % interval is (paper, Sections
+    3.4 and 4.2), and so is that of every smaller number: tested up to the first failure, the chance
+    that any "within" is wrong stays that of a single test, 2.5 %.
+    """
+    rows = []
+    for _, line in summary.groupby(LINE, sort=False):
+        reason, all_within = _doubt(line), True
+        constant = line[line["constant_heads"] > 0].sort_values("constant_heads")
+        for row in constant.to_dict("records"):
+            drop, low, high = row["relative_drop"], row["drop_low"], row["drop_high"]
+            verdict = "undecided" if reason else verdict_on(low, high, max_drop, all_within)
+            all_within = verdict == "within"
+            told = (verdict, reason, constant_heads.get(Cell.of(row)))
+            of_cell = (row[name] for name in (*LINE, "fraction", "constant_heads"))
+            rows.append((*of_cell, drop, low, high, *told))
+    columns = ["fraction", "constant_heads", "drop", "low", "high", "verdict", "reason", "heads"]
+    return pandas.DataFrame(rows, columns=[*LINE, *columns])
+
+
+def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> str:
+    """What a drop's interval says of heads, given whether every smaller number is within."""
+    if high <= max_drop and all_within:
+        return "within"
+    return "beyond" if low > max_drop else "undecided"
+
+
+def _doubt(line: pandas.DataFrame) -> str:
+    """Why the cells of a line tell of no drop; "" where they do."""
+    first = line.iloc[0]
+    if not (line["fraction"] == 1).any():
+        return "it has no fraction 1"
+    if first["seeds"] == 1:
+        return "one seed has no interval: give the study more seeds"
+    if line["relative_drop"].isna().any():
+        return "the original's score comes near 0, and a share of it says nothing"
+    return "" if first["beats_baseline"] else reason_sentence(first)
+
+
+def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, str]]:
+    """Original scores and relative drops at the lowest fraction (paper, Figure 3), means over the
+    tasks that all encoders share, by the first constants and order: a row for every encoder, with
+    the other reading of an average drop, that of the mean score (``drop_of_means``); and, by task,
+    why others are left out.
+    """
+    line = main_lines(summary)
+    lowest = line["fraction"].min()
+    cells = line[(line["fraction"] == lowest) & (lowest < 1) & line["original"].notna()]
+    left_out = {}
+    for task, own in cells.groupby("task", sort=False):
+        beaten = own.loc[~own["beats_baseline"].astype(bool), "encoder"]
+        if (own["original"] <= 0).any() or own["relative_drop"].isna().any():
+            left_out[str(task)] = "a drop in percent needs positive scores"
+        elif len(beaten):
+            left_out[str(task)] = f"{', '.join(beaten)}: the original does not beat its baselines"
+    kept = cells[~cells["task"].isin(list(left_out))]
+    columns = ["original", "mean", "relative_drop"]
+    points = kept.groupby("encoder", sort=False)[columns].mean().reset_index()
+    points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
+    return points, left_out
+
+
+def correlation(points: pandas.DataFrame) -> float:
+    """Pearson's r of original score and drop; nan below three encoders or without variance."""
+    original, drop = points["original"], points["relative_drop"]
+    if len(points) < 3 or original.nunique() < 2 or drop.nunique() < 2:
+        return math.nan
+    return float(original.corr(drop))

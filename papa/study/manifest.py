@@ -173,8 +173,8 @@ class FinishedStudy:
         """What its page shows; without matrices that the store no longer holds."""
         from papa.attention.constants import ConstantMatrices
         from papa.reporting.heads import Average
-        from papa.reporting.paper import read_reference
         from papa.reporting.report import Findings
+        from papa.reporting.tables import read_reference
 
         paper, averages = self.folder / PAPER, []
         for entry in self.manifest.averages:

@@ -12,7 +12,7 @@ from transformers import AutoModel
 import papa
 from papa.descriptions.seen import ATTENTIONS, Means
 from papa.library.encoder import TextEncoder
-from papa.reporting.described import described_tables
+from papa.reporting.tables import described_tables
 from papa.scores.intervals import interval
 from tests.descriptions.cases import values
 

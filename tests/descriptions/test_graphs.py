@@ -25,7 +25,7 @@ from papa.descriptions.rollout import PART, Rollout, flows_from, step_by_step
 from papa.descriptions.seen import ATTENTIONS
 from papa.descriptions.table import joined
 from papa.descriptions.treebank import Tree
-from papa.reporting.described import described_tables
+from papa.reporting.tables import described_tables
 from papa.scores.intervals import wilson
 from tests.descriptions.cases import seen, values
 

@@ -7,7 +7,7 @@ import pytest
 import papa
 from papa.descriptions.seen import ATTENTIONS, Means, Seen
 from papa.descriptions.table import DESCRIPTIONS
-from papa.reporting.described import described_tables
+from papa.reporting.tables import described_tables
 
 TEXTS = ["A fine film.", "Dull, and then it ends."]
 

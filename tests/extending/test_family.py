@@ -40,9 +40,8 @@ class Attention(nn.Module):
             for linear in (self.queries, self.keys, self.values)
         )
         scores = query @ key.transpose(-1, -2) / (WIDTH // HEADS) ** 0.5
-        matrices = self.dropout(
-            scores.masked_fill(~real[:, None, None, :], -torch.inf).softmax(dim=-1)
-        )
+        masked = scores.masked_fill(~real[:, None, None, :], -torch.inf)
+        matrices = self.dropout(masked.softmax(dim=-1))
         return (matrices @ value).transpose(1, 2).flatten(2)
 
 
@@ -93,9 +92,8 @@ def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) ->
     torch.manual_seed(0)
     model = Model().double().eval()
     plain = copy.deepcopy(model)
-    with pytest.raises(
-        EncoderError, match="architecture 'bare' is not supported: use one of bert, roberta"
-    ):
+    unknown = "architecture 'bare' is not supported: use one of bert, roberta"
+    with pytest.raises(EncoderError, match=unknown):
         Encoder(copy.deepcopy(model))
 
     monkeypatch.setattr(supported, "FAMILIES", (*supported.FAMILIES, BARE))

@@ -31,11 +31,8 @@ def score(asked: Asked) -> Scored:
 def test_an_entry_of_the_methods_is_a_head_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        HEAD_SCORES,
-        "values",
-        ScoringMethod("norm of values", f"{__name__}:score", label_free=True),
-    )
+    method = ScoringMethod("norm of values", f"{__name__}:score", label_free=True)
+    monkeypatch.setitem(HEAD_SCORES, "values", method)
     document = {**SMALL, "orders": ["values", "reversed:values"], "fractions": [0.5]}
     study = resolve_study(document, folder=tmp_path, origin="test")
     steps, store = study_steps(resolve_inputs(study).inputs()), Store(tmp_path / "store")

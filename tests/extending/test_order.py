@@ -16,7 +16,6 @@ from papa.ranking.orders import HEAD_ORDERS, HeadOrder, head_order
 from papa.reporting.wording import order_label
 from papa.spec import StudySpec
 from papa.spec.file import load_study, resolve_study
-from papa.spec.orders import Head
 from papa.study.inputs import resolve_inputs
 from papa.study.manifest import specification
 from papa.study.steps import study_steps
@@ -29,67 +28,53 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(SpecError, match=r"no order 'every_second': give one of lambda, .*effect"):
         steps_of(orders=["every_second"])
 
-    order = HeadOrder(
-        "every second head first", lambda heads, lambdas, seed: heads[::2] + heads[1::2]
-    )
-    monkeypatch.setitem(HEAD_ORDERS, "every_second", order)
+    arranged = HeadOrder("every second head first", lambda heads, *_: heads[::2] + heads[1::2])
+    monkeypatch.setitem(HEAD_ORDERS, "every_second", arranged)
     steps = steps_of(orders=["every_second", "first_to_last"], fractions=[0.5])
     heads = {cell.order: step["heads"].chosen({}) for cell, (step,) in steps.cells.items()}
-    assert heads["every_second"] == tuple(
-        (layer, head) for layer in range(6) for head in range(0, 12, 2)
-    )
+    assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
     assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"
 
 
 SCORES = np.random.default_rng(0).random((6, 12))
-ASCENDING: list[Head] = [(int(place) // 12, int(place) % 12) for place in SCORES.ravel().argsort()]
+ASCENDING = [divmod(int(place), 12) for place in SCORES.ravel().argsort()]
+HALF: dict[str, Any] = {**SMALL, "fractions": [1, 0.5]}
 
 
 def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
     """A study beside its file of scores."""
     folder.mkdir(exist_ok=True)
     np.savetxt(folder / "heads.tsv", scores, fmt="%.17g", delimiter="\t")
-    (folder / "study.yaml").write_text(
-        yaml.safe_dump({**SMALL, "orders": orders, "fractions": [1, 0.5]})
-    )
+    (folder / "study.yaml").write_text(yaml.safe_dump({**HALF, "orders": orders}))
     return load_study(folder / "study.yaml")
+
+
+def probes(study: StudySpec) -> list[Any]:
+    """The steps at 1/2."""
+    steps = study_steps(resolve_inputs(study).inputs())
+    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
+    return [step for cell, own in steps.cells.items() if cell.fraction == 0.5 for step in own]
 
 
 def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
     orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
-    steps = study_steps(resolve_inputs(written(tmp_path, orders)).inputs())
-    found = [
-        step["heads"].chosen({}) for cell, (step,) in steps.cells.items() if cell.fraction == 0.5
-    ]
+    found = [step["heads"].chosen({}) for step in probes(written(tmp_path, orders))]
     ends = ASCENDING[:36], ASCENDING[36:], head_order("last_to_first", None, 6, 12)[36:]
     assert found == [tuple(sorted(heads)) for heads in ends]
-    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
     assert order_label(orders[1]) == "scores of heads.tsv, reversed"
 
 
 def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) -> None:
-    study = written(tmp_path / "one", ["scores:heads.tsv"])
-    renamed = resolve_study(
-        {
-            **SMALL,
-            "orders": ["scores:mine"],
-            "fractions": [1, 0.5],
-            "scores": [{"name": "mine", "values": SCORES.tolist()}],
-        },
-        folder=tmp_path,
-        origin="test",
+    scores = [{"name": "mine", "values": SCORES.tolist()}]
+    document = {**HALF, "orders": ["scores:mine"], "scores": scores}
+    study, other = (
+        written(tmp_path / name, ["scores:heads.tsv"], sign * SCORES)
+        for name, sign in (("one", 1), ("two", -1))
     )
-    other = written(tmp_path / "two", ["scores:heads.tsv"], -SCORES)
-
-    def keys(study: StudySpec) -> set[str]:
-        return {
-            step.key
-            for probes in study_steps(resolve_inputs(study).inputs()).cells.values()
-            for step in probes
-        }
-
-    assert keys(study) == keys(renamed) != keys(other)
+    renamed = resolve_study(document, folder=tmp_path, origin="test")
+    own, same, others = ({step.key for step in probes(one)} for one in (study, renamed, other))
+    assert own == same != others
     (tmp_path / "one" / "heads.tsv").unlink()
     stored = resolve_study(yaml.safe_load(specification(study)), folder=tmp_path, origin="stored")
     assert stored == study, "a stored study needs no file"

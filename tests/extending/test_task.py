@@ -12,7 +12,7 @@ import pytest
 from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.errors import SpecError
-from papa.scores.baselines import best_constant_answer
+from papa.scores.answers import best_constant_answer
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec import file as spec_file
 from papa.spec.file import resolve_study
@@ -38,15 +38,11 @@ def test_an_entry_of_the_registry_is_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "jokes.jsonl"
-    data.write_text(
-        "".join(json.dumps({"line": text, "funny": label}) + "\n" for text, label in ROWS)
-    )
+    lines = (json.dumps({"line": text, "funny": label}) for text, label in ROWS)
+    data.write_text("\n".join(lines))
     source = {"kind": "files", "train": data.name, "validation": data.name}
-    study = {
-        "name": "study",
-        "encoders": [EMBEDDED],
-        "tasks": [{"name": "jokes", "source": source}],
-    }
+    study = {"name": "study", "encoders": [EMBEDDED]}
+    study |= {"tasks": [{"name": "jokes", "source": source}]}
     with pytest.raises(
         SpecError, match=r"task 'jokes' is unknown: use one of cola, mlm, .* or describe it in full"
     ):

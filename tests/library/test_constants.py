@@ -19,8 +19,9 @@ from tests.flows.conftest import artifacts
 from tests.library.conftest import SLOTS
 
 TEXTS = ["a fine film", "dull, and then it ends", "nothing here is new"]
-SHAPE = (6, 12, SLOTS, SLOTS)
-HALF = [(layer, head) for layer in range(6) for head in range(0, 12, 2)]
+COSINE: dict[str, Any] = {"label": None, "metric": "cosine", "head": "own"}
+EVERY = [(layer, head) for layer in range(6) for head in range(12)]
+HALF = EVERY[::2]
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +80,11 @@ def test_arrays_and_tensors_are_constants(
 @pytest.mark.parametrize(
     "heads",
     [
-        [(layer, head) for layer in range(6) for head in range(1, 12, 2)],  # the other half
-        [(layer, head) for layer in (0, 3) for head in range(12)],  # some of them, and others
-        HALF[:5],  # some of them alone
+        sorted({*EVERY} - {*HALF}),
+        [(layer, head) for layer, head in EVERY if layer in (0, 3)],
+        HALF[:5],
     ],
+    ids=["the other half", "some of them, and others", "some of them alone"],
 )
 def test_an_inner_block_replaces_further_heads(
     encoder: TextEncoder, constants: ConstantMatrices, heads: list[tuple[int, int]]
@@ -104,9 +106,8 @@ def test_an_inner_block_leaves_the_outer_as_it_was(
     encoder: TextEncoder, constants: ConstantMatrices
 ) -> None:
     plain, outer = states(encoder), states(encoder, (constants, HALF))
-    every = [(layer, head) for layer in range(6) for head in range(12)]
     with papa.replaced(encoder, constants, HALF) as read:
-        assert not states(encoder, ("zeros", every)).equal(outer)
+        assert not states(encoder, ("zeros", EVERY)).equal(outer)
         assert read.read == 0, "the inner block replaced all of its heads"
         assert states(encoder).equal(outer)
         assert read.read > 0
@@ -118,18 +119,12 @@ def test_a_measurement_takes_matrices(
 ) -> None:
     """By the names that they have as kinds, or of one's own: the same scores, kept alike."""
     data = {"text": [*TEXTS, "a joy", "so long", "a bore to sit through"]}
+    splits, task = dict.fromkeys(("train", "validation"), data), papa.Task(**COSINE)
     options: dict[str, Any] = {"fractions": [1, 0], "seeds": [0, 1], "orders": ["first_to_last"]}
+    options |= {"store": tmp_path / "store", "progress": False}
 
     def scores(*given: Any) -> dict[str, list[float]]:
-        found = papa.measure(
-            encoder,
-            {"train": data, "validation": data},
-            papa.Task(label=None, metric="cosine", head="own"),
-            constants=given,
-            store=tmp_path / "store",
-            progress=False,
-            **options,
-        )
+        found = papa.measure(encoder, splits, task, constants=given, **options)
         assert ("own" in found.table) == ("own" in set(found.results["constants"]))
         by_kind = found.results.query("fraction == 0").groupby("constants")["score"]
         return by_kind.agg(list).to_dict()

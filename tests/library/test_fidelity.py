@@ -10,41 +10,26 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-)
 
 import papa
 from papa.scores.fidelity import embedding_fidelity
+from tests.make import GPT2, RANGE, SIZES, inputs_of, made, random_model
 
 LAYERS, HEADS = 2, 4
 EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
 TEXTS = 24
 
 
-def bert(kind: Any, **more: Any) -> Any:
+def bert(kind: str = "Model", **more: Any) -> Any:
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 32,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "intermediate_size": 64,
-    }
-    return kind(BertConfig(vocab_size=99, initializer_range=0.35, **sizes, **more)).eval()
+    sizes = {**SIZES, "num_hidden_layers": LAYERS, "vocab_size": 99}
+    return made("Bert", kind, **sizes, **more)().eval()
 
 
-def gpt() -> GPT2LMHeadModel:
+def gpt() -> Any:
     torch.manual_seed(0)
-    sizes = {"vocab_size": 99, "n_embd": 32, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 16}
-    return GPT2LMHeadModel(
-        GPT2Config(**sizes, initializer_range=0.35, bos_token_id=0, eos_token_id=0)
-    ).eval()
+    sizes = {**GPT2, "n_layer": LAYERS, "n_positions": 16, "vocab_size": 99, "bos_token_id": 0}
+    return made("GPT2", "LMHeadModel", **sizes, eos_token_id=0, initializer_range=RANGE)().eval()
 
 
 def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
@@ -60,21 +45,20 @@ def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
 
 def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
     """Each text by itself, without padding."""
-    rows = [
-        (ids, mask.bool())
+    return [
+        {"input_ids": ids[mask.bool()][None]}
         for one in data
         for ids, mask in zip(one["input_ids"], one["attention_mask"], strict=True)
     ]
-    return [{"input_ids": ids[mask][None]} for ids, mask in rows]
 
 
 @pytest.mark.parametrize(
     ("model", "measures"),
     [
-        (bert(BertModel), {"cosine", "similarities", "nearest_1", "nearest_10"}),
-        (bert(BertForSequenceClassification, num_labels=3), {"agreement", "divergence"}),
-        (bert(BertForTokenClassification, num_labels=5), {"agreement", "divergence"}),
-        (bert(BertForMaskedLM), {"agreement", "divergence"}),
+        (bert(), {"cosine", "similarities", "nearest_1", "nearest_10"}),
+        (bert("ForSequenceClassification", num_labels=3), {"agreement", "divergence"}),
+        (bert("ForTokenClassification", num_labels=5), {"agreement", "divergence"}),
+        (bert("ForMaskedLM"), {"agreement", "divergence"}),
         (gpt(), {"agreement", "divergence", "loss_before", "loss_after", "loss_difference"}),
     ],
     ids=lambda one: type(one).__name__,
@@ -95,34 +79,32 @@ def test_each_kind_of_model_by_its_own_measures(model: Any, measures: set[str]) 
 
 @torch.no_grad()
 def test_the_numbers_are_those_of_a_plain_loop() -> None:
-    encoder, classifier = bert(BertModel), bert(BertForSequenceClassification, num_labels=3)
-    with papa.ablated(encoder, EVERY_HEAD), papa.ablated(classifier, EVERY_HEAD):
-        after = [encoder(**one).last_hidden_state[0].mean(0).numpy() for one in alone(texts())]
-        logits = [classifier(**one).logits for one in texts()]
-    before = [encoder(**one).last_hidden_state[0].mean(0).numpy() for one in alone(texts())]
-    found, expected = (
-        papa.fidelity(encoder, EVERY_HEAD, data=texts()),
-        embedding_fidelity(*map(np.stack, (before, after))),
-    )
-    for name, one in expected.items():
-        assert found["value"][name] == pytest.approx(one.mean, abs=1e-4), name
-    original = torch.cat([classifier(**one).logits for one in texts()])
-    decoder, by_token = gpt(), lambda: [decoder(**one).logits[0, :-1] for one in alone(texts())]
-    own = torch.cat(by_token())
-    with papa.ablated(decoder, EVERY_HEAD):
-        changed = torch.cat(by_token())
-    for model, before, after in (
-        (classifier, original, torch.cat(logits)),
-        (decoder, own, changed),
-    ):
-        expected_divergence = entropy(before.softmax(1), after.softmax(1), axis=1).mean()
-        found = papa.fidelity(model, EVERY_HEAD, data=texts())["value"]["divergence"]
-        assert found == pytest.approx(expected_divergence, abs=1e-4)
+    def embedded() -> np.ndarray:
+        states = [encoder(**one).last_hidden_state[0] for one in alone(texts())]
+        return np.stack([one.mean(0).numpy() for one in states])
+
+    def logits(model: Any) -> torch.Tensor:
+        if model is decoder:
+            return torch.cat([model(**one).logits[0, :-1] for one in alone(texts())])
+        return torch.cat([model(**one).logits for one in texts()])
+
+    encoder, decoder, classifier = bert(), gpt(), bert("ForSequenceClassification", num_labels=3)
+    with papa.ablated(encoder, EVERY_HEAD):
+        after = embedded()
+    found = papa.fidelity(encoder, EVERY_HEAD, data=texts())["value"]
+    for name, one in embedding_fidelity(embedded(), after).items():
+        assert found[name] == pytest.approx(one.mean, abs=1e-4), name
+    for model in (classifier, decoder):
+        with papa.ablated(model, EVERY_HEAD):
+            changed = logits(model).softmax(1)
+        expected = entropy(logits(model).softmax(1), changed, axis=1).mean()
+        found = papa.fidelity(model, EVERY_HEAD, data=texts())["value"]
+        assert found["divergence"] == pytest.approx(expected, abs=1e-4)
 
 
 @torch.no_grad()
 def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
-    model, masked, data = gpt(), bert(BertForMaskedLM), texts()
+    model, masked, data = gpt(), bert("ForMaskedLM"), texts()
     tokens = np.array([one["input_ids"].shape[1] - 1 for one in alone(data)])
     for sided in (data, texts(left=True)):
         own = [float(model(**one, labels=one["input_ids"]).loss) for one in alone(sided)]
@@ -136,3 +118,30 @@ def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
     with_labels = {**data[0], "labels": torch.where(data[0]["attention_mask"].bool(), labels, -100)}
     found = papa.fidelity(masked, EVERY_HEAD, data=[with_labels])["value"]
     assert found["loss_before"] == pytest.approx(float(masked(**with_labels).loss), abs=1e-4)
+
+
+@pytest.mark.unchecked
+def test_sound_whose_mask_is_over_samples() -> None:
+    model, seeds = random_model("wav2vec2"), range(10)
+    mask = torch.ones(3, 200, dtype=torch.long)
+    mask[1, 120:] = 0
+    whole = [inputs_of("wav2vec2", seed=seed, batch=3)["input_values"] for seed in seeds]
+    found, other = (
+        papa.fidelity(
+            model, [(0, 0), (1, 1)], "mean", data=[{"input_values": one, **more} for one in whole]
+        )
+        for more in ({"attention_mask": mask}, {})
+    )
+    assert found.attrs["texts"] == 30
+    assert (other["value"].to_numpy() != found["value"].to_numpy()).all()
+
+
+def test_attentions_are_not_put_out_inside_a_block() -> None:
+    model, inputs = random_model("bert"), inputs_of("bert")
+    model.set_attn_implementation("eager")
+    with (
+        papa.ablated(model, [(0, 0)]),
+        pytest.raises(papa.PapaError, match="call the model without output_attentions"),
+    ):
+        model(**inputs, output_attentions=True)
+    assert len(model(**inputs, output_attentions=True).attentions) == 3

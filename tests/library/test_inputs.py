@@ -11,12 +11,7 @@ import pandas
 import pyarrow
 import pytest
 import torch
-from transformers import (
-    AutoModel,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import papa
 from papa.encoders.reference import embedded_folder
@@ -25,7 +20,7 @@ from tests.library.conftest import AS_IT_IS, SLOTS, columns
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerBase:
+def tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(embedded_folder())
 
 
@@ -57,19 +52,15 @@ def test_labelled_data_is_the_same_in_every_container(
     encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
-    kinds: list[Any] = [
-        reviews,
-        datasets.DatasetDict(
-            {split: datasets.Dataset.from_pandas(frame) for split, frame in reviews.items()}
-        ),
-        {split: columns(frame) for split, frame in reviews.items()},
-    ]
+    sets = {split: datasets.Dataset.from_pandas(frame) for split, frame in reviews.items()}
+    mappings = {split: columns(frame) for split, frame in reviews.items()}
+    kinds: list[Any] = [reviews, datasets.DatasetDict(sets), mappings]
     scores = [papa.measure(encoder, kind, task, **AS_IT_IS).results["score"][0] for kind in kinds]
     assert len(set(scores)) == 1
 
 
 def test_features_are_the_models_own_hidden_states(
-    encoder: TextEncoder, shallow: str, tokenizer: PreTrainedTokenizerBase
+    encoder: TextEncoder, shallow: str, tokenizer: Any
 ) -> None:
     """A text that fills the layout has no gap before [SEP], so the stock model sees the
     same input.
@@ -95,7 +86,7 @@ def test_pairs_are_tuples_or_two_columns(encoder: TextEncoder) -> None:
 
 
 def test_a_model_in_memory_is_the_same_encoder(
-    encoder: TextEncoder, shallow: str, tokenizer: PreTrainedTokenizerBase
+    encoder: TextEncoder, shallow: str, tokenizer: Any
 ) -> None:
     texts = ["A text about nothing.", "Another."]
     expected = papa.features(encoder, texts, progress=False)
@@ -106,10 +97,8 @@ def test_a_model_in_memory_is_the_same_encoder(
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
         assert model.training
         assert model(**tokenizer(texts, padding=True, return_tensors="pt")) is not None
-    assert (
-        papa.load_encoder(model.to(torch.bfloat16), tokenizer).encoder.word_embeddings.dtype
-        == torch.float32
-    )
+    half = papa.load_encoder(model.to(torch.bfloat16), tokenizer)
+    assert half.encoder.word_embeddings.dtype == torch.float32
     assert model.dtype == torch.bfloat16
 
 

@@ -1,4 +1,6 @@
-"""``papa.measure`` gives the scores of the same study in a file."""
+"""``papa.measure`` gives the scores of the same study in a file; head orders of one's own are the
+same heads however they are given, by name in its tables.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,14 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+import torch
 from transformers import AutoModel
 
 import papa
 from papa.library.encoder import TextEncoder
 from papa.progress import Bars
+from papa.ranking.given import named_orders
+from papa.ranking.seeds import HeadScores
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
@@ -33,6 +38,8 @@ DESIGN: dict[str, Any] = {
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
 }
+SCORES = np.arange(6.0).reshape(2, 3)[::-1].copy()  # the second layer first
+HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
 
 
 def finished(
@@ -41,15 +48,10 @@ def finished(
     """Results and report of the same study in a file."""
     for split, frame in reviews.items():
         frame.to_json(folder / f"{split}.jsonl", orient="records", lines=True)
-    entry = {
-        "name": "mine",
-        "kind": "text",
-        "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
-        "slots": SLOTS,
-        "columns": {"text": "review", "label": "verdict"},
-        "metric": "accuracy",
-        "probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1},
-    }
+    entry = {"name": "mine", "kind": "text", "metric": "accuracy", "slots": SLOTS}
+    entry |= {"columns": {"text": "review", "label": "verdict"}}
+    entry |= {"source": {"kind": "files", **{split: f"{split}.jsonl" for split in reviews}}}
+    entry |= {"probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}}
     study = {"name": "same", "encoders": [encoder], "tasks": [entry], **DESIGN}
     study |= {"ranking": {"rows": 32}, "execution": {"device": "cpu"}}
     finish_study(write_study(folder, study), folder / "store")
@@ -70,12 +72,12 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     pandas.testing.assert_frame_equal(ours[compared], expected[compared], check_exact=True)
     (sentence,) = (one for one in found.answers if "seeds the head order" in one)
     assert f"all-MiniLM-L6-v2 on mine, λ: {sentence}" in report
-    heads = said("heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "1%")
+    asked = "heads", "same", "--store", str(tmp_path / "store"), "--max-drop"
+    heads = said(*asked, "1%")
     assert heads.code == 0, words(heads)
-    assert " ".join(heads.out.split()).count(sentence) == 2, (
-        "for each kind of constants; the random order has none"
-    )
-    told = said("heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "30%", "--json")
+    often = " ".join(heads.out.split()).count(sentence)
+    assert often == 2, "for each kind of constants; the random order has none"
+    told = said(*asked, "30%", "--json")
     names = ["constant_heads", "fraction", "verdict", "heads"]
     expected = [
         [one["constants"], one["order"], *(count[name] for name in names), one["reason"]]
@@ -85,17 +87,16 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     answered = found.heads(max_drop=0.3)[["constants", "order", *names, "reason"]]
     assert json.loads(json.dumps(answered.to_numpy().tolist())) == expected
     assert answered["heads"].map(bool).tolist().count(True) >= 3
-    assert ours.groupby(["constants", "fraction"])["score"].mean().nunique() >= 3, (
-        "negative control: cells differ"
-    )
+    means = ours.groupby(["constants", "fraction"])["score"].mean()
+    assert means.nunique() >= 3, "negative control: cells differ"
 
 
 def test_a_measurement_is_a_table_a_figure_and_sentences(
     encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
-    found = papa.measure(
-        encoder, reviews, TASK, fractions=[1, 0.5, 0], seeds=[0, 1], ranking_rows=16, progress=False
-    )
+    options: dict[str, Any] = {"seeds": [0, 1], "progress": False}
+    ranked = {"fractions": [1, 0.5, 0], "ranking_rows": 16}
+    found = papa.measure(encoder, reviews, TASK, **ranked, **options)
     headings = ("Scores", "Relative drop", "Baselines")
     assert [line for line in found.table.splitlines() if line in headings] == [*headings]
     assert ">mine</text>" in found.plot().svg()
@@ -104,20 +105,16 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     assert found.answers[1].startswith("Over 3 seeds the head order by λ ")
     assert list(found.summary["constant_heads"]) == [0, 12, 24]
     # What was averaged and scored serves the other calls: the same heads, the same scores.
-    average, options = papa.average(encoder, reviews["train"], text="review"), {"seeds": [0, 1]}
+    average = papa.average(encoder, reviews["train"], text="review")
     own = {"constants": [average], "orders": found.head_scores, "fractions": [1, 0.5]}
-    again = papa.measure(encoder, reviews, TASK, **own, **options, progress=False)
+    again = papa.measure(encoder, reviews, TASK, **own, **options)
     frame, same = found.to_pandas(), again.to_pandas()
-    for fraction in (1, 0.5):
-        scores = [one[one["fraction"] == fraction]["score"].tolist() for one in (frame, same)]
-        assert scores[0] == scores[1]
+    assert same["score"].tolist() == frame[frame["fraction"] > 0]["score"].tolist()
+    few: dict[str, Any] = {"rows": 16, "progress": False}
     for constants in (average, "average"):
-        pandas.testing.assert_frame_equal(
-            papa.head_scores(encoder, reviews, TASK, constants=constants, rows=16, progress=False),
-            found.head_scores,
-        )
-    options = {"rows": 16, "seeds": [1], "progress": False}
-    one = papa.head_scores(encoder, reviews, TASK, constants="zeros", **options)
+        scores = papa.head_scores(encoder, reviews, TASK, constants=constants, **few)
+        pandas.testing.assert_frame_equal(scores, found.head_scores)
+    one = papa.head_scores(encoder, reviews, TASK, constants="zeros", seeds=[1], **few)
     assert not np.allclose(one["score"], found.head_scores["score"], atol=1e-5), "negative control"
     assert one["low"].isna().all(), "of one seed nothing is known"
 
@@ -128,6 +125,7 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
     place = tmp_path / "store"
     settings: dict[str, Any] = {"fractions": [1, 0.5], "seeds": [0, 1]}
     rows = {"train_rows": 40, "validation_rows": 30}
+    stages = "average", "baseline", "probe", "rank", "tokenise"
 
     def measured(**changes: Any) -> pandas.DataFrame:
         one = {"ranking_rows": 16, "ranking_seeds": [0], "store": place, "progress": False}
@@ -137,14 +135,9 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
         """The stages of which a run of the study in a file has to compute something; they are run
         but for the last.
         """
-        study = {
-            "name": "same",
-            "encoders": [shallow],
-            "tasks": [{"name": "reviews", "slots": SLOTS, **rows}],
-            **settings,
-            **changes,
-            "ranking": {"rows": 16, "seeds": [0]},
-        }
+        study = {"name": "same", "encoders": [shallow], **settings, **changes}
+        study |= {"tasks": [{"name": "reviews", "slots": SLOTS, **rows}]}
+        study |= {"ranking": {"rows": 16, "seeds": [0]}}
         spec = resolve_study(study, folder=tmp_path, origin="test")
         steps = study_steps(resolve_inputs(spec).inputs()).steps
         missing = {step.stage for step in steps if not step.is_complete(Store(place))}
@@ -153,18 +146,15 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
 
     first = measured()
     assert ran() == {"aggregate"}, "every cell is there"
-    assert ran(seeds=[2, 3]) == {"baseline", "probe", "aggregate"}, (
-        "negative control: other seeds are not"
-    )
-    kept = artifacts(place, "average", "baseline", "probe", "rank", "tokenise")
+    others = {"baseline", "probe", "aggregate"}
+    assert ran(seeds=[2, 3]) == others, "negative control: other seeds are not"
+    kept = artifacts(place, *stages)
     again = measured(seeds=[2, 3])
-    assert artifacts(place, "average", "baseline", "probe", "rank", "tokenise") == kept
+    assert artifacts(place, *stages) == kept
     assert sorted(set(again["seed"])) == [2, 3]
     pandas.testing.assert_frame_equal(measured(), first, check_exact=True)
     measured(fractions=[1, 0])
-    assert (
-        len(artifacts(place, "probe")) == len([one for one in kept if one.startswith("probe")]) + 1
-    )
+    assert len(artifacts(place, *stages)) == len(kept) + 1, "one more probe"
 
 
 def test_a_store_knows_encoders_by_their_files(
@@ -179,3 +169,34 @@ def test_a_store_knows_encoders_by_their_files(
     found = [papa.measure(one, "reviews", **few) for one in (encoder, held)]
     assert found[0].results["score"].tolist() == found[1].results["score"].tolist()
     assert found[0].head_scores.empty
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        SCORES,
+        torch.tensor(SCORES),
+        SCORES.tolist(),
+        HeadScores(SCORES[None]).frame("mine").sample(frac=1, random_state=0),
+        HEADS,
+        HEADS[:3],
+        lambda layer, head: -layer,
+    ],
+    ids=["array", "tensor", "lists", "frame", "heads", "first heads", "function"],
+)
+def test_every_form_is_the_same_order(order: Any) -> None:
+    found = named_orders(["lambda", order, order], 2, 3)
+    assert found["orders"] == ["lambda", "scores:own", "scores:own 2"]
+    for one in found["scores"]:
+        assert papa.constant_heads(one["values"], 0) == tuple(HEADS)
+
+
+def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[str, Any]) -> None:
+    orders = ["last_to_first", [(1, head) for head in range(12)], lambda layer, head: layer]
+    options = {"fractions": [1, 0.5], "seeds": [0, 1], "progress": False}
+    found = papa.measure(encoder, reviews, TASK, orders=orders, **options)
+    half = found.to_pandas().query("fraction == 0.5")
+    scores = half.groupby("order", sort=False)["score"].agg(list)
+    assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:own 2"]
+    assert scores["scores:own"] == scores["last_to_first"] != scores["scores:own 2"]
+    assert "scores of own 2" in found.table

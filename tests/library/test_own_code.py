@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,6 +42,7 @@ FEW: dict[str, Any] = {
     "progress": False,
 }
 Reviews = dict[str, pandas.DataFrame]
+Measured = Callable[..., papa.Measurement]
 
 
 def share_right(true: np.ndarray, predicted: np.ndarray) -> float:
@@ -53,16 +54,18 @@ def scores(found: papa.Measurement, fraction: float) -> list[float]:
     return frame[frame["fraction"] == fraction]["score"].tolist()
 
 
-def test_a_metric_is_a_function_of_true_and_predicted_classes(
-    encoder: TextEncoder, reviews: Reviews
-) -> None:
+@pytest.fixture
+def measured(encoder: TextEncoder, reviews: Reviews) -> Measured:
+    """Reviews measured with changes to their task."""
+    return lambda seeds=(0, 1), **changed: papa.measure(
+        encoder, reviews, papa.Task(**{**COLUMNS, **changed}), **{**FEW, "seeds": list(seeds)}
+    )
+
+
+def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: Measured) -> None:
     named, own, other = (
-        papa.measure(encoder, reviews, task, **{**FEW, "seeds": [0, 1, 2]})
-        for task in (
-            papa.Task(**COLUMNS),
-            papa.Task(**COLUMNS, metric=share_right),
-            papa.Task(**COLUMNS, metric=balanced_accuracy_score),
-        )
+        measured((0, 1, 2), **metric)
+        for metric in ({}, {"metric": share_right}, {"metric": balanced_accuracy_score})
     )
     assert scores(own, 1) == scores(named, 1)
     assert scores(other, 1) != scores(named, 1), "negative control: another metric"
@@ -75,31 +78,25 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(
 
 
 def test_an_estimator_is_fitted_on_means_over_tokens(
-    encoder: TextEncoder, reviews: Reviews, monkeypatch: pytest.MonkeyPatch
+    encoder: TextEncoder, reviews: Reviews, measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_probe, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
-    found = papa.measure(encoder, reviews, papa.Task(**COLUMNS, probe=probe), **FEW)
+    found = measured(probe=probe)
 
-    def fitted() -> float:
-        inputs = {
-            split: np.stack(
-                [
-                    one.mean(0).flatten().numpy()
-                    for one in papa.features(encoder, frame, text="review", progress=False)
-                ]
-            )
-            for split, frame in reviews.items()
-        }
-        one = LogisticRegression(C=0.5).fit(inputs["train"], reviews["train"]["verdict"])
-        return float(one.score(inputs["validation"], reviews["validation"]["verdict"]))
+    def fitted() -> list[float]:
+        sides = []
+        for frame in reviews.values():
+            states = papa.features(encoder, frame, text="review", progress=False)
+            sides.append((np.stack([one.mean(0).flatten().numpy() for one in states]), frame))
+        (inputs, train), (others, validation) = sides
+        one = LogisticRegression(C=0.5).fit(inputs, train["verdict"])
+        return [float(one.score(others, validation["verdict"]))] * 2
 
-    assert scores(found, 1) == pytest.approx([fitted()] * 2)
-    every = [(layer, head) for layer in range(2) for head in range(12)]
-    with papa.replaced(encoder, "zeros", every):
-        assert scores(found, 0) == pytest.approx([fitted()] * 2)
-    usual = papa.measure(encoder, reviews, papa.Task(**COLUMNS), **FEW)
-    assert scores(found, 1) != scores(usual, 1), "negative control"
+    assert scores(found, 1) == pytest.approx(fitted())
+    with papa.replaced(encoder, "zeros", np.zeros((2, 12))):
+        assert scores(found, 0) == pytest.approx(fitted())
+    assert scores(found, 1) != scores(measured(), 1), "negative control"
     assert not hasattr(probe, "coef_"), "copies are fitted"
 
 
@@ -110,14 +107,13 @@ def hidden(inputs: int, classes: int) -> nn.Module:
 
 
 def test_a_module_of_pytorch_is_trained_for_each_seed(
-    encoder: TextEncoder, reviews: Reviews
+    encoder: TextEncoder, reviews: Reviews, measured: Measured
 ) -> None:
-    task = papa.Task(**{**COLUMNS, "epochs": 4}, learning_rate=5e-3, probe=hidden)
-    together = papa.measure(encoder, reviews, task, **FEW)
-    alone = papa.measure(encoder, reviews, task, **{**FEW, "seeds": [1]})
+    trained: dict[str, Any] = {"learning_rate": 5e-3, "probe": hidden, "epochs": 4}
+    together, alone = (measured(seeds, **trained) for seeds in ((0, 1), (1,)))
     assert scores(alone, 1) == scores(together, 1)[1:], "a seed does not depend on those beside it"
     assert scores(together, 1) != scores(together, 0)
-    linear = papa.Task(**{**COLUMNS, "epochs": 8}, learning_rate=5e-3, probe=nn.Linear)
+    linear = papa.Task(**{**COLUMNS, **trained, "probe": nn.Linear, "epochs": 8})
     same = {"train": reviews["train"], "validation": reviews["train"]}
     learned = papa.measure(encoder, same, linear, **AS_IT_IS)
     assert learned.results["score"][0] > 0.9, "it is trained"
@@ -127,8 +123,7 @@ def test_words_have_a_prediction_each(encoder: TextEncoder) -> None:
     data = {"words": [[*"abc"], [*"ab"]] * 6, "tags": [[*"NVN"], [*"NV"]] * 6}
     splits = {"train": data, "validation": data}
     task = papa.Task(words="words", label="tags", metric=share_right, probe=LogisticRegression())
-    found = papa.measure(encoder, splits, task, **FEW)
-    assert scores(found, 1) == [1.0, 1.0]
+    assert scores(papa.measure(encoder, splits, task, **FEW), 1) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -145,18 +140,21 @@ def test_words_have_a_prediction_each(encoder: TextEncoder) -> None:
     ],
 )
 def test_code_that_fits_nothing_is_one_sentence(
-    changed: dict[str, Any], said: str, encoder: TextEncoder, reviews: Reviews
+    changed: dict[str, Any], said: str, measured: Measured
 ) -> None:
     with pytest.raises(papa.PapaError, match=said):
-        papa.measure(encoder, reviews, papa.Task(**{**COLUMNS, **changed}), **FEW)
+        measured(**changed)
 
 
 def right(outputs: Any, batch: Mapping[str, Any]) -> torch.Tensor:
     return (outputs.logits.argmax(1) == batch["labels"]).float()
 
 
+Classifier = tuple[BertForSequenceClassification, TextEncoder, Reviews]
+
+
 @pytest.fixture
-def classifier(tmp_path: Path) -> tuple[BertForSequenceClassification, TextEncoder, Reviews]:
+def classifier(tmp_path: Path) -> Classifier:
     """A model with a head of its own, which has the classes in the other order than the task."""
     torch.manual_seed(0)
     labels = {"id2label": dict(enumerate(NAMES[::-1])), "label2id": {NAMES[1]: 0, NAMES[0]: 1}}
@@ -167,42 +165,39 @@ def classifier(tmp_path: Path) -> tuple[BertForSequenceClassification, TextEncod
     return model, encoder, data
 
 
-def test_a_score_of_outputs_is_that_of_fidelity(
-    classifier: tuple[BertForSequenceClassification, TextEncoder, Reviews],
-) -> None:
+def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     model, encoder, data = classifier
-    own = papa.Task(head="own", score=right)
-    found = papa.measure(encoder, data, own, **FEW)
-    named = papa.measure(encoder, data, papa.Task(head="own"), **FEW)
+
+    def measured(**task: Any) -> papa.Measurement:
+        return papa.measure(encoder, data, papa.Task(head="own", **task), **FEW)
+
+    found, named = measured(score=right), measured()
     for fraction in (1, 0):
         assert scores(found, fraction) == pytest.approx(scores(named, fraction))
     assert (found.summary["low"] > named.summary["low"]).all(), "of a score nobody knows the unit"
-    tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
-    texts = data["validation"]
+    tokenizer, texts = AutoTokenizer.from_pretrained(embedded_folder()), data["validation"]
     batch = tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
     batch["labels"] = torch.tensor([NAMES[::-1].index(one) for one in texts["label"]])
-    every = [(layer, head) for layer in range(2) for head in range(4)]
-    kept = papa.fidelity(model, every, "zeros", data=[dict(batch)], score=right)["value"]
+    kept = papa.fidelity(model, np.zeros((2, 4)), "zeros", data=[dict(batch)], score=right)["value"]
     assert scores(found, 1) == pytest.approx([kept["score_before"]] * 2)
     assert scores(found, 0) == pytest.approx([kept["score_after"]] * 2)
-    sure = papa.Task(label=None, head="own", score=lambda outputs, batch: outputs.logits.amax(1))
-    assert scores(papa.measure(encoder, data, sure, **FEW), 1) != scores(found, 1)
-    odd = papa.Task(head="own", score=lambda outputs, batch: outputs.logits)
+    sure = measured(label=None, score=lambda outputs, batch: outputs.logits.amax(1))
+    assert scores(sure, 1) != scores(found, 1)
     with pytest.raises(papa.PapaError, match="expected a finite number for each text"):
-        papa.measure(encoder, data, odd, **FEW)
+        measured(score=lambda outputs, batch: outputs.logits)
 
 
 def test_a_metric_sees_the_tasks_classes_whatever_the_head_numbers_them(
-    classifier: tuple[BertForSequenceClassification, TextEncoder, Reviews],
+    classifier: Classifier,
 ) -> None:
     _, encoder, data = classifier
     seen: list[np.ndarray] = []
 
-    def first_class(true: np.ndarray, predicted: np.ndarray) -> float:
+    def recorded(true: np.ndarray, predicted: np.ndarray) -> float:
         seen.append(true)
-        return float((predicted == true).mean())
+        return share_right(true, predicted)
 
-    papa.measure(encoder, data, papa.Task(head="own", metric=first_class), **FEW)
+    papa.measure(encoder, data, papa.Task(head="own", metric=recorded), **FEW)
     order = sorted(set(data["validation"]["label"]))
     expected = [order.index(label) for label in data["validation"]["label"]]
     assert max(seen, key=len).tolist() == expected

@@ -10,11 +10,6 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from transformers import (
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    BertModel,
-)
 
 import papa
 from papa.attention.substitutes import Mixed, Zeros
@@ -31,13 +26,13 @@ def scores(model: Any, data: Any, by: str, constants: Any = "zeros", **more: Any
 @pytest.mark.parametrize(
     ("model", "measure", "of"),
     [
-        (bert(BertModel), "cosine", lambda one: 1 - one["cosine"]),
+        (bert(), "cosine", lambda one: 1 - one["cosine"]),
         (
-            bert(BertForSequenceClassification, num_labels=3),
+            bert("ForSequenceClassification", num_labels=3),
             "divergence",
             lambda one: one["divergence"],
         ),
-        (bert(BertForMaskedLM), "agreement", lambda one: 1 - one["agreement"]),
+        (bert("ForMaskedLM"), "agreement", lambda one: 1 - one["agreement"]),
         (gpt(), "loss", lambda one: one["loss_difference"]),
     ],
     ids=lambda one: type(one).__name__,
@@ -57,7 +52,7 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
 
 
 def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
-    model, passes = bert(BertModel), list[int]()
+    model, passes = bert(), list[int]()
     before = model(**texts()[0]).last_hidden_state
     handle = model.register_forward_hook(lambda *_: passes.append(1))
     scores(model, iter(texts()), "effect", "mean", made_from=iter(texts()))
@@ -66,7 +61,7 @@ def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
     assert model(**texts()[0]).last_hidden_state.equal(before)
 
 
-@pytest.mark.parametrize("model", [gpt(), bert(BertForMaskedLM), bert(BertModel)])
+@pytest.mark.parametrize("model", [gpt(), bert("ForMaskedLM"), bert()])
 def test_lambda_of_any_model_is_trained_without_labels(model: Any) -> None:
     """A loss that only moves λ: less is lost of the model's answers than at its start, and the
     model stays whole.

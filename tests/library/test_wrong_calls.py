@@ -11,13 +11,7 @@ import numpy
 import pandas
 import pytest
 import torch
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    BertModel,
-)
+from transformers import AutoModel, AutoTokenizer
 
 import papa
 from papa.encoders.reference import EMBEDDED, embedded_folder
@@ -49,7 +43,7 @@ def tokenizer() -> Any:
 
 
 def classifier(classes: int, weight: float = 1.0) -> Any:
-    model = bert(BertForSequenceClassification, num_labels=classes)
+    model = bert("ForSequenceClassification", num_labels=classes)
     torch.nn.init.constant_(model.classifier.weight, weight)
     return model
 
@@ -89,8 +83,8 @@ def given(encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]) -> Given:
     return Given(encoder, reviews)
 
 
-def ablate(heads: Any, by: Any = "zeros", **options: Any) -> Any:
-    return papa.ablated(gpt(), heads, by, **options).__enter__()
+def ablate(heads: Any, by: Any = "zeros") -> Any:
+    return papa.ablated(gpt(), heads, by).__enter__()
 
 
 def hand(model: Any, data: Any = None, task: Any = None, by: str = "effect", **more: Any) -> None:
@@ -119,7 +113,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
     "load_encoder": [
         (lambda g: load("/no/such/folder"), "there is no encoder folder at /no/such/folder"),
         (lambda g: load(torch.nn.Linear(2, 2)), "found a Linear: give the one it holds"),
-        (lambda g: load(bert(BertModel)), "the model BertModel comes without a tokenizer"),
+        (lambda g: load(bert()), "the model BertModel comes without a tokenizer"),
         (lambda g: load(EMBEDDED, tokenizer()), "comes with its own tokenizer"),
         (lambda g: load(EMBEDDED, slots=33), "slots is 33, expected an even number from 4 to 512"),
         (lambda g: papa.average("low2", ["a"]), "encoder is a str, not what papa.load_encoder"),
@@ -173,9 +167,9 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: ablate([(0, 0)], torch.ones(2, 3, 9, 9)), "of shape [2, 3, 9, 9], expected"),
     ],
     "fidelity": [
-        (lambda g: kept(bert(BertModel), [{"input_ids": BATCH["input_ids"][:3]}]), "holds 3 texts"),
+        (lambda g: kept(bert(), [{"input_ids": BATCH["input_ids"][:3]}]), "holds 3 texts"),
         (lambda g: kept(classifier(1), [BATCH]), "without logits of two classes"),
-        (lambda g: kept(bert(BertForMaskedLM), [LABELLED, BATCH]), "labels with every batch"),
+        (lambda g: kept(bert("ForMaskedLM"), [LABELLED, BATCH]), "labels with every batch"),
         (lambda g: kept(gpt(), [{"input_ids": BATCH["input_ids"][:, :1]}]), "no token that counts"),
     ],
 }

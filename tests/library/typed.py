@@ -9,7 +9,7 @@ from torch import Tensor
 import papa
 from papa.attention.constants import ConstantMatrices, EntryCounts
 from papa.library.encoder import TextEncoder
-from papa.reporting.drawing import Figure
+from papa.reporting.figures import Figure
 
 encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2")
 assert_type(encoder, TextEncoder)

@@ -42,11 +42,10 @@ class Page:
         """The value that a script returns."""
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, condition: Callable[[], Any]) -> Any:
-        """Wait until something is true, and return it."""
-        return WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.1).until(
-            lambda _: condition()
-        )
+    def wait(self, condition: Callable[[], Any]) -> None:
+        """Wait until something is true."""
+        waiting = WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.1)
+        waiting.until(lambda _: condition())
 
     def all(self, selector: str) -> list[WebElement]:
         """The elements that a selector finds."""

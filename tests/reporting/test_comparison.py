@@ -1,19 +1,27 @@
-"""Several studies in one table and one figure."""
+"""Several studies in one table and one figure; the paper's numbers beside ours."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pandas
 import pytest
 
+from papa.errors import DataError
 from papa.reporting.figures import scores_figure
-from papa.reporting.tables import score_tables
+from papa.reporting.tables import (
+    REFERENCE_COLUMNS,
+    comparison_table,
+    read_reference,
+    score_tables,
+)
 from papa.scores.summary import compared, summarise
 from tests.reporting.studies import ROWS, results
 
 MODELS = ("all-MiniLM-L6-v2", "an encoder with a rather long name")
+HEADER = ",".join(REFERENCE_COLUMNS)
 
 
 def test_each_study_keeps_its_numbers_and_its_own_original_score() -> None:
@@ -51,12 +59,9 @@ def test_studies_on_other_rows_are_contrasted_and_other_metrics_are_not() -> Non
     first, fewer = results(), results()
     for column in ("influence", "one_answer_influence", "word_embeddings_influence"):
         fewer[column] = [value[:1000] * 4 for value in fewer[column]]
-    apart = compared({"a": first, "b": fewer})
-    paired = compared({"a": first, "b": results()})
-    width = [
-        (table["contrast_high"] - table["contrast_low"]).dropna().min() for table in (apart, paired)
-    ]
-    assert width[0] > 2 * width[1] > 0
+    tables = [compared({"a": first, "b": other}) for other in (fewer, results())]
+    apart, paired = ((one["contrast_high"] - one["contrast_low"]).min() for one in tables)
+    assert apart > 2 * paired > 0
     other = compared({"a": first, "b": first.assign(metric="f1")})
     assert other["contrast"].isna().all()
     assert "Contrasts" not in [table.heading for table in score_tables(other)]
@@ -69,21 +74,87 @@ def test_the_legend_names_every_line_and_stays_inside() -> None:
     svg = scores_figure(compared({"first": reviews, "second": questions})).svg()
     root = ElementTree.fromstring(svg)
     labels = [element for element in root.iter() if "role-legend-label" in element.get("class", "")]
-    dashes = [
-        f"{order}, {study}" for study in ("first", "second") for order in ("λ ascending", "random")
-    ]
     texts = {text.text for element in labels for text in element.iter() if text.text}
-    assert texts == {*MODELS, *dashes}
+    named = [
+        f"{order}, {one}" for one in ("first", "second") for order in ("λ ascending", "random")
+    ]
+    assert texts == {*MODELS, *named}
     assert "…" not in svg
 
 
-@pytest.mark.parametrize("encoders", [MODELS, ("a" * 96, "b" * 96, "c" * 96)])
-def test_a_legend_makes_no_figure_wider(encoders: tuple[str, ...]) -> None:
+def test_a_legend_makes_no_figure_wider() -> None:
     """Long names stand below each other."""
-    frame = results(encoders=encoders, tasks=(("cola", "matthews"), ("sst2", "accuracy")))
-    short = results(encoders=("a", "b"), tasks=(("cola", "matthews"), ("sst2", "accuracy")))
-    widths = [
-        float(ElementTree.fromstring(scores_figure(summarise(drawn)).svg()).attrib["width"])
-        for drawn in (short, frame)
+    tasks = (("cola", "matthews"), ("sst2", "accuracy"))
+    short, *widths = (
+        float(ElementTree.fromstring(scores_figure(drawn).svg()).attrib["width"])
+        for names in (("a", "b"), MODELS, ("a" * 96, "b" * 96, "c" * 96))
+        for drawn in [summarise(results(encoders=names, tasks=tasks))]
+    )
+    assert widths == pytest.approx([short, short], abs=2)
+
+
+def reference(tmp_path: Path, *rows: str) -> pandas.DataFrame:
+    path = tmp_path / "study.csv"
+    path.write_text("\n".join(["# A note.", HEADER, *(f"{row},made up" for row in rows)]))
+    return read_reference(path)
+
+
+def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> None:
+    ours = "somebody/all-minilm-l6-v2,reviews,average,lambda"
+    another = "somebody/another,reviews,average,lambda,1,0.9"
+    paper = reference(tmp_path, f"{ours},1,0.5", f"{ours},0,0.45", another, f"{ours},0.25,0.4")
+    summary = summarise(results()).set_index("fraction")
+    summary.loc[1.0, ["mean", "low", "high"]] = (0.61, 0.60, 0.62)
+    summary.loc[0.0, ["mean", "low", "high", "relative_drop"]] = (0.40, 0.38, 0.42, 0.344)
+    table = comparison_table(summary.reset_index(), paper)
+    assert table.headings == [
+        "Input-dependent", "Score", "Paper's score", "Difference", "Drop", "Paper's drop",
+        "Difference (points)",
+    ]  # fmt: skip
+    assert table.rows == [
+        ["1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "+0.0"],
+        ["0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],
     ]
-    assert widths[1] == pytest.approx(widths[0], abs=2)
+    assert table.note.startswith("The paper gives a number for 2 of the study's 5 results.")
+
+
+def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
+    paper = reference(
+        tmp_path,
+        "a,cola,average,lambda,1,0.5",
+        "a,cola,average:mnli,lambda,0,0.4",
+        "a,cola,trained:average,random,0.5,0.45",
+        "a,another-task,average:mnli,lambda,0,0.1",
+    )
+    orders, kinds = ("lambda", "random"), ("average:mnli", "trained:average")
+    frame = results(("a",), (("cola", "matthews"),), kinds, orders, (1.0, 0.5, 0.0))
+    table = comparison_table(summarise(frame), paper)
+    assert [row[:3] for row in table.rows] == [
+        ["–", "–", "1"],
+        ["average:mnli", "–", "0"],
+        ["trained:average", "random", "1/2"],
+    ]
+    assert "for 3 of the study's 7 results" in table.note
+
+
+def test_encoders_that_share_the_last_part_of_their_names_are_two(tmp_path: Path) -> None:
+    paper = reference(tmp_path, "bert,reviews,average,lambda,1,0.5")
+    table = comparison_table(summarise(results(("one/bert", "two/bert"))), paper)
+    assert [row[0] for row in table.rows] == ["one/bert", "two/bert"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{HEADER}\na,b,average,lambda,1,about 0.5,x", "about 0.5"),
+        ("encoder,task\n", "constants.* not in index"),
+        ("", "No columns"),
+        (None, "No such file"),
+    ],
+)
+def test_what_is_no_reference_is_refused(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "study.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_reference(path)

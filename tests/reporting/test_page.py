@@ -15,8 +15,7 @@ import pytest
 from papa.reporting.report import page as written
 from papa.scores.orders import compare_orders
 from tests.reporting.browser import Page, chromium
-from tests.reporting.heads import average_of, scores_of
-from tests.reporting.studies import findings, results
+from tests.reporting.studies import average_of, findings, results, scores_of
 
 pytestmark = pytest.mark.server
 

@@ -15,11 +15,10 @@ import pandas
 import pytest
 
 from papa.reporting.heads import pattern_table
-from papa.reporting.paper import REFERENCE_COLUMNS
 from papa.reporting.report import page, write_report
+from papa.reporting.tables import REFERENCE_COLUMNS
 from papa.scores.orders import compare_orders
-from tests.reporting.heads import average_of, scores_of
-from tests.reporting.studies import findings, results
+from tests.reporting.studies import average_of, findings, results, scores_of
 
 
 def shown(text: str) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def plain(frame: pandas.DataFrame) -> str:
     return page(findings(frame, averages=[average], heads=scores_of(average)))
 
 
-def test_hostile_names_are_text(frame: pandas.DataFrame) -> None:
+def test_hostile_names_are_text() -> None:
     """Nor does a name end the embedded data: the page's own three scripts are all that it has."""
     name = "</script><script>alert(1)</script><b>bold</b>"
     rows = results(encoders=(name,)).assign(one_answer="<i>yes</i>")
@@ -52,16 +51,15 @@ def test_hostile_names_are_text(frame: pandas.DataFrame) -> None:
     assert shown(text)["matrices"][0]["title"] == f"{name} · reviews", "data are what they were"
 
 
-def test_nothing_runs_but_its_own_scripts(plain: str) -> None:
+def test_nothing_runs_but_its_own_scripts_and_data_are_there_once(
+    plain: str, frame: pandas.DataFrame
+) -> None:
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', plain)
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'; ")
     scripts = re.findall(r"<script>(.*?)</script>", plain, flags=re.DOTALL)
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     hashes = [base64.b64encode(digest).decode() for digest in digests]
     assert re.findall(r"'sha256-([^']*)'", policy) == hashes
-
-
-def test_data_are_there_once(plain: str, frame: pandas.DataFrame) -> None:
     found = shown(plain)
     assert len(found["datasets"]["summary"]) == len(findings(frame).summary)
     assert all("values" not in figure["data"] for figure in found["figures"].values())

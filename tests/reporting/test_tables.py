@@ -1,10 +1,12 @@
-"""The summary's numbers and how they are written."""
+"""The summary's numbers and how they, and names, are written."""
 
 from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pandas
@@ -13,8 +15,13 @@ from rich.console import Console
 from scipy import stats
 
 from papa.reporting.tables import score_tables, summary_table
-from papa.reporting.wording import score_label
-from papa.reporting.written import WrittenTable
+from papa.reporting.wording import (
+    WrittenTable,
+    fraction_label,
+    order_label,
+    percent_label,
+    score_label,
+)
 from papa.scores.intervals import Measured
 from papa.scores.summary import LINE, not_beaten, read_table, summarise
 from tests.reporting.studies import FRACTIONS, results
@@ -34,12 +41,9 @@ def written(frame: pandas.DataFrame) -> dict[str, WrittenTable]:
 
 
 def over_examples(influence: numpy.ndarray) -> float:
-    """Half the interval's width over examples: the jackknife's, with what the rule of
-    three leaves.
-    """
-    return math.hypot(
-        1.9605 * numpy.linalg.norm(influence - influence.mean()), 3.84 / len(influence)
-    )
+    """Half the interval's width: the jackknife's, with what the rule of three leaves."""
+    spread = 1.9605 * numpy.linalg.norm(influence - influence.mean())
+    return math.hypot(spread, 3.84 / len(influence))
 
 
 def over_seeds(scores: numpy.ndarray) -> float:
@@ -77,13 +81,11 @@ def test_drops_are_relative_to_the_original_and_rows_stand_in_the_studys_order()
 
 
 def test_without_fraction_one_there_is_no_drop_and_with_one_seed_no_interval() -> None:
-    frame = results(fractions=(0.5, 0.0))
+    frame, one = results(fractions=(0.5, 0.0)), results(seeds=(0,))
     assert summarise(frame)["relative_drop"].isna().all()
     assert written(frame)["Relative drop"].rows[0][1:] == ["– †", "– †"]
-    one = results(seeds=(0,))
-    summary = summarise(one)
-    assert summary[["low", "high"]].isna().all(axis=None)
-    assert set(summary["reason"]) == {"one seed has no interval"}
+    assert summarise(one)[["low", "high"]].isna().all(axis=None)
+    assert set(summarise(one)["reason"]) == {"one seed has no interval"}
     assert not any("±" in cell for row in written(one)["Scores"].rows for cell in row)
 
 
@@ -102,9 +104,8 @@ def test_a_row_is_a_line_and_a_column_a_fraction() -> None:
         ["average", "0.0 %", "14.5 ± 0.6 %"],
         ["zeros", "0.0 %", "42.0 ± 2.3 %"],
     ]
-    (baselines,) = tables["Baselines"].rows
-    assert baselines[1:3] == ["0.690 ± 0.028", "0.500 ('negative')"]
-    assert baselines[3:] == ["0.601 ± 0.015", "yes"]
+    numbers = ["0.690 ± 0.028", "0.500 ('negative')", "0.601 ± 0.015", "yes"]
+    assert [row[1:] for row in tables["Baselines"].rows] == [numbers]
 
 
 def test_what_has_no_baselines_has_no_rows_of_them() -> None:
@@ -131,12 +132,12 @@ def test_a_drop_has_the_interval_of_its_paired_differences() -> None:
 
 
 def test_an_own_metric_that_no_example_changes_beats_nothing() -> None:
-    both = "does not beat always one answer or word embeddings alone"
-    for seeds, rows, reason in (
-        (3, 20, both),
-        (1, 20, "one seed has no interval"),
-        (3, 1, "one validation row has no interval"),
-    ):
+    reasons = {
+        (3, 20): "does not beat always one answer or word embeddings alone",
+        (1, 20): "one seed has no interval",
+        (3, 1): "one validation row has no interval",
+    }
+    for (seeds, rows), reason in reasons.items():
         same = Measured.same(range(seeds), 7.0, numpy.zeros(rows), math.nan)
         assert not_beaten(same, same, same) == reason
 
@@ -184,19 +185,15 @@ def test_kinds_of_constants_are_contrasted_with_the_first_by_seed_and_example() 
         assert f"average − {kind}" in rendered(summarise(frame))
 
 
-def test_the_share_that_a_fraction_really_stands_for_is_shown() -> None:
+def test_what_a_fraction_really_stands_for_and_the_class_of_f1_are_said() -> None:
     frame = results(constants=KINDS)
     assert "1/16 (5.6 %)" in written(frame)["Scores"].headings
     # With 144 heads 1/16 is 9 of them: nothing to say.
     more = frame.assign(heads=144, constant_heads=144 * (1 - frame["fraction"]))
     assert "1/16" in written(more)["Scores"].headings
-
-
-def test_f1_says_of_which_class_it_is() -> None:
     several = results(tasks=(("mrpc", "f1"), ("cola", "matthews")))
     assert "F1 of 'equivalent'" in written(several)["Scores"].markdown
-    single = written(results(tasks=(("mrpc", "f1"),)))["Scores"]
-    assert "F1 of 'equivalent': mean" in single.note
+    assert "F1 of 'equivalent': mean" in written(results(tasks=(("mrpc", "f1"),)))["Scores"].note
 
 
 def test_names_cannot_break_out_of_a_table() -> None:
@@ -226,3 +223,30 @@ def test_a_terminal_of_80_columns_shows_what_rows_share_and_breaks_no_number() -
     for point in summary.to_dict("records"):
         assert f"{point['mean']:.3f}" in text
         assert f"±{(point['high'] - point['low']) / 2:.3f}" in text
+
+
+@pytest.mark.parametrize(
+    ("written", "values", "label"),
+    [
+        (fraction_label, (1.0,), "1"),
+        (fraction_label, (0.0625,), "1/16"),
+        (fraction_label, (0.0,), "0"),
+        (fraction_label, (0.75,), "3/4"),
+        (fraction_label, (1 / 3,), "1/3"),
+        (fraction_label, (0.37,), "0.37"),
+        (score_label, (0.76543, 0.75, 0.78), "0.765 ± 0.015"),
+        (score_label, (0.998, 0.97, 1.0), "0.998 (0.970 to 1.000)"),
+        (score_label, (0.76543,), "0.765"),
+        (score_label, (-0.0001, -0.0102, 0.01), "0.000 ± 0.010"),
+        (score_label, (math.nan,), "–"),
+        (percent_label, (-0.0001,), "0.0 %"),
+        (percent_label, (-0.0123,), "-1.2 %"),
+        (percent_label, (math.nan,), "–"),
+        (order_label, ("scores:a/heads.tsv",), "scores of a/heads.tsv"),
+        (order_label, ("reversed:scores:b/heads.tsv",), "scores of b/heads.tsv, reversed"),
+    ],
+)
+def test_numbers_and_names_are_written_as_in_the_paper(
+    written: Callable[..., str], values: tuple[Any, ...], label: str
+) -> None:
+    assert written(*values) == label

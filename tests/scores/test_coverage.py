@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from papa.scores.drops import verdict_on
 from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
 from papa.scores.metrics import score_of, scored
-from papa.scores.summary import not_beaten
+from papa.scores.summary import not_beaten, verdict_on
 from papa.spec import Metric
 
 pytestmark = pytest.mark.unchecked
@@ -47,12 +46,8 @@ def seeds_alone(original: Measured, other: Measured) -> Interval:
 
 
 class Study:
-    """An original, and cells that lose what it knows.
-
-    Args:
-        seeds, rows: of the study.
-        right: how often the original is right.
-        noisy: the share of answers that a seed decides, not the example.
+    """An original that is ``right`` so often, and cells that lose what it knows; seeds, not the
+    examples, decide the ``noisy`` share of answers.
     """
 
     def __init__(
@@ -70,13 +65,10 @@ class Study:
         self.hard, self.kept = draw.random(rows), draw.random(rows)
 
     def cell(self, lost: float = 0.0) -> Measured:
-        """Of what is right less often by this share; what one cell loses, cells that lose more lose
-        too.
-        """
+        """Right less often by this share; what one cell loses, those that lose more lose too."""
         known = (self.hard < self.right) & (self.kept >= lost)
-        answers = np.where(
-            self.noisy, self.draw.random(self.shape) < self.right * (1 - lost), known
-        )
+        guessed = self.draw.random(self.shape) < self.right * (1 - lost)
+        answers = np.where(self.noisy, guessed, known)
         examples = [counts(self.metric, given, self.labels) for given in answers]
         totals = [float(score_of(self.metric, counted.sum(axis=0))) for counted in examples]
         return Measured.of(self.metric, dict(enumerate(totals)), examples)

@@ -1,4 +1,4 @@
-"""Intervals against textbook values of Student's t."""
+"""Intervals against textbook values of Student's t; what is paired, and what is not known."""
 
 from __future__ import annotations
 
@@ -20,26 +20,20 @@ from papa.scores.intervals import (
 )
 
 
-def test_interval_of_three_seeds() -> None:
+def test_student_t_of_three_seeds_and_relative_drops_by_hand() -> None:
     # t(0.975, 2) = 4.30265; the standard error of 1, 2, 3 is 1/√3.
-    found = interval([1.0, 2.0, 3.0])
-    assert found.mean == pytest.approx(2)
-    assert found.high - found.mean == pytest.approx(4.30265 / math.sqrt(3), abs=1e-5)
-    assert found.mean - found.low == pytest.approx(found.high - found.mean)
-    assert found.seeds == 3
+    found, half = interval([1.0, 2.0, 3.0]), 4.30265 / math.sqrt(3)
+    assert (found.low, found.mean, found.high) == pytest.approx((2 - half, 2, 2 + half), abs=1e-5)
+    drops = {(0.8, 0.6): 0.25, (0.8, 0.9): -0.125, (-2.0, -3.0): 0.5}
+    for both, drop in drops.items():
+        assert relative_drop(*both) == pytest.approx(drop), "positive where the score got worse"
+    assert math.isnan(relative_drop(0.0, 0.1))
 
 
 def test_interval_covers_the_true_mean_as_often_as_it_says() -> None:
     draws = np.random.default_rng(0).normal(0.7, 0.1, size=(2000, 4))
     covered = [found.low <= 0.7 <= found.high for found in map(interval, draws.tolist())]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
-
-
-def test_a_relative_drop_is_positive_where_the_score_got_worse() -> None:
-    assert relative_drop(0.8, 0.6) == pytest.approx(0.25)
-    assert relative_drop(0.8, 0.9) == pytest.approx(-0.125)
-    assert relative_drop(-2.0, -3.0) == 0.5
-    assert math.isnan(relative_drop(0.0, 0.1))
 
 
 def measured(scores: dict[int, float], influence: float = 0.0, rows: int = 10**6) -> Measured:
@@ -57,18 +51,12 @@ def hits(correct: np.ndarray) -> Measured:
 def test_half_widths_over_seeds_and_examples_are_added_as_variances_are() -> None:
     scores = {0: 0.7, 1: 0.8, 2: 0.9}
     over_seeds = 4.30265 * 0.1 / math.sqrt(3)
-    sure = joint(measured(scores))
-    assert sure.high - sure.mean == pytest.approx(over_seeds, abs=1e-5)
-    found = joint(measured(scores, influence=1e-4))
-    assert found.high - found.mean == pytest.approx(math.hypot(over_seeds, 1.96 * 0.1), abs=1e-4)
-
-
-def test_the_interval_of_an_accuracy_over_examples_is_nearly_the_binomials() -> None:
-    correct = np.zeros((2, 4000), bool)
-    correct[:, :3000] = True
-    half = 1.96 * math.sqrt(0.75 * 0.25 / 4000)
+    for influence, half in ((0.0, over_seeds), (1e-4, math.hypot(over_seeds, 1.96 * 0.1))):
+        found = joint(measured(scores, influence))
+        assert found.high - found.mean == pytest.approx(half, abs=1e-4)
+    correct, binomial = np.tile(np.arange(4000) < 3000, (2, 1)), 1.96 * math.sqrt(0.1875 / 4000)
     found = joint(hits(correct))
-    assert half < found.high - found.mean < 1.01 * half
+    assert binomial < found.high - found.mean < 1.01 * binomial, "of equal seeds the binomial's"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +105,7 @@ def test_scores_on_other_examples_are_not_paired() -> None:
 
 def test_only_seeds_that_both_have_are_paired() -> None:
     both = difference(measured({0: 0.8, 1: 0.6, 2: 0.1}), measured({1: 0.5, 0: 0.7, 5: 0.9}))
-    assert (both.mean, both.seeds) == (pytest.approx(0.1), 2)
+    assert both.mean == pytest.approx(0.1)
     assert math.isnan(difference(measured({0: 0.8}), measured({1: 0.6})).mean)
 
 
@@ -148,10 +136,11 @@ def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
 
 def test_an_original_near_zero_has_a_difference_and_no_ratio() -> None:
     near, cell = measured({0: 0.01, 1: 0.05, 2: 0.03}), measured({0: 0.0, 1: 0.0, 2: 0.0})
+    sure, unsure = (measured({0: 0.3, 1: 0.31, 2: 0.3}, influence) for influence in (0.0, 2e-4))
     assert math.isnan(paired_drop(near, cell).mean)
     assert difference(near, cell).mean == pytest.approx(0.03)
-    assert paired_drop(measured({0: 0.3, 1: 0.31, 2: 0.3}), cell).mean == pytest.approx(1)
-    assert math.isnan(paired_drop(measured({0: 0.3, 1: 0.31, 2: 0.3}, influence=2e-4), cell).mean)
+    assert paired_drop(sure, cell).mean == pytest.approx(1)
+    assert math.isnan(paired_drop(unsure, cell).mean)
 
 
 def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:

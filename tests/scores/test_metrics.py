@@ -15,13 +15,9 @@ from seqeval.metrics import f1_score as entity_f1
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from papa.errors import DataError
-from papa.scores.metrics import (
-    influence,
-    positive_class,
-    score_of_examples,
-    scored,
-)
+from papa.scores.metrics import influence, positive_class, score_of_examples, scored
 from papa.spec import Metric, TaskSpec
+from tests.reporting.studies import results, study
 
 TRUE = np.array([1, 1, 1, 0, 0, 0, 1, 0])
 FOUND = np.array([1, 0, 1, 0, 1, 0, 1, 1])
@@ -64,16 +60,8 @@ def test_scores_by_hand(metric: Metric, found: Any, true: Any, expected: float) 
 
 
 def f1_task(**changes: Any) -> TaskSpec:
-    described = {
-        "name": "pairs",
-        "kind": "text",
-        "source": {"kind": "embedded"},
-        "columns": {"text": "text", "label": "label"},
-        "metric": "f1",
-        "slots": 64,
-        "probe": {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1},
-    }
-    return TaskSpec.model_validate({**described, **changes})
+    (task,) = study(results(tasks=[("pairs", "f1")])).tasks
+    return TaskSpec.model_validate({**task.model_dump(exclude_unset=True), **changes})
 
 
 def test_f1_is_that_of_the_class_named_positive() -> None:
@@ -114,7 +102,6 @@ def test_bare_tags_merge_as_seqeval_reads_them(recwarn: pytest.WarningsRecorder)
     before, labels = list(warnings.filters), [3, 0, 0, 1, 2]
     # VB and RB share the type "B" and run together, so swapping them is no error.
     assert score("bare_entity_f1", [3, 0, 0, 2, 1], labels, BARE, [5]) == 1
-    assert score("token_f1", [3, 0, 0, 2, 1], labels) == pytest.approx(3 / 5)
     # True: T(0), N(1-2), B(3-4). Found: T(0), N(1), T(2), B(3-4): 2 right of 3 and of 4.
     shorter = score("bare_entity_f1", [3, 0, 3, 1, 2], labels, BARE, [5])
     assert shorter == pytest.approx(2 * 2 / (3 + 4))
@@ -141,41 +128,35 @@ def classes(seed: int, names: int, rows: int = 60) -> tuple[np.ndarray, np.ndarr
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.filterwarnings("ignore:.* seems not to be NE tag")
 def test_sums_over_examples_give_the_libraries_scores(seed: int) -> None:
+    draw, by_library = np.random.default_rng(seed), list[tuple[float, float]]()
     for names in (2, 3, 5):
         found, true, lengths = classes(seed, names)
-        by_library = [
-            (scored("accuracy", found, true), accuracy_score(true, found)),
-            (scored("token_f1", found, true, None, lengths), accuracy_score(true, found)),
-            (scored("token_f1", found, true), f1_score(true, found, average="micro")),
-            (scored("matthews", found, true), matthews_corrcoef(true, found)),
+        by_library += [
+            (score("accuracy", found, true), accuracy_score(true, found)),
+            (score("token_f1", found, true, None, lengths), accuracy_score(true, found)),
+            (score("token_f1", found, true), f1_score(true, found, average="micro")),
+            (score("matthews", found, true), matthews_corrcoef(true, found)),
         ]
         for positive in range(names):
-            own = scored("f1", found, true, positive=positive)
+            own = scored("f1", found, true, positive=positive).score
             by_library.append((own, f1_score(true == positive, found == positive)))
-        for own, expected in by_library:
-            assert own.score == pytest.approx(expected)
-    draw = np.random.default_rng(seed)
+    entities: list[tuple[Metric, tuple[str, ...]]] = [("entity_f1", IOB), ("bare_entity_f1", BARE)]
+    for metric, tags in entities:
+        found, true, lengths = classes(seed, len(tags))
+        found_tags, true_tags = (
+            list(map(list, np.split(np.array(tags, object)[side], np.cumsum(lengths)[:-1])))
+            for side in (found, true)
+        )
+        expected = entity_f1(true_tags, found_tags)
+        assert 0.2 < expected < 0.9, "random answers that score something"
+        by_library.append((score(metric, found, true, tags, lengths), expected))
     numbers, targets = draw.normal(size=50), draw.integers(0, 8, 50)
-    expected = spearmanr(numbers, targets).statistic
-    assert scored("spearman", numbers, targets).score == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("metric", "names"), [("entity_f1", IOB), ("bare_entity_f1", BARE)])
-@pytest.mark.filterwarnings("ignore:.* seems not to be NE tag")
-def test_entities_counted_by_sentence_give_seqevals_score(
-    metric: Metric, names: tuple[str, ...], seed: int
-) -> None:
-    found, true, lengths = classes(seed, len(names))
-    tags = np.array(names, dtype=object)
-    spans = np.cumsum(lengths)[:-1]
-    found_tags, true_tags = (
-        [list(part) for part in np.split(tags[side], spans)] for side in (found, true)
-    )
-    expected = entity_f1(true_tags, found_tags)
-    assert 0.2 < expected < 0.9, "random answers that score something"
-    assert scored(metric, found, true, names, lengths).score == pytest.approx(expected)
+    ranked = spearmanr(numbers, targets).statistic
+    by_library.append((score("spearman", numbers, targets), ranked))
+    for own, expected in by_library:
+        assert own == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

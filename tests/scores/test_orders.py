@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas
 import pytest
@@ -10,15 +12,7 @@ from papa.ranking.orders import head_order
 from papa.reporting.answers import orders_note
 from papa.reporting.tables import order_table
 from papa.scores.intervals import holm
-from papa.scores.orders import (
-    BETTER,
-    NOT_TOLD,
-    WORSE,
-    FoundOrder,
-    FoundOrders,
-    compare_orders,
-    each_way,
-)
+from papa.scores.orders import FoundOrder, compare_orders
 from tests.reporting.studies import results
 
 MINILM = "all-MiniLM-L6-v2"
@@ -42,13 +36,10 @@ def frame(better: float = 0.0) -> pandas.DataFrame:
     return rows.assign(score=rows["score"] + better * (rows["order"] == "lambda"))
 
 
-def compared(
-    rows: pandas.DataFrame, orders: FoundOrders | None = None
-) -> tuple[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame]:
+def compared(rows: pandas.DataFrame, orders: Any = None) -> tuple[pandas.DataFrame, ...]:
     """Pairs of orders, those of mean scores alone, and each order's score."""
-    told = compare_orders(rows, orders or {})
-    assert told is not None
-    return told[0], told[0][told[0]["fraction"].isna()], told[1]
+    pairs, scores = compare_orders(rows, orders or {}) or pytest.fail("one order")
+    return pairs, pairs[pairs["fraction"].isna()], scores
 
 
 def test_differences_are_those_of_mean_scores_and_of_each_fraction() -> None:
@@ -87,12 +78,15 @@ def test_orders_are_alike_as_far_as_they_are_known() -> None:
 
 
 def test_only_what_is_better_beyond_chance_is_called_so() -> None:
-    (equal, means, _), (apart, *_) = compared(frame()), compared(frame(better=0.2))
-    assert not means["beyond_chance"].any()
-    assert set(each_way(equal)["verdict"]) == {NOT_TOLD}
-    told = each_way(apart).groupby("order")["verdict"].value_counts()
-    assert told["lambda"].to_dict() == {BETTER: 3}
-    assert (told.xs(WORSE, level="verdict") == 1).all()
+    def told(better: float) -> dict[str, list[str]]:
+        """By order, how many others it is better and worse than."""
+        pairs, _, scores = compared(frame(better))
+        return {row[0]: row[-4:-2] for row in order_table(scores, pairs).rows}
+
+    assert [*told(0.0).values()] == [["0", "0"]] * 4
+    apart = told(0.2)
+    assert apart.pop("λ ascending") == ["3", "0"]
+    assert [*apart.values()] == [["0", "1"]] * 3
 
 
 def test_holm_goes_over_pairs_with_random_orders_and_over_all_others() -> None:
@@ -114,7 +108,7 @@ def test_one_order_or_no_fraction_between_is_no_comparison() -> None:
 def test_tables_and_a_sentence_tell_them() -> None:
     pairs, _, scores = compared(frame(better=0.2), found())
     assert "Of 6 differences between two head orders 3 are beyond chance" in orders_note(pairs)
-    best, *others = order_table(scores, each_way(pairs)).rows
+    best, *others = order_table(scores, pairs).rows
     assert best[0] == "λ ascending"
     assert best[-4:] == ["3", "0", "–", "–"]
     (drawn,) = (row for row in others if row[0] == "random")

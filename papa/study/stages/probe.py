@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from papa.encoders.reference import EncoderReference
 from papa.ranking.orders import head_order, scored_by
-from papa.scores.baselines import ConstantAnswer, best_constant_answer
+from papa.scores.answers import ConstantAnswer, best_constant_answer
 from papa.scores.metrics import positive_name
 from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, Order, TaskSpec
