@@ -57,22 +57,20 @@ class StandIn:
     def ready(self, shared: Path | None) -> None:
         """Nothing, as soon as the worker can take a call."""
 
-    def call(
-        self, function: Any, encoder: Any, arguments: dict[str, Any], epochs: bool
-    ) -> tuple[Any, list[Any]]:
-        """As ``Worker.call``."""
+    def run(self, function: Any, arguments: dict[str, Any], encoder: Any) -> Any:
+        """As ``Worker.run``."""
         step, store = arguments["step"], arguments["store"]
         if "shards" in arguments:
             time.sleep(WAITS["shard"] * len(arguments["shards"]))
             encoder, slots = step["encoder"], step["slots"]
             shape = (encoder.layers, encoder.heads, slots, slots)
             spent = {"worker_seconds": WAITS["shard"], "device": "cpu"}
-            return (np.ones(shape), np.ones(shape[2:]), spent), []
+            return np.ones(shape), np.ones(shape[2:]), spent
         time.sleep(WAITS[step.stage])
         run = Context(step, store, arguments["execution"], ignore_progress)
         with run.published(seconds=WAITS[step.stage]) as folder:
             _write(step, folder, run.found)
-        return None, []
+        return []
 
 
 class StandInPool(WorkerPool):
@@ -89,10 +87,9 @@ class StandInPool(WorkerPool):
             return super().run(function, **given)
         return self._others.submit(function, **arguments, progress=ignore_progress).result()
 
-    def close(self) -> None:
-        """As of ``WorkerPool``."""
+    def __exit__(self, *error: object) -> None:
         self._others.shutdown()
-        super().close()
+        super().__exit__(*error)
 
     def _new(self) -> Any:
         return self._ray.remote(StandIn).options(num_cpus=1).remote()
@@ -110,10 +107,10 @@ def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
     seeds = tuple(map(ScoredSeed, step["seeds"], shares, [1.0] * len(shares)))
     if step.stage == "probe":
         heads, count = step["heads"].chosen(found), encoder.layers * encoder.heads
-        scores = ProbeScores(seeds, None, 0.0, heads, count, 1.0, "cpu")
+        scores = ProbeScores(seeds, None, 0.0, heads, count)
         scores.save(folder, _correct(shares))
         return
-    answer = {"always_one_answer": {"score": 0.5, "answer": "negative"}, "seconds": 1.0}
+    answer = {"always_one_answer": {"score": 0.5, "answer": "negative"}}
     document = {**answer, "word_embeddings": [asdict(seed) for seed in seeds]}
     (folder / BASELINE).write_text(json.dumps(document))
     examples = {"always_one_answer": _correct([0.5])[0], "word_embeddings": _correct(shares)}

@@ -150,7 +150,7 @@ class MeanQueriesAndKeys:
         query, key = at_least_single(attention.query), at_least_single(attention.key)
         cos, sin = self._rotation(layer, positions, query)
         squares, real = cos.square() + sin.square(), attention.real
-        own = query, key[:, :, -queries:]
+        own = query, key[:, :, attention.first : attention.first + queries]
         turned_back = torch.stack(self._rotate(*own, cos / squares, -sin / squares))
         sums = (turned_back.double() * real[:, None, :, None]).sum(dim=(1, 3))
         self._sums[layer] = self._sums.get(layer, 0.0) + sums

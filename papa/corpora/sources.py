@@ -21,8 +21,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import yaml
 
-from papa.corpora.table import SourceTable, existing, names_of_classes, read_file
-from papa.errors import DataError, nearest_first
+from papa.corpora.table import SourceTable, existing, format_of, names_of_classes, read_file
+from papa.errors import DataError, in_one_line, nearest_first
 from papa.files import is_plain, sha256_of_file, sha256_of_json
 from papa.hub_errors import download_bar, hub_errors
 from papa.spec import FilesSource, HubSource, Source, TaskSpec
@@ -87,11 +87,17 @@ def read_split(source: HubSource, split: str) -> SourceTable:
             f"{_named(source)} has no split '{split}' (found: {nearest_first(split, splits)}): "
             "set source.train and source.validation to splits it has"
         )
+    for file in splits[split]:
+        if format_of(PurePosixPath(file)) is None:
+            raise DataError(f"{origin}, lies in {file}, whose format is not read: {_LOCAL}")
     tables = [read_file(_fetched(source.name, commit, file)) for file in splits[split]]
     names = tables[0].class_names
     if any(table.class_names != names for table in tables):
         raise DataError(f"{origin}: its files number their classes differently: {_LOCAL}")
-    rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    try:
+        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(f"{origin}: its files differ ({in_one_line(error)}): {_LOCAL}") from None
     return SourceTable(rows, origin, {**class_names, **names})
 
 
@@ -135,6 +141,8 @@ def _named(source: HubSource) -> str:
 def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
     """The files of each split of the source's configuration, and its README's class names."""
     from datasets import load_dataset_builder
+    from datasets.data_files import EmptyDatasetError
+    from datasets.exceptions import DataFilesNotFoundError
     from huggingface_hub import get_cached_repo_tree, snapshot_download
 
     place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
@@ -165,7 +173,8 @@ def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
         except Exception as error:  # The library raises whatever its many readers raise.
             reason = " ".join(str(error).replace(str(folder), source.name).split())[:300]
             advice = "correct source.config and source.revision"
-            if any(file.endswith(".py") for file in listed):
+            empty = isinstance(error, (DataFilesNotFoundError, EmptyDatasetError))
+            if empty and any(file.endswith(".py") for file in listed):
                 advice = (
                     "it is a script, and scripts never run: set source.revision to "
                     "refs/convert/parquet, where the hub keeps Parquet copies of many of them"

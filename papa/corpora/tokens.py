@@ -33,7 +33,7 @@ def tokens_of_texts(
     reserved = special_tokens.reserved
     for row in rows:
         if not reserved.isdisjoint(row):
-            row[:] = [special_tokens.unknown if id in reserved else id for id in row]
+            row[:] = [_needed(special_tokens.unknown) if id in reserved else id for id in row]
     return rows
 
 
@@ -50,9 +50,8 @@ def tokens_of_words(
     words = list(dict.fromkeys(chain.from_iterable(sentences)))
     spelled = [special_tokens.prefix + word.strip() for word in words]
     pieces = tokens_of_texts(tokenizer, special_tokens, spelled) if words else []
-    spelling = {
-        word: ids or [special_tokens.unknown] for word, ids in zip(words, pieces, strict=True)
-    }
+    unknown = special_tokens.unknown
+    spelling = {word: ids or [_needed(unknown)] for word, ids in zip(words, pieces, strict=True)}
     tokens = [[token for word in row for token in spelling[word]] for row in sentences]
     numbers = [
         [number for number, word in enumerate(row) for _ in spelling[word]] for row in sentences
@@ -72,6 +71,7 @@ def masked(
     80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay. The choice depends
     on the seed, the split and the row's number alone, not on how rows are sharded.
     """
+    mask = _needed(special_tokens.mask, "mask")
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
     shown, labels = [], []
     for row, text in enumerate(texts, start=first_row):
@@ -81,14 +81,20 @@ def masked(
             count = max(1, round(MASKED_SHARE * len(text)))
             chosen = generator.choice(len(text), count, replace=False)
             fate = generator.random(count)
-            replacement = np.where(
-                fate < 0.8, special_tokens.mask, generator.choice(ordinary, count)
-            )
+            replacement = np.where(fate < 0.8, mask, generator.choice(ordinary, count))
             label[chosen] = ids[chosen]
             ids[chosen] = np.where(fate < 0.9, replacement, ids[chosen])
         shown.append(ids.tolist())
         labels.append(label.tolist())
     return shown, labels
+
+
+def _needed(token: int, role: str = "unknown") -> int:
+    if token == NOTHING:
+        raise EncoderError(
+            f"the tokenizer has no {role} token, which is needed: use another encoder"
+        )
+    return token
 
 
 @dataclass(frozen=True)

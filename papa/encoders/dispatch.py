@@ -98,7 +98,7 @@ class Dispatch:
         queries, keys, device = size = query.shape[-2], key.shape[-2], query.device
         if size in self.places:
             return self.places[size]
-        real = self.real
+        real, first = self.real, 0
         if self.slots is not None:
             own = others = self.slots.to(device)
         else:
@@ -110,6 +110,7 @@ class Dispatch:
         assert real is not None
         last = (own * real).amax(dim=1)
         self.places[size] = {
+            "first": first,
             "query_slots": own,
             "key_slots": others,
             "real": real,

@@ -40,6 +40,7 @@ class LayerAttention:
         texts: what tells the texts of a pass apart, one each; None where that is not known.
         batch: the packed batch that the inputs are of; None where they were padded.
         position_ids: of padded queries, where the layer is told them.
+        first: where among the keys the first query's own key is.
     """
 
     query: Float[Tensor, "batch dependent queries width"]
@@ -61,6 +62,7 @@ class LayerAttention:
     texts: tuple[bytes, ...] | None = None
     batch: MicroBatch | None = None
     position_ids: Int[Tensor, "#batch queries"] | None = None
+    first: int = 0
 
     @property
     def every(self) -> Heads:

@@ -5,6 +5,7 @@ which precision it computes.
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ EMBEDDED = "embedded/all-MiniLM-L6-v2"
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
 """``model_type`` of decoders that studies measure with their own head: those on which
 ``papa.ablated`` is tested."""
+EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,10 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     if not weights:
         raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
     digest = encoder_digest(weights, read_configuration_file(folder, what)[1])
+    if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
+        raise EncoderError(
+            f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again"
+        )
     found = replace(described, digest=digest)
 
     def weights_fit() -> bool:
@@ -237,10 +243,10 @@ def check_device(device: str | torch.device) -> None:
     """Refuse a device that PyTorch does not have here, or that PAPA does not compute on."""
     import torch
 
-    kind, _, number = str(device).partition(":")
-    if kind not in ("cpu", "cuda"):
+    asked = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", str(device))
+    if asked is None:
         raise SpecError(f"PAPA does not compute on the device {str(device)!r}: use cpu or cuda")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+    if asked[1] == "cuda" and int(asked[2] or 0) >= torch.cuda.device_count():
         raise SpecError(
             f"device {str(device)!r} needs a GPU, and PyTorch finds {torch.cuda.device_count()} "
             "here: use cpu, or auto in a study, which takes what a machine has"

@@ -109,3 +109,11 @@ def test_a_check_is_made_again_where_it_failed_or_the_code_is_another(
     assert remembered("weights", "of another", lambda: 3) == 3
     monkeypatch.setattr(files, "_makers", lambda: {"code": "another"})
     assert remembered("weights", key, lambda: 4) == 4
+
+
+def test_an_embedded_encoder_of_other_files_is_refused(
+    shallow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "embedded_folder", lambda: Path(shallow))
+    with pytest.raises(EncoderError, match="are not the expected ones: run 'make setup' again"):
+        reference.resolve_encoder(EncoderSpec(name=reference.EMBEDDED))
