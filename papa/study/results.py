@@ -28,7 +28,8 @@ class StudyPart:
     """One encoder on one task, and its steps: of each cell those that score it, one for all seeds,
     or one per seed where each has its own constant heads (cells that share a result share them);
     the constants by label; what scores heads, by method and ranking seed; λ trained on shuffled
-    labels, by ranking seed; the baseline, None for a model's own head, which no probe's fit.
+    labels, by ranking seed; the baseline, None for a model's own head, which no probe's fit; the
+    ``frozen`` probes that score heads.
     """
 
     encoder_label: str
@@ -40,6 +41,7 @@ class StudyPart:
     rankings: Mapping[str, Mapping[int, Step]]
     baseline: Step | None
     controls: Mapping[int, Step]
+    frozen: tuple[Step, ...]
 
     @property
     def pair(self) -> tuple[str, str]:

@@ -124,7 +124,9 @@ class _Builder:
             asked = self.encoder, self.text, self.scored("probe"), study.seeds, study.features
             worth = self.once(baseline(f"baseline · {self.where}", *asked, self.code))
         controls = self.controls(rankings.get("lambda", {}))
-        made = cells, constants, rankings, worth, controls
+        scoring = (step for by_seed in rankings.values() for step in by_seed.values())
+        frozen = tuple(probe for step in scoring if (probe := step.arguments.get("probe")))
+        made = cells, constants, rankings, worth, controls, frozen
         return StudyPart(self.label, self.encoder, task, self.text, *made)
 
     def corpus(self, text: TaskSpec) -> Step:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from rich.console import Console
 
@@ -16,6 +17,7 @@ from papa.errors import SpecError
 from papa.scores.metrics import influence
 from papa.spec import ExecutionSpec
 from papa.storage.store import Store
+from papa.study.manifest import OF_ORDERS
 from papa.study.results import found_orders
 from papa.study.run import run_here
 from papa.study.stages.probe import read_examples, read_scores
@@ -135,7 +137,9 @@ def test_a_frozen_probe_comes_back_to_the_bit(shallow: str, tmp_path: Path) -> N
 @pytest.mark.server
 def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     document = {**TINY, "encoders": [shallow], "orders": [*ORDERS, "gradient"]}
-    steps, _, _, found = score_study(document, Path(), tmp_path / "store")
+    steps, _, _, found = scored = score_study(document, Path(), tmp_path / "store")
+    pairs = pandas.read_csv(opened(scored).folder / OF_ORDERS[0])
+    assert {"gradient", "variance"} <= {*pairs["order"], *pairs["other"]}
     assert "rank" not in {step.stage for step in steps.steps}
     ((_, orders),) = found_orders(steps.parts, found).items()
     costs = {order: one.evaluations for order, one in orders.items()}
