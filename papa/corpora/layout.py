@@ -29,8 +29,6 @@ from papa.errors import DataError, EncoderError
 from papa.spec import LayoutSpec, TaskKind
 
 Texts = Sequence[Sequence[int]]
-
-
 Rows = Int[np.ndarray, " rows"]
 Values = Int[np.ndarray, " values"]
 

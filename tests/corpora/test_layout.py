@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from papa.corpora.layout import (
@@ -61,16 +61,22 @@ def test_segments_that_stay_of_pairs_of_any_length(bert: Any) -> None:
         assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slot_ids]
 
 
-@pytest.mark.parametrize("roles", [("pad",), ("cls", "sep"), ("cls", "sep", "pad")])
-def test_tokenizers_that_cannot_write_the_layout_are_refused(roles: tuple[str, ...]) -> None:
-    """Without a token for it, or with all of them, of which it adds none."""
+@pytest.mark.parametrize("without", ["cls", "pad", "frame", ""])
+def test_tokenizers_that_cannot_write_the_layout_are_refused(without: str) -> None:
+    """Without a token for it, or with all of them, of which none is added; the last can."""
     vocabulary = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    if without != "frame":
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    roles = {"cls", "sep", "pad", "unk"} - {without}
     named = {f"{role}_token": f"[{role.upper()}]" for role in roles}
-    plain = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", **named)
-    with pytest.raises(EncoderError, match="frames two texts as"):
-        special_tokens_of(plain)
+    plain = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+    if without:
+        with pytest.raises(EncoderError, match="frames two texts as"):
+            special_tokens_of(plain)
+    else:
+        assert special_tokens_of(plain).pad == 3
 
 
 def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:

@@ -139,7 +139,7 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     write_readme(folder, {"one": {"train": path.format(outside=tmp_path / "outside")}}, {})
     (folder / "train.parquet").touch()
     on_hub.publish("datasets", "some/rows", folder)
-    with pytest.raises(DataError, match=r"cannot be read|holds no data file") as told:
+    with pytest.raises(DataError, match="cannot be read") as told:
         train_of(name="some/rows", config="one")
     assert "\n" not in str(told.value)
 
