@@ -21,45 +21,36 @@ def hub_errors(
     what: str, page: str, revision: str | None, refusal: type[PapaError]
 ) -> Iterator[None]:
     """Turn what the hub answers inside the block into one sentence."""
-    from huggingface_hub import constants
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import constants, errors
 
+    silence = errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HTTPError
     try:
         yield
-    except HFValidationError:
+    except errors.HFValidationError:
         raise refusal(
             f"{what} is no name on the hub: give one such as owner/name, or what is on this "
             "machine: an encoder's folder, a dataset's files"
         ) from None
-    except GatedRepoError:
+    except errors.GatedRepoError:
         raise refusal(
             f"{what} is gated: accept its licence at {page}, then {_LOGIN} as the account that was "
             "given access"
         ) from None
-    except RevisionNotFoundError:
+    except errors.RevisionNotFoundError:
         raise refusal(
             f"{what} has no revision '{revision}' on the hub: give a branch, tag or commit of "
             f"{page}"
         ) from None
-    except RepositoryNotFoundError:
+    except errors.RepositoryNotFoundError:
         raise refusal(
             f"{what} is not on the hub, or it is private: correct the name, give what is on this "
             f"machine, or {_LOGIN} as an account that may read {page}"
         ) from None
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HTTPError, RuntimeError) as error:
+    except (*silence, RuntimeError) as error:
         # RuntimeError: the library closes its connections when one fails; other downloads meet the
         # closed ones.
-        answer = error if isinstance(error, HfHubHTTPError) else error.__cause__
-        status = answer.response.status_code if isinstance(answer, HfHubHTTPError) else None
+        answer = error if isinstance(error, errors.HfHubHTTPError) else error.__cause__
+        status = answer.response.status_code if isinstance(answer, errors.HfHubHTTPError) else None
         if status in (401, 403):
             raise refusal(
                 f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} "

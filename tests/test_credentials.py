@@ -67,6 +67,10 @@ def test_an_error_is_the_same_after_its_way_from_a_worker(error: PapaError) -> N
     assert vars(arrived) == vars(error)
 
 
+def test_a_quoted_name_stays_on_its_line_and_commands_no_terminal() -> None:
+    assert str(PapaError("no file a\n\x1b[2J: give one")) == r"no file a\n\x1b[2J: give one"
+
+
 def test_a_token_of_the_hub_is_known_by_its_look() -> None:
     assert without_credentials("no encoder hf_AbCdEfGhIjKlMnOpQrStUv") == "no encoder ***"
 

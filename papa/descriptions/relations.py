@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,7 @@ class Relations(ABC):
     """
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, str, int], np.ndarray | int] = defaultdict(int)
+        self.found: dict[tuple[str, str], list[Any]] = defaultdict(lambda: [0, 0])
         self.words: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(2, dtype=int))
         self.sentences = 0
         self.last: tuple[Tensor, np.ndarray] | None = None
@@ -60,10 +61,10 @@ class Relations(ABC):
         self.sentences += first
         half, guessed = self.sentences % 2, self.positions(seen.tree)
         for relation, at in _places(seen.tree):
-            self.found[seen.of, relation, half] += self.last[1][..., at].sum(axis=-1)
+            self.found[seen.of, relation][half] += self.last[1][..., at].sum(axis=-1)
             if first:
                 self.words[relation][half] += len(at)
-                self.found[POSITION, relation, half] += guessed[:, at].sum(axis=-1)
+                self.found[POSITION, relation][half] += guessed[:, at].sum(axis=-1)
 
     def frame(self) -> pd.DataFrame:
         return pd.concat(list(self._parts()), ignore_index=True)
@@ -72,8 +73,8 @@ class Relations(ABC):
         for relation, words in self.words.items():
             yield rows(POSITION, "words", words.sum(), of=relation)
             for of in (POSITION, *ATTENTIONS):
-                found = [self.found[of, relation, half] for half in (0, 1)]
-                halves, count = np.stack(np.broadcast_arrays(*found)), int(words.sum())
+                halves = np.stack(np.broadcast_arrays(*self.found[of, relation]))
+                count = int(words.sum())
                 best, correct = picked(halves, words), halves.sum(axis=0)
                 if of == POSITION:
                     yield _shares(of, "best", best, count, relation)

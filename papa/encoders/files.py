@@ -154,12 +154,11 @@ def fetch_weights(name: str, folder: Path, what: str) -> None:
 
 def weight_patterns(name: str, folder: Path, what: str) -> list[str]:
     """Patterns of the files that hold an encoder's weights, as the hub listed its files."""
-    from huggingface_hub import constants, get_cached_repo_tree
-    from huggingface_hub.errors import CachedRepoTreeNotFoundError
+    from huggingface_hub import constants, errors, get_cached_repo_tree
 
     try:
         files = [file.path for file in get_cached_repo_tree(name, revision=folder.name)]
-    except CachedRepoTreeNotFoundError:  # Fetched long ago, by a library that kept no list.
+    except errors.CachedRepoTreeNotFoundError:  # Fetched long ago, by a library that kept no list.
         files = [path.name for path in folder.iterdir()]
     for whole, shards in _SHARDS.items():
         if whole in files:
@@ -171,28 +170,21 @@ def weight_patterns(name: str, folder: Path, what: str) -> list[str]:
 
 def _fetched(name: str, revision: str | None, what: str, patterns: Sequence[str]) -> Path:
     """The folder of a commit; the files of these names in it are on this machine."""
-    from huggingface_hub import HfApi, constants, get_cached_repo_tree, snapshot_download
-    from huggingface_hub.errors import (
-        CachedRepoTreeNotFoundError,
-        HfHubHTTPError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-    )
+    from huggingface_hub import HfApi, constants, errors, get_cached_repo_tree, snapshot_download
 
     wanted: dict[str, Any] = {"revision": revision, "allow_patterns": list(patterns)}
     with hub_errors(what, f"{constants.ENDPOINT}/{name}", revision, EncoderError):
         if revision and re.fullmatch(r"[0-9a-f]{40}", revision):
-            with suppress(CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
+            with suppress(errors.CachedRepoTreeNotFoundError, errors.LocalEntryNotFoundError):
                 get_cached_repo_tree(name, revision=revision)
                 return Path(snapshot_download(name, **wanted, local_files_only=True))
             try:
                 # Asked once: downloads would try again for half a minute before they say that the
                 # hub is gone.
                 HfApi().model_info(name, revision=revision, timeout=10, expand=["sha"])
-            except HfHubHTTPError:
+            except errors.HfHubHTTPError:
                 raise
-            except (HTTPError, OfflineModeIsEnabled):
+            except (errors.HTTPError, errors.OfflineModeIsEnabled):
                 wanted["local_files_only"] = True
         return Path(snapshot_download(name, **wanted, tqdm_class=download_bar()))
 

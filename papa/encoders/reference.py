@@ -172,29 +172,24 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
         return reference.tokenizer
     from transformers import AutoTokenizer
 
-    folder = Path(reference.folder)
+    folder, what = Path(reference.folder), f"the tokenizer of '{reference.name}'"
     with TemporaryDirectory() as copy:
         # What is read there is what the digest is of.
         for path in (folder / CONFIGURATION, *tokenizer_files(folder)):
             shutil.copyfile(path, Path(copy, path.name))
         if tokenizer_digest(Path(copy)) != reference.tokenizer_digest:
             raise EncoderError(
-                f"the tokenizer of '{reference.name}' in {folder} changed meanwhile: put back what "
-                "was there, or run again with what is there now"
+                f"{what} in {folder} changed meanwhile: put back what was there, or run again with "
+                "what is there now"
             )
         try:
             tokenizer = AutoTokenizer.from_pretrained(copy, local_files_only=True, use_fast=True)
         except Exception as error:  # The libraries believe whatever the files say.
-            raise EncoderError(
-                f"the tokenizer of '{reference.name}' cannot be loaded from {folder}: "
-                f"{in_one_line(error)}"
-            ) from None
+            said = in_one_line(error)
+            raise EncoderError(f"{what} cannot be loaded from {folder}: {said}") from None
     tokenizer.name_or_path = str(folder)
     if not tokenizer.is_fast:
-        raise EncoderError(
-            f"the tokenizer of '{reference.name}' has no fast version: save a tokenizer.json in "
-            f"{folder}"
-        )
+        raise EncoderError(f"{what} has no fast version: save a tokenizer.json in {folder}")
     return tokenizer
 
 
@@ -261,14 +256,15 @@ def check_precision(precision: Precision, device: str) -> None:
         raise SpecError(
             f"precision is {precision!r}: use {' or '.join(map(repr, get_args(Precision)))}"
         )
-    on_cpu = str(device).startswith("cpu")
     if precision == "bfloat16" and not (
-        has_bfloat16() if on_cpu else torch.cuda.is_bf16_supported(including_emulation=False)
+        has_bfloat16()
+        if str(device).startswith("cpu")
+        else torch.cuda.is_bf16_supported(including_emulation=False)
     ):
         raise SpecError(
             "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, that "
-            f"multiplies in it, and encoders run on {device} here, which does not: set precision: "
-            "float32, or auto, which takes what a machine has"
+            f"multiplies in it, and {device} here does not: set precision: float32, or auto, which "
+            "takes what a machine has"
         )
 
 
