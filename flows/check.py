@@ -1,6 +1,4 @@
-"""Whether a study can run: everything it names is checked before anything is computed, and every
-problem is reported. Encoders and datasets are requested concurrently.
-"""
+"""Whether a study can run: all that it names is checked, and every problem reported at once."""
 
 from __future__ import annotations
 
@@ -76,8 +74,7 @@ def check_study(
     """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory.
 
     A study that is checked ``for_plan`` need not run here: published shapes suffice where the hub
-    does not answer. Else ``fetch_weights`` downloads encoders that are not here, as a run needs.
-    ``code`` are files of the user's own, which the study may name.
+    does not answer. Else ``fetch_weights`` downloads encoders that are not here.
     """
     cluster, workers = cluster_address(ray_address), workers or study.execution.workers
     if cluster and study.precision == "auto":

@@ -23,9 +23,6 @@ _CALLS_SECONDS, _DEATH_SECONDS = 2.0, 1.0
 class Interruption:
     """Inside its block SIGINT and SIGTERM end the process, with exit code 130 or 143; a second one
     ends it at once. ``kept`` says what is kept; ``calls`` are made first, for two seconds at most.
-
-    A thread reads the signal's number from Python's wakeup pipe: handlers wait for the main thread,
-    and Prefect replaces that of SIGTERM.
     """
 
     def __init__(self) -> None:
@@ -40,6 +37,8 @@ class Interruption:
             for number in _SIGNALS
             if signal.getsignal(number) != signal.SIG_IGN
         }
+        # A thread reads the signal's number from Python's wakeup pipe: handlers wait for the main
+        # thread, and Prefect replaces that of SIGTERM.
         reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)

@@ -13,9 +13,7 @@ from papa.progress import Progress
 
 
 class StudyProgress:
-    """Shows how far a study's ``steps`` are, where it is ``shown``; ``log`` takes the lines as
-    well. Thread-safe.
-    """
+    """Shows how far a study's ``steps`` are; ``log`` takes the lines as well. Thread-safe."""
 
     def __init__(self, steps: int, *, shown: bool = False) -> None:
         self.steps, self.shown = steps, shown
@@ -31,9 +29,7 @@ class StudyProgress:
 
     @contextmanager
     def running(self, name: str) -> Iterator[Progress]:
-        """While the block runs, the step ``name`` is in progress; it is shown once a worker has
-        started it.
-        """
+        """While the block runs, a step is in progress; it is shown once a worker started it."""
         started = 0.0
 
         def report(done: int, total: int) -> None:

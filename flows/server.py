@@ -1,6 +1,4 @@
-"""Prefect's server, the one that a person's settings name or one of the study's own; and what
-engines read at import.
-"""
+"""Prefect's server, as settings name it or one of the study's own; what engines read at import."""
 
 from __future__ import annotations
 
@@ -49,11 +47,10 @@ def missing_engines() -> str:
 
 
 def prepare_engines(folder: Path, *, verbose: bool) -> None:
-    """To be called before Prefect is imported. What is written is its owner's alone, or the group's
-    that may write to ``folder``; with ``verbose`` engines show what they log.
-    """
+    """To be called before Prefect is imported; with ``verbose`` engines show what they log."""
     if missing := missing_engines():
         raise PapaError(missing)
+    # What is written is its owner's alone, or the group's that may write to the folder.
     shared = folder.is_dir() and folder.stat().st_mode & stat.S_IWGRP
     os.umask(0o007 if shared else 0o077)
     level = "INFO" if verbose else "CRITICAL"
@@ -75,9 +72,7 @@ def free_port() -> int:
 
 
 def server_settings(home: Path, port: int) -> dict[str, str]:
-    """The environment of a Prefect server on loopback, and of its clients: a password of its own,
-    and the user's own database, whatever settings of other servers name.
-    """
+    """The environment of a server on loopback, with the user's own database, and its clients."""
     password = f"papa:{secrets.token_urlsafe(24)}"
     os.environ.pop("PREFECT_API_DATABASE_CONNECTION_URL", None)
     return {
@@ -93,9 +88,9 @@ def server_settings(home: Path, port: int) -> dict[str, str]:
 
 def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     """Start Prefect's ephemeral server, unless settings name one; returns what waits until it
-    answers. It listens on loopback, answers this process alone, and ends with it, also where that
-    is killed. ``lost`` is called with a sentence, from another thread, where it ends before: its
-    clients would wait for minutes. Prefect itself would import all of it into this process.
+    answers. It answers this process alone, and ends with it, also where that is killed. ``lost``
+    is called with a sentence, from another thread, where it ends before: its clients would wait
+    for minutes. Prefect itself would import all of it into this process.
     """
     from prefect.client.orchestration import get_client
     from prefect.context import refresh_global_settings_context
@@ -108,10 +103,10 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     refresh_global_settings_context()
     app = ["--factory", "prefect.server.api.server:create_app", "--log-level", "error"]
     where = ["--host", "127.0.0.1", "--port", str(port), "--timeout-graceful-shutdown", "5"]
-    ephemeral = dict.fromkeys(("PREFECT__SERVER_EPHEMERAL", "PREFECT__SERVER_FINAL"), "1")
+    more = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     server = subprocess.Popen(
         ["sh", "-c", _ENDS_WITH_ITS_INPUT, sys.executable, "-P", "-m", "uvicorn", *app, *where],
-        env={**os.environ, **ephemeral, "PREFECT_UI_ENABLED": "0"},
+        env={**os.environ, **more, "PREFECT_UI_ENABLED": "0"},
         stdin=subprocess.PIPE,
         start_new_session=True,  # A terminal's Ctrl-C is this process's.
     )

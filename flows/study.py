@@ -1,8 +1,7 @@
 """A study as a Prefect flow: tokenise → average → rank → probe → aggregate.
 
-Steps are submitted stage by stage, each after those that it reads; Prefect orders them, runs them
-and repeats those that failed. The artifact store is the cache: what is complete there is not
-computed again, and nothing that Prefect recorded is read.
+Steps are submitted stage by stage, each after those that it reads. The artifact store is the cache:
+what is complete there is not computed again, and nothing that Prefect recorded is read.
 """
 
 from __future__ import annotations

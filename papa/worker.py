@@ -28,9 +28,7 @@ class Worker:
     """What calls functions one after the other, each with one thread, so that results are any
     run's, to the bit: in this process, where it stands in for a pool, or in an actor once Ray wraps
     it. It keeps the encoder that it loaded last, and those that were ``loaded`` before.
-
-    Args:
-        versions: of the driver's libraries, where that may be another machine; else None.
+    ``versions`` are of the driver's libraries, where that may be another machine.
     """
 
     size, closed = 1, False
@@ -65,9 +63,7 @@ class Worker:
             torch.set_num_threads(threads)
 
     def ready(self, shared: Path | None) -> None:
-        """Nothing, as soon as an actor can take a call; ClusterError where it never can, for one
-        that does not see a ``shared`` file of the store.
-        """
+        """Nothing, as soon as an actor can take a call; a ClusterError where it never can."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         with uncollected():
@@ -104,9 +100,7 @@ def versions_here() -> dict[str, str]:
 
 
 def encoder_here(reference: EncoderReference) -> EncoderReference:
-    """The same encoder by its files on this machine of a cluster; its digest is checked when it is
-    loaded.
-    """
+    """The same encoder by its files on this machine of a cluster; loading checks its digest."""
     try:
         found = resolve_encoder(EncoderSpec(name=reference.name, revision=reference.revision))
     except (EncoderError, HubUnreachableError) as error:

@@ -51,8 +51,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         address: str | None = None,
     ) -> None:
         self._asked, self._device, self._address = workers, device, address
-        self._size = workers or os.cpu_count() or 1
-        self._shared = shared
+        self._size, self._shared = workers or os.cpu_count() or 1, shared
         self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
         # Ray's processes get a signal when the thread that started them ends, and Ray takes SIGTERM
         # for itself where that is the main one: one keeps them.

@@ -1,7 +1,5 @@
-"""A study in MLflow: a run for it, below that one for each cell and seed, and for each curve.
-
-Tasks write what they found as they end. A run is found again by its tag ``papa.key``, so nothing
-is written twice. What MLflow lacks because it failed is written when the results are there.
+"""A study in MLflow: a run for it, below that one for each cell and seed, and for each curve, which
+is found again by its tag ``papa.key``. What MLflow lacks because it failed is written at the end.
 """
 
 from __future__ import annotations
@@ -54,9 +52,7 @@ def tracking_address(store: Store) -> str:
 
 
 def connect(address: str) -> Any:
-    """A client of the MLflow at ``address``. A SQLite file that is missing is created, whole: two
-    processes that make its tables at once break each other.
-    """
+    """A client of the MLflow at ``address``, where a missing SQLite file is made."""
     os.environ |= {**_ENVIRONMENT, **os.environ}
     from mlflow import MlflowClient
 
@@ -65,6 +61,7 @@ def connect(address: str) -> Any:
     database = Path(address.removeprefix(SQLITE))
     with tracking_errors(address):
         if address.startswith(SQLITE) and not database.exists():
+            # Whole: two processes that make its tables at once break each other.
             with scratch_beside(database) as scratch, suppress(FileExistsError):
                 MlflowClient(f"{SQLITE}{scratch}/made.db")
                 os.link(scratch / "made.db", database)

@@ -1,7 +1,5 @@
-"""What the tasks of a study share: a step is run once, and its artifact is the cache.
-
-Prefect owns order, states, threads and retries. It keeps no results and is asked for none: a record
-of its own could name another step's artifact, or a pickle, which it would run.
+"""What the tasks of a study share: a step is run once, and its artifact is the cache. Prefect keeps
+no results: its record could name another step's artifact, or a pickle, which it would run.
 """
 
 from __future__ import annotations
@@ -41,9 +39,8 @@ class StudyRun:
 
 
 def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
-    """A function as the Prefect task of a stage. It returns whether there was something to compute.
-
-    The task gets no tags: Prefect asks its server for each tagged task run whether it may start.
+    """A function as the Prefect task of a stage, without tags: Prefect asks its server for each
+    tagged task run whether it may start.
     """
 
     def once(step: Step, run: StudyRun) -> State[Any]:

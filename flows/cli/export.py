@@ -65,9 +65,7 @@ def export_cell(
     fraction: float | None = None,
     max_drop: float | None = None,
 ) -> None:
-    """Write the cell with the ``wanted`` names as a folder, at a fraction, or with the most
-    constant heads whose drop is surely within ``max_drop``, a share.
-    """
+    """Write the cell with the ``wanted`` names at a fraction, or with the most constant heads."""
     import papa
     from papa.encoders.reference import load_tokenizer
     from papa.encoders.weights import load_model

@@ -22,9 +22,7 @@ _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
 
 
 def models() -> None:
-    """List the encoders that a study can have, and the models whose heads can be replaced
-    in place.
-    """
+    """List the encoders that a study can have, and models whose heads can be replaced in place."""
     with options.one_sentence():
         from papa.attention import TESTED
         from papa.encoders.reference import EMBEDDED

@@ -1,6 +1,4 @@
-"""Studies without a file: ``papa run --encoder NAME --task NAME``, and ``papa run --model NAME
---own TEXTS``, which spells ``head: own`` short.
-"""
+"""Studies without a file: ``papa run --encoder … --task …``, and ``papa run --model … --own …``."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ def study_without_file(
     limit: int | None,
     overrides: Sequence[str],
 ) -> StudySpec:
-    """The study of some encoders on some tasks, by names or folders, with so many rows of each
-    split at most; all else as in a study file that says nothing of it.
-    """
+    """The study of some encoders on some tasks, with so many rows of each split at most."""
     if study is not None or not encoders or not tasks:
         raise SpecError(
             "a study is a file alone, with --set for what should differ, or --encoder and --task, "
@@ -46,24 +42,18 @@ def study_without_file(
     named = ["+".join(Path(name).name for name in encoders), "+".join(tasks)]
     named += [f"{limit}-rows"] if limit else []
     rows = dict.fromkeys(("train_rows", "validation_rows"), limit) if limit else {}
-    return _resolved(
-        {
-            "name": _fit_name("-".join(named)),
-            "encoders": list(encoders),
-            "tasks": [{"name": task, **rows} for task in tasks],
-        },
-        overrides,
-    )
-
-
-def _fit_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "study"
+    document = {"name": _fit_name("-".join(named)), "encoders": list(encoders)}
+    return _resolved({**document, "tasks": [{"name": task, **rows} for task in tasks]}, overrides)
 
 
 def _resolved(document: dict[str, Any], overrides: Sequence[str]) -> StudySpec:
     for setting in overrides:
         override(document, setting)
     return resolve_study(document, folder=Path.cwd(), origin="the command line")
+
+
+def _fit_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "study"
 
 
 def own_study(
@@ -76,10 +66,7 @@ def own_study(
 ) -> StudySpec:
     """A study of what a model's own head, or its embeddings, keep on some texts: a text a line, or
     a table with the columns ``text``, ``text`` and ``text_pair``, or ``words`` and, where there are
-    labels, ``label``. A study's file or tasks that were given as well are refused.
-
-    Every other text is measured, 500 at most; the others make the averages. Both halves are kept
-    beside the study's results.
+    labels, ``label``. Every other text is measured, 500 at most; the others make the averages.
     """
     if others or len(models) != 1:
         raise SpecError(
@@ -104,14 +91,14 @@ def own_study(
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     shared = {"source": source, "slots": _slots(reference, sides), "head": "own"}
     document: dict[str, Any] = {"name": short, "encoders": [name]}
-    document |= {"tasks": [{**shared, **task} for task in tasks]}
+    document["tasks"] = [{**shared, **task} for task in tasks]
     document["orders"] = ["first_to_last", "random"]
     if reference.causal:
         document["constants"] = ["average", "relative", "zeros"]
     study = _resolved(document, overrides)
     store.make()
+    store.study("").mkdir(exist_ok=True)
     for split, half in halves.items():
-        paths[split].parent.mkdir(parents=True, exist_ok=True)
         lines = (f"{json.dumps(row, ensure_ascii=False)}\n" for row in half)
         write_atomically(paths[split], "".join(lines))
     return study
@@ -153,7 +140,7 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
             "name": "similarity" if kind == "similarity" else metric,
             "metric": metric,
             "kind": kind,
-            "columns": {column: column for column in read},
+            "columns": dict(zip(read, read, strict=True)),
         }
         for kind, metric, read in tasks
     ]

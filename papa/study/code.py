@@ -1,7 +1,5 @@
-"""Code of the user's own in a study: what of the files that the command line gives it may use.
-
-The study then holds the files' digests and the scores of its own head orders, so what reads a
-stored study knows its keys and runs nothing.
+"""Code of the user's own in a study, from files that the command line gives. The study holds their
+digests and its own orders' scores, so what reads a stored one knows its keys and runs nothing.
 """
 
 from __future__ import annotations

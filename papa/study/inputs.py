@@ -106,8 +106,7 @@ def resolve_inputs(
 ) -> ResolvedInputs:
     """Resolve encoders and sources concurrently, and check that they fit each other; no row is
     read. Where ``shapes_suffice``, published ones replace what an unreachable hub does not give;
-    without ``fetch_weights`` the digests of encoders that are not here stay unknown; ``code`` are
-    files of the user's own, which the study may name.
+    without ``fetch_weights`` the digests of encoders that are not here stay unknown.
     """
     texts = read_code(code)
     study = with_code(study, texts)

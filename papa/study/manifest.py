@@ -1,5 +1,5 @@
-"""What a finished study is, for those who read it: its ``manifest.json`` says where each number
-came from, so that nothing is resolved again: no encoder, no training file.
+"""What a finished study is: its ``manifest.json`` says where each number came from, so that who
+reads it resolves nothing again.
 """
 
 from __future__ import annotations
@@ -92,9 +92,8 @@ class AverageEntry(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The file: the study's name; its encoders as they were measured, by label; where λ was
-    trained, how alike the head orders of the seeds are; of each text rows, tokens, what was cut off
-    and warnings; and the provenance.
+    """The file: the encoders as they were measured, by label; where λ was trained, how alike the
+    head orders of the seeds are; of each text rows, tokens, what was cut off and warnings.
     """
 
     study: str
@@ -207,10 +206,9 @@ class FinishedStudy:
 
 
 def open_study(store: Store, study: str) -> FinishedStudy:
-    """Open a finished study by its name in a store, its file, or the folder of its results; the
-    digests of its files are checked, and neither encoders nor texts are looked for. A SpecError
-    where there is none, or it is not finished; an ArtifactError where its results are damaged, or
-    of another version.
+    """Open a finished study by its name in a store, its file, or the folder of its results, whose
+    digests are checked. A SpecError where there is none, or it is not finished; an ArtifactError
+    where its results are damaged, or of another version.
     """
     study = load_study(Path(study)).name if Path(study).is_file() else study
     by_name = Path(study).name == study

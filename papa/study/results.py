@@ -1,6 +1,4 @@
-"""The results of a study, a row a cell and seed (docs/results.md has the columns); the
-head orders that its cells followed.
-"""
+"""The results of a study, a row a cell and seed (docs/results.md), and the orders it followed."""
 
 from __future__ import annotations
 

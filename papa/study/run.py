@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
@@ -23,27 +22,16 @@ Epoch = tuple[int, Mapping[int, float], float]
 """Its number, from 1, each seed's mean training loss, and when it ended, in seconds since 1970."""
 
 
-@runtime_checkable
-class Reporter(Protocol):
-    """Receives the state of steps."""
-
-    def running(self, name: str) -> AbstractContextManager[Progress]:
-        """The step ``name`` runs while the block does; yields the callback for its progress."""
-
-    def told(self, name: str, sentence: str) -> None:
-        """There is something to know of the step ``name``."""
-
-
 @dataclass(eq=False)
 class Session:
-    """What the steps of a run share; ``on_epoch`` gets a step's name and an ``Epoch``, once the
-    step has ended.
+    """What the steps of a run share. ``reporter`` is as ``papa.progress.Bars``; ``on_epoch``
+    gets a step's name and an ``Epoch``, once the step has ended.
     """
 
     store: Store
     pool: WorkerPool | Worker
     execution: ExecutionSpec
-    reporter: Reporter
+    reporter: Any
     on_epoch: Callable[[str, int, Mapping[int, float], float], None] = lambda *_: None
     made_again: set[str] = field(default_factory=set)
 
@@ -102,9 +90,7 @@ def run_step(step: Step, session: Session, progress: Progress) -> None:
 
 
 def compute(*, step: Step, **asked: Any) -> list[Epoch]:
-    """Call a step's function, with a ``Context`` that has what is ``asked``; what workers are
-    given. Returns the epochs that it trained for.
-    """
+    """Call a step's function on a worker; returns the epochs that it trained for."""
     ended: list[Epoch] = []
 
     def on_epoch(epoch: int, losses: Mapping[int, float]) -> None:
@@ -118,12 +104,10 @@ def run_here(
     steps: Iterable[Step],
     store: Store,
     execution: ExecutionSpec,
-    reporter: Reporter,
+    reporter: Any,
     loaded: Mapping[EncoderReference, Any] | None = None,
 ) -> None:
-    """Run steps, each after those it reads, unless their artifacts are complete; the first that
-    fails ends it.
-    """
+    """Run the steps that are not complete, each after those it reads, to the first that fails."""
     session = Session(store, Worker(execution.device, loaded), execution, reporter)
     with in_use(store):
         for step in steps:

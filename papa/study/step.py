@@ -1,6 +1,4 @@
-"""A step is a stage with its arguments: its key, known before anything runs, and what it may use
-while it runs.
-"""
+"""A step is a stage with its arguments: its key, known before it runs, and what it may then use."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ _Found = TypeVar("_Found")
 
 
 class Stage:
-    """A function that makes one artifact. Called with a step's name and the function's arguments,
-    but for its ``Context``, it gives the step.
-    """
+    """A function that makes one artifact; called with a name and its arguments, it gives a step."""
 
     def __init__(
         self, function: Callable[..., None], name: str, version: int, where: Where, *unkeyed: str
@@ -203,9 +199,7 @@ class Context:
         return in_threads(lambda step: step.reference(self.store), self.step.needs)
 
     def spent(self) -> dict[str, Any]:
-        """What the encoder runs on, and seconds: on a CPU those of this process, which count
-        nothing while others have the processor.
-        """
+        """What the encoder runs on, and seconds: on a CPU those that this process had it."""
         device = "cpu" if self.encoder is None else str(self.encoder.device.type)
         wall, own = time.monotonic() - self._started, time.process_time() - self._processor
         return {"worker_seconds": own if device == "cpu" else wall, "device": device}
@@ -230,8 +224,8 @@ class Context:
 
     @contextmanager
     def asked(self, **more: Any) -> Iterator[dict[str, Any]]:
-        """What training is asked beside ``more``: a folder for features, which is there during the
-        block on this machine, settings, and who is told.
+        """What training is asked beside ``more``: a folder for features during the block, and
+        settings.
         """
         folder = self.store.scratch / f"features-{self.step.key[:16]}"
         # A killed call may have left its features there.

@@ -38,9 +38,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 @dataclass(frozen=True)
 class StudySteps:
-    """A study's steps, each once and after those it reads, and its parts, encoder by encoder, task
-    by task.
-    """
+    """A study's steps, each once and after those it reads, and its parts, encoder by encoder."""
 
     steps: tuple[Step, ...]
     parts: tuple[StudyPart, ...]
@@ -132,11 +130,10 @@ class _Builder:
         return StudyPart(self.label, self.encoder, task, self.text, *made)
 
     def corpus(self, text: TaskSpec) -> Step:
-        """A text: of an encoder it takes the tokenizer alone. Of metrics without labels none
-        decides how it is read, nor do functions of the user's.
-        """
+        """A text: of an encoder it takes the tokenizer alone."""
         unread: dict[str, Any] = {"digest": "", "layers": 0, "heads": 0, "width": 0}
         tokenizer = replace(self.encoder, **unread, precision="float32")
+        # Of metrics without labels none decides how it is read, nor do functions of the user's.
         metric = "accuracy" if is_own(text.metric) else text.metric
         if metric in UNLABELLED_METRICS or text.kind == "causal":
             metric = "agreement"
@@ -225,9 +222,7 @@ class _Builder:
         return rank(name, self.encoder, self.text, matrices, loss, settings, seed, tuple(sets))
 
     def controls(self, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
-        """The same trainings of λ on shuffled labels, where there are labels, and seeds enough
-        have rows of their own as far as the study file tells.
-        """
+        """The same trainings on shuffled labels, where enough seeds may have rows of their own."""
         task, ranking = self.task, self.study.ranking
         count = task.train_rows or sys.maxsize
         orders = {order_of_rows(count, ranking.rows, seed) for seed in ranking.seeds}

@@ -40,9 +40,9 @@ def aggregate(
     paper: str | None,
     invocation: tuple[str, float],
 ) -> None:
-    """Write the study's tables, its manifest and its resolved specification, from finished
-    artifacts, and the report from these. ``paper`` is the digest of the paper's numbers, if the
-    study names any; ``invocation`` the command line that asks for it, and when it began.
+    """Write the study's tables, manifest and resolved specification, and the report from these.
+    ``paper`` is the digest of the paper's numbers, if the study names any; ``invocation`` the
+    command line that asks for it, and when it began.
     """
     from papa.reporting.report import write_report
     from papa.scores.orders import compare_orders
@@ -108,9 +108,7 @@ def _cells(
 
 
 def _heads_table(scores: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec) -> Any:
-    """The frame of ``heads.parquet``: a row for every head, by encoder, task and method; those that
-    the study names have no interval.
-    """
+    """The frame of ``heads.parquet``; scores that the study names have no interval."""
     import pandas
 
     named = {

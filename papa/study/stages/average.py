@@ -1,7 +1,5 @@
-"""Stage ``average``: the average attention over a corpus, its shards spread over all workers.
-
-Sums of attention are exact in any grouping (``papa.attention.average``), so whoever is done first
-is added first. Nothing is kept of an average that was not finished.
+"""Stage ``average``: the average attention over a corpus, its shards spread over all workers. Sums
+are exact in any grouping (``papa.attention.average``), so whoever is done first is added first.
 """
 
 from __future__ import annotations
@@ -72,9 +70,7 @@ def sum_shards(
     progress: Progress,
     encoder: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """The sums [L, H, S, S] and counts [S, S] over some shards, and what they took; runs on a
-    worker. A decoder needs no encoder.
-    """
+    """On a worker, sums [L, H, S, S] and counts [S, S] over some shards, and what they took."""
     from papa.attention.average import average_split
 
     run = Context(step, store, execution, progress, encoder)

@@ -1,7 +1,5 @@
-"""What constant heads put out. Stages make what takes an encoder and text: ``average`` and
-``mean_qk`` matrices, ``outputs`` what heads put out on average or on inputs drawn from text,
-``relative`` what a decoder's heads take from each distance; ``given`` keeps a user's own matrices.
-All else is made where it is used.
+"""What constant heads put out. Stages make what takes an encoder and text, ``given`` keeps a
+user's own matrices, and all else is made where it is used.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ class Constants:
     def read(
         self, made: ArtifactReference | None, encoder: EncoderReference, task: TaskSpec
     ) -> Any:
-        """What they put out for a task: ``ConstantMatrices``, ``ConstantOutputs``, a substitute, or
-        ``papa.spec.constants.REUSED``; ``made`` is their source's artifact, verified here.
+        """What they put out for a task: ``ConstantMatrices``, ``ConstantOutputs`` or a substitute;
+        ``made`` is their source's artifact, verified here.
         """
         from safetensors.torch import load_file
 
@@ -76,9 +74,7 @@ def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
 
 @stage("mean_qk", version=2)
 def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
-    """Mean queries and keys over the training text of a corpus, and their scores by distance, of an
-    encoder with rotary positions.
-    """
+    """Mean queries and keys over the training text of a corpus, of rotary positions."""
     from papa.attention.mean_qk import mean_qk as computed
     from papa.corpora.batches import MicroBatch, micro_batches
 
@@ -91,8 +87,9 @@ def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -
             yield batch
             run.progress(done := done + len(batch.rows), len(split))
 
-    found = computed(run.encoder, batches(), slots)
-    found.save(run.step.folder(run.store), encoder, run.metadata())
+    computed(run.encoder, batches(), slots).save(
+        run.step.folder(run.store), encoder, run.metadata()
+    )
 
 
 @stage("outputs", version=2)
@@ -104,9 +101,7 @@ def outputs(
     kind: ConstantsKind,
     seed: int | None = None,
 ) -> None:
-    """Constant outputs of an encoder's heads, from the training text of a corpus: one of
-    ``papa.spec.constants``, but for what is trained, with a seed where it is drawn.
-    """
+    """Constant outputs of an encoder's heads, on average or drawn from the training text."""
     from papa.attention.outputs import FILE
 
     split, tokens = run.corpus(corpus).split("train"), run.execution.batch_tokens
@@ -124,10 +119,11 @@ def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
 
     from papa.attention.distances import AverageByDistance
 
-    split, average = run.corpus(corpus).split("train"), AverageByDistance()
-    run.own_model(corpus["task"], encoder).observe(split, average.see, run.progress)
-    found = average.substitute()
-    tensors = {"weights": found.weights.contiguous(), "ends": found.ends.contiguous()}
+    average = AverageByDistance()
+    own = run.own_model(corpus["task"], encoder)
+    own.observe(run.corpus(corpus).split("train"), average.see, run.progress)
+    found = vars(average.substitute())
+    tensors = {name: found[name].contiguous() for name in ("weights", "ends")}
     with run.published() as folder:
         save_file(tensors, folder / DISTANCES)
 

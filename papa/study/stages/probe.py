@@ -74,8 +74,8 @@ def probe(
     features: FeaturesSpec,
     code: OwnCode | None = None,
 ) -> None:
-    """Train and score the task's probe for every seed while some heads are constant. Constants that
-    are ``trained`` are so with the probe, from those of ``heads`` on.
+    """Train and score the task's probe for every seed while some heads are constant; ``trained``
+    constants are so with the probe, from those of ``heads`` on.
     """
     from papa.probes.evaluate import evaluate_cell, unseen_by
 
@@ -131,9 +131,7 @@ def answers(
     task: TaskSpec,
     code: OwnCode | None = None,
 ) -> None:
-    """Have a model's own head answer the validation rows while some heads are constant; ``code``
-    has a score of the user's own of what it puts out, if any.
-    """
+    """Have a model's own head answer the validation rows while some heads are constant."""
     from papa.probes.evaluate import unseen_by
     from papa.probes.own import class_names
     from papa.scores.answers import class_ids, classes_told
@@ -152,9 +150,7 @@ def answers(
 
 
 def read_answers(made: ArtifactReference) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The answers of a finished step of stage ``answers``; and the classes of the model's head, the
-    constant heads, sorted, and the unseen share, as of a probe.
-    """
+    """What a finished step ``answers``, and about it: classes, constant heads, unseen share."""
     folder = verified(made, ANSWERS, ABOUT)
     return load_file(folder / ANSWERS), json.loads((folder / ABOUT).read_text())
 
@@ -170,9 +166,7 @@ def own(
     seeds: tuple[int, ...],
     code: OwnCode | None = None,
 ) -> None:
-    """Score the answers of a model's own head; the artifact is as that of a probe, which has the
-    same for all seeds, as nothing is trained.
-    """
+    """Score the answers of a model's own head as those of a probe; the same for all seeds."""
     from papa.scores.answers import classes_told, own_score
 
     text = run.corpus(corpus)
@@ -227,18 +221,14 @@ def read_scores(made: ArtifactReference) -> ProbeScores:
 
 
 def read_examples(made: ArtifactReference) -> np.ndarray:
-    """What each validation row adds to each seed's score, float64 [seeds, rows, k]
-    (``papa.scores.metrics``).
-    """
+    """What each validation row adds to each seed's score, float64 [seeds, rows, k]."""
     return load_file(verified(made, EXAMPLES) / EXAMPLES)["examples"]
 
 
 def read_baseline(
     made: ArtifactReference,
 ) -> tuple[ConstantAnswer, tuple[ScoredSeed, ...], np.ndarray]:
-    """What a finished baseline found: always one answer; on word embeddings the scores by seed, and
-    what each validation row adds to them, float64 [seeds, rows, k].
-    """
+    """What a finished baseline found: always one answer; on word embeddings as of a probe."""
     folder = verified(made, BASELINE, EXAMPLES)
     document = json.loads((folder / BASELINE).read_text())
     examples = load_file(folder / EXAMPLES)

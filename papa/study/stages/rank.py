@@ -1,6 +1,4 @@
-"""The stages that score heads: ``rank`` trains λ with one seed, ``scores`` takes a method of
-``HEAD_SCORES``, and ``frozen_probe`` trains the probe that some methods read.
-"""
+"""The stages that score heads, and ``frozen_probe``, which trains the probe that some read."""
 
 from __future__ import annotations
 
@@ -80,8 +78,8 @@ def score_heads(
     seed: int | None,
     probe: Step | None = None,
 ) -> None:
-    """Score all heads on a task's training text by one method, or by those that share a pass over
-    it; without a seed nothing is drawn. ``probe`` is a ``frozen_probe``.
+    """Score all heads on a task's training text by one method of ``HEAD_SCORES``, or by those that
+    share a pass over it; without a seed nothing is drawn. ``probe`` is a ``frozen_probe``.
     """
     from safetensors.torch import load_file as load_tensors
 
@@ -114,9 +112,7 @@ def read_head_scores(
     rankings: Mapping[int, ArtifactReference],
     controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
 ) -> HeadScores | TrainedLambda:
-    """The scores of all heads from finished rankings by seed: λ where the method is "lambda", which
-    may have ``controls``, trained on shuffled labels.
-    """
+    """The scores of all heads from finished rankings by seed, and ``controls`` of "lambda"."""
     if method == "lambda":
         orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
         by_epoch, shuffled = (
