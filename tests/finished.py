@@ -19,6 +19,8 @@ from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from tests.study.told import Told
 
+SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
+
 
 def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] = ()) -> Told:
     """What ``papa run`` leaves of a study in its file, without the records of Prefect and MLflow;
@@ -33,6 +35,16 @@ def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] =
     run_here(steps, place, spec.execution, told)
     place_results(place, spec.name, steps[-1].reference(place))
     return told
+
+
+def described(encoder: object, *tasks: Any, **parts: Any) -> dict[str, Any]:
+    """A small study of an encoder, whose rows are ``train.jsonl`` and ``validation.jsonl`` unless
+    its ``tasks`` or ``parts`` say otherwise.
+    """
+    design = {"orders": ["first_to_last"], "fractions": [1, 0.5, 0], "seeds": [0]}
+    held = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
+    ranking = {"ranking": {"seeds": [0]}}
+    return {"name": "s", "encoders": [str(encoder)], "tasks": held, **design, **ranking, **parts}
 
 
 class Scored(NamedTuple):

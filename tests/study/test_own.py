@@ -33,14 +33,14 @@ from papa.study.stages.probe import read_answers
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
-from tests.finished import Scored, score_study
+from tests.finished import Scored, described, score_study
 from tests.flows.conftest import hurried  # noqa: F401
 from tests.plain import plain_model, plainly, with_constants
 
 pytestmark = pytest.mark.unchecked
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
 NAMES = ("blue before red", "red before blue")
-SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
+LABELS = {"id2label": dict(enumerate(NAMES)), "label2id": {NAMES[0]: 0, NAMES[1]: 1}}
 SMALL: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -92,11 +92,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier that has learned which word comes first."""
     torch.manual_seed(0)
-    labels = {
-        "id2label": dict(enumerate(NAMES)),
-        "label2id": {name: at for at, name in enumerate(NAMES)},
-    }
-    model = BertForSequenceClassification(BertConfig(**SMALL, **labels))
+    model = BertForSequenceClassification(BertConfig(**SMALL, **LABELS))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for step in range(400):
         batch = rows(64, 1000 + step)
@@ -111,19 +107,11 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finished(
-    folder: Path, encoder: str, data: Path, tasks: list[dict[str, Any]], **parts: Any
+    folder: Path, encoder: object, data: Path, tasks: list[dict[str, Any]], **parts: Any
 ) -> Scored:
     """A study with heads of its own, run in this process."""
-    shared = {"source": SOURCE, "slots": 16, "head": "own"}
-    document = {
-        "name": "own",
-        "encoders": [encoder],
-        "tasks": [{"name": task["metric"], **shared, **task} for task in tasks],
-        "orders": ["first_to_last"],
-        "fractions": [1, 0.5, 0],
-        **parts,
-    }
-    return score_study(document, data, folder / "store")
+    own = [{"head": "own", **task} for task in tasks]
+    return score_study(described(encoder, *own, **parts), data, folder / "store")
 
 
 def own_step(study: Scored, metric: str, fraction: float) -> Step:
@@ -150,11 +138,9 @@ LABELLED = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metr
 
 @pytest.fixture(scope="module")
 def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    orders = ["first_to_last", "random"]
     tasks = [LABELLED, {**TEXT, "metric": "agreement"}]
-    return finished(
-        tmp_path_factory.mktemp("classified"), str(classifier), data, tasks, orders=orders
-    )
+    how = {"orders": ["first_to_last", "random"], "seeds": [0, 1, 2]}
+    return finished(tmp_path_factory.mktemp("classified"), classifier, data, tasks, **how)
 
 
 @torch.no_grad()
@@ -206,9 +192,7 @@ def test_constant_heads_are_those_of_a_plain_implementation(
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
-    study = finished(
-        tmp_path, "embedded/all-MiniLM-L6-v2", data, tasks, fractions=[1, 0], seeds=[0, 1]
-    )
+    study = finished(tmp_path, EMBEDDED, data, tasks, fractions=[1, 0], seeds=[0, 1])
     stages = [step.stage for step in study[0].steps]
     counts = [stages.count(stage) for stage in ("tokenise", "average", "answers", "own")]
     assert counts == [1, 1, 2, 8]
@@ -232,7 +216,7 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
-    study = finished(tmp_path, str(folder), data, tasks, fractions=[1, 0])
+    study = finished(tmp_path, folder, data, tasks, fractions=[1, 0])
     corpus = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1]))
     split = corpus.split("validation")
     tokens, losses = split.tokens(), list[torch.Tensor]()
@@ -249,19 +233,12 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     assert scores(study, "agreement")[0] < 0.95
 
 
+FEW = {**TEXT, "metric": "nearest_10", "validation_rows": 9}
 MISFITS: list[tuple[bool, dict[str, Any], str]] = [
-    (
-        True,
-        LABELLED,
-        "has labels that the model's head does not know (blue after red, red after blue)",
-    ),
+    (True, LABELLED, "labels that the model's head does not know (blue after red, red after blue)"),
     (False, LABELLED, "has no head of its own for SequenceClassification: its weights lack"),
     (False, {**TEXT, "metric": "agreement"}, "has no head that gives classes (BertModel)"),
-    (
-        False,
-        {**TEXT, "metric": "nearest_10", "validation_rows": 9},
-        "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences",
-    ),
+    (False, FEW, "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences"),
 ]
 
 
@@ -272,9 +249,7 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
     for has_head, task, said in MISFITS:
-        entry = {"name": "t", "source": SOURCE, "slots": 16, "head": "own", **task}
-        encoder = str(classifier) if has_head else EMBEDDED
-        document = {"name": "s", "encoders": [encoder], "tasks": [entry]}
+        document = described(classifier if has_head else EMBEDDED, {"head": "own", **task})
         study = resolve_study(document, folder=tmp_path, origin="test")
         with pytest.raises(CheckError, match=re.escape(said)):
             check_study(study, Store(tmp_path / "store"))

@@ -28,7 +28,8 @@ from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step, with_needs
 from papa.study.steps import study_steps
 from tests.encoders.lower import with_tokenizer
-from tests.study.test_own import NAMES, SMALL, SOURCE, written
+from tests.finished import described
+from tests.study.test_own import LABELS, SMALL, written
 from tests.study.told import Told
 
 pytestmark = pytest.mark.unchecked
@@ -42,27 +43,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Step, Store]:
     """The finished ranking of a study."""
-    entry = {
-        "name": "t",
-        "kind": "text",
-        "source": SOURCE,
-        "slots": 16,
-        "columns": {"text": "text", "label": "label"},
-        "probe": {"learning_rate": RATE, "batch_size": 16, "epochs": 3},
-        **task,
-    }
+    probe = {"learning_rate": RATE, "batch_size": 16, "epochs": 3}
+    columns = {"text": "text", "label": "label"}
+    entry = {"kind": "text", "head": "own", "columns": columns, "probe": probe, **task}
     entry = {key: value for key, value in entry.items() if value is not None}
-    document = {
-        "name": "s",
-        "encoders": [encoder],
-        "tasks": [entry],
-        "orders": ["lambda"],
-        "fractions": [0.5],
-        "seeds": [0],
-        "ranking": {"seeds": [0]},
-    }
-    study = resolve_study(document, folder=data, origin="test")
-    store = Store(folder)
+    document = described(encoder, entry, orders=["lambda"], fractions=[0.5])
+    study, store = resolve_study(document, folder=data, origin="test"), Store(folder)
     store.make()
     steps = study_steps(resolve_inputs(study).inputs()).steps
     (rank,) = (step for step in steps if step.stage == "rank")
@@ -93,14 +79,12 @@ def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.n
     return losses, lambdas.numpy()
 
 
+TEXT = {"columns": {"text": "text"}}
 KINDS: list[tuple[type[PreTrainedModel], dict[str, Any]]] = [
     (BertModel, {"metric": "cosine"}),
     (BertForSequenceClassification, {"metric": "accuracy"}),
-    (BertForSequenceClassification, {"metric": "agreement", "columns": {"text": "text"}}),
-    (
-        BertForMaskedLM,
-        {"kind": "mlm", "metric": "negative_log_perplexity", "columns": {"text": "text"}},
-    ),
+    (BertForSequenceClassification, {"metric": "agreement", **TEXT}),
+    (BertForMaskedLM, {"kind": "mlm", "metric": "negative_log_perplexity", **TEXT}),
 ]
 
 
@@ -109,10 +93,9 @@ def test_the_loss_at_the_mix_of_lambda_falls(
     family: Any, task: dict[str, Any], data: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
-    names = {"id2label": dict(enumerate(NAMES)), "label2id": {NAMES[0]: 0, NAMES[1]: 1}}
-    sharp = family(BertConfig(**SMALL, **names, initializer_range=0.35))
+    sharp = family(BertConfig(**SMALL, **LABELS, initializer_range=0.35))
     model = str(with_tokenizer(sharp, tmp_path / "model"))
-    found = ranked(data, tmp_path / "store", model, head="own", **task)
+    found = ranked(data, tmp_path / "store", model, **task)
     losses, own = retrained(found, RATE)
     assert np.array_equal(own[-1], lambdas(found))
     assert losses[-1] < losses[0]
@@ -134,7 +117,7 @@ def test_the_rate_that_nobody_names_moves_the_one_head_that_says_something(
                     span = slice(head * width, (head + 1) * width)
                     layer.attention.output.dense.weight[:, span] = 0
     encoder = str(with_tokenizer(model, tmp_path / "model"))
-    task = {"head": "own", "metric": "cosine", "columns": {"text": "text"}}
+    task = {"metric": "cosine", **TEXT}
     found = lambdas(ranked(data, tmp_path / "store", encoder, **task, probe=None))
     others = np.delete(found.ravel(), np.ravel_multi_index(planted, found.shape))
     assert found[planted] > 0.54

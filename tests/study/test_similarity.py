@@ -14,22 +14,19 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from papa.attention.constants import ConstantMatrices
-from tests.finished import Scored, score_study
+from tests.finished import Scored, described, score_study
 
 pytestmark = pytest.mark.unchecked
 SLOTS = 64
 TASK: dict[str, Any] = {
-    "name": "entailed",
     "kind": "similarity",
     "head": "own",
-    "source": {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"},
     "columns": {"text": "premise", "text_pair": "hypothesis", "label": "follows"},
     "metric": "cosine_spearman",
     "slots": SLOTS,
 }
 DESIGN: dict[str, Any] = {
     "orders": ["lambda", "first_to_last"],
-    "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
     "ranking": {"rows": 8, "epochs": 1, "seeds": [0]},
 }
@@ -41,12 +38,9 @@ def pairs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pairs")
     for split, count in (("train", 16), ("validation", 40)):
         frame = pandas.read_json(shared / "data" / "rte" / f"{split}.jsonl", lines=True).head(count)
-        rows = {
-            "premise": frame["sentence1"],
-            "hypothesis": frame["sentence2"],
-            "follows": 1.0 - frame["label"],
-        }
-        pandas.DataFrame(rows).to_json(folder / f"{split}.jsonl", orient="records", lines=True)
+        rows = frame.rename(columns={"sentence1": "premise", "sentence2": "hypothesis"})
+        rows = rows.assign(follows=1.0 - frame["label"]).drop(columns="label")
+        rows.to_json(folder / f"{split}.jsonl", orient="records", lines=True)
     return folder
 
 
@@ -56,8 +50,8 @@ def frame(pairs: Path, split: str) -> pandas.DataFrame:
 
 @pytest.fixture(scope="module")
 def scored(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    document = {"name": "s", "encoders": [shallow], "tasks": [TASK], **DESIGN}
-    return score_study(document, pairs, tmp_path_factory.mktemp("s") / "store")
+    to = tmp_path_factory.mktemp("s") / "store"
+    return score_study(described(shallow, TASK, **DESIGN), pairs, to)
 
 
 @torch.no_grad()

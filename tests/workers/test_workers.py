@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -18,17 +17,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import DamagedError, EncoderError, TransientError
 from papa.progress import ignore_progress
-from papa.spec import EncoderSpec, RankingSpec
+from papa.spec import RankingSpec
 from papa.study.run import run_step
 from papa.study.stages.average import average
 from papa.study.stages.rank import LAMBDA, rank
-from papa.study.step import Step
 from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
-from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
+from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until, without_engines
 from tests.study.minilm import encoder, here, reviews, with_inputs
 from tests.workers.parts import dies, loaded, opened, own_process
 
@@ -76,21 +73,6 @@ def test_gpus_that_are_asked_for_and_not_there_are_missed_at_once() -> None:
 
 
 @server
-def test_ray_listens_on_loopback_alone(pool: WorkerPool) -> None:
-    import psutil
-
-    pool.run(own_process, arguments={})
-    listening = {
-        connection.laddr.ip
-        for pid in descendants(os.getpid())
-        for connection in psutil.Process(pid).net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert listening
-    assert listening <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
-
-
-@server
 def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="holds no complete artifact") as raised:
         pool.run(opened, arguments={"address": str(tmp_path / "none")})
@@ -101,8 +83,7 @@ def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_pat
 
 @server
 def test_a_worker_keeps_its_encoder(pool: WorkerPool) -> None:
-    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    calls = {pool.run(loaded, encoder=reference, arguments={}) for _ in range(3)}
+    calls = {pool.run(loaded, encoder=encoder(), arguments={}) for _ in range(3)}
     assert len(calls) == 1, "the worker used last is the next one, with the same encoder"
 
 
@@ -124,35 +105,6 @@ def test_a_call_that_loses_every_worker_is_given_up(pool: WorkerPool, tmp_path: 
         pool.run(dies, arguments={"times": 9, "folder": tmp_path})
     assert len(list(tmp_path.iterdir())) == 4
     assert pool.run(own_process, arguments={}) > 0
-
-
-def matrices(step: Step, folder: Path, pool: Any = None, progress: Any = ignore_progress) -> Any:
-    store = with_inputs(step, folder, shard_rows=16)
-    run_step(step, here(store, pool, batch_tokens=512), progress)
-    (file,) = Path(step.folder(store)).rglob("constants.safetensors")
-    return load_file(file)
-
-
-@server
-def test_an_average_of_which_one_worker_is_killed(pool: WorkerPool, tmp_path: Path) -> None:
-    """Its bits are those of one process, whose calls are of other shards."""
-    step = average("average", encoder(), reviews(train_rows=16 * 16), 32)
-    alone = matrices(step, tmp_path / "alone")
-    killed: list[int] = []
-    once = threading.Lock()
-
-    def kill_one(done: int, total: int) -> None:
-        with once:
-            busy = [pid for pid, of in descendants(os.getpid()).items() if "ray::Worker.run" in of]
-            if done and busy and not killed:
-                killed.append(busy[0])
-                os.kill(busy[0], signal.SIGKILL)
-
-    together = matrices(step, tmp_path / "together", pool, kill_one)
-    assert killed
-    assert float(alone["matrices"].std()) > 1e-3
-    for name in ("matrices", "seen"):
-        assert torch.equal(alone[name], together[name])
 
 
 @server
@@ -183,24 +135,10 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
     """Where Ray's own answer is to end this process or to wait for ever. No token was written into
     the home folder.
     """
-    program = (
-        "import os\nfrom papa.worker import ClusterError\nfrom papa.workers import WorkerPool\n"
-        "from tests.flows.processes import descendants\n"
-        "from tests.workers.parts import kill_and_wait, own_process\n"
-        "with WorkerPool(1, 'cpu') as pool:\n"
-        "    pool.run(own_process, arguments={})\n"
-        "    commands = descendants(os.getpid()).items()\n"
-        "    (pid,) = [pid for pid, command in commands if "
-        f"command.split()[0].endswith('/{name}')]\n"
-        "    for function, arguments in ((kill_and_wait, {'pid': pid}), (own_process, {})):\n"
-        "        try:\n            pool.run(function, arguments=arguments)\n"
-        "        except ClusterError as error:\n            print(error)\n"
-        "assert len(os.environ['RAY_AUTH_TOKEN']) == 64\n"
-    )
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     more = {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=kept | more)
+    command = [sys.executable, "-c", "from tests.workers import parts; parts.lose()", name]
+    env = without_engines() | more
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
     expected = f"Ray's process {name} on this machine was killed, or ended: run the same command "
     # Ray's own words may stand between.
     assert done.stdout.count(expected) == 2, done.stderr
@@ -220,7 +158,7 @@ def test_a_machine_that_does_not_fit_the_drivers_is_refused(tmp_path: Path) -> N
 
 
 def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
-    known = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    known = encoder()
     assert encoder_here(known) == known
     with pytest.raises(EncoderError, match=r"lacks the encoder: there is no encoder folder"):
         encoder_here(replace(known, name=str(tmp_path / "none")))
