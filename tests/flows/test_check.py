@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from papa.encoders.reference import embedded_folder
-from tests.flows.conftest import SMALL, papa, refusal, rows_in, said, task_on, words, write_study
+from tests.flows.conftest import SMALL, papa, rows_in, said, task_on, write_study
+from tests.flows.conftest import words as errors
 
 GONE = task_on("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
 GOOD = [{"text": f"text number {row}", "label": row % 2} for row in range(20)]
@@ -20,6 +21,7 @@ WORDS = {"kind": "words", "columns": {"words": "words", "label": "tags"}, "metri
 TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
 FAULTS = [
     "encoders.1 (",
+    "gives ids up to 99999 and the model has embeddings for 30522 tokens: give the model's own",
     "tasks.1 (gone): there is no file at",
     "tasks.2 (columns): ",
     "tasks.3 (three): ",
@@ -27,13 +29,14 @@ FAULTS = [
     "tasks.5 (tags): ",
     "tasks.6 (long): task 'long' has slots 1024, but encoder 'embedded/all-MiniLM-L6-v2' takes "
     "512 at most",
+    "/other' takes 512 at most",
 ]
 
 
 @pytest.mark.parametrize(
     "command", ["check", "plan", pytest.param("run", marks=pytest.mark.server)]
 )
-def test_seven_faults_are_seven_sentences(command: str, tmp_path: Path) -> None:
+def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
     def task(name: str, *splits: list[Any], **others: Any) -> dict[str, Any]:
         return task_on(name, rows_in(tmp_path, name, *splits), **others)
 
@@ -45,13 +48,17 @@ def test_seven_faults_are_seven_sentences(command: str, tmp_path: Path) -> None:
         task("tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}], **WORDS),
         task("long", GOOD, slots=1024),
     ]
-    encoders = [*SMALL["encoders"], "./nowhere"]
+    words = Path(shutil.copytree(embedded_folder(), tmp_path / "other")) / "tokenizer.json"
+    document = json.loads(words.read_text())
+    document["model"]["vocab"]["the"] = 99_999
+    words.write_text(json.dumps(document))
+    encoders = [*SMALL["encoders"], "./nowhere", "./other"]
     study = write_study(tmp_path, SMALL | {"tasks": tasks, "encoders": encoders})
     tell = papa if command == "run" else said
     finished = tell(command, study, "--store", str(tmp_path / "store"))
     assert finished.code == 1
-    first, *told = words(finished)
-    assert first == "error: 7 problems keep this study from running:"
+    first, *told = errors(finished)
+    assert first == f"error: {len(FAULTS)} problems keep this study from running:"
     assert len(told) == len(FAULTS)
     for fault in FAULTS:
         assert sum(fault in sentence for sentence in told) == 1, fault
@@ -64,16 +71,3 @@ def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
         told = said("check", study, "--store", str(tmp_path / "store"))
         assert told.code == 0
         assert ("fractions have no 1" in told.out) == warned
-
-
-def test_a_tokenizer_of_another_model_is_told(tmp_path: Path) -> None:
-    """Its ids reach beyond the weights' embeddings."""
-    path = Path(shutil.copytree(embedded_folder(), tmp_path / "encoder")) / "tokenizer.json"
-    document = json.loads(path.read_text())
-    document["model"]["vocab"]["the"] = 99_999
-    path.write_text(json.dumps(document))
-    study = write_study(tmp_path, SMALL | {"encoders": ["./encoder"]})
-    told = refusal(said("check", study, "--store", str(tmp_path / "store")))
-    assert told.startswith("error: encoders.0")
-    found = "gives ids up to 99999 and the model has embeddings for 30522 tokens"
-    assert f"{found}: give the model's own" in told

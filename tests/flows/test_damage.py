@@ -22,8 +22,8 @@ pytestmark = pytest.mark.server
 STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
 
 
-def empty(file: Path) -> None:
-    file.write_bytes(b"")
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
 
 
 def flip(file: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(tiny: tuple[str, Path]) 
     sizes; and in metadata.
     """
     study, store = tiny
-    before = scores(store)
+    before, steps = scores(store), len(steps_of(study, store))
     damage_all(store, flip)
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
     for stage in ("probe", "aggregate"):
@@ -71,14 +71,11 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(tiny: tuple[str, Path]) 
     assert damaged | {"tokenise"} == {"tokenise", "average", "rank", "baseline"}
     pandas.testing.assert_frame_equal(scores(store), before)
 
-    damage_all(store, empty, lambda file: file.write_bytes(file.read_bytes()[:-1]), Path.unlink)
-    steps = len(steps_of(study, store))
+    damage_all(store, cut, Path.unlink)
     planned = said("plan", study, "--store", str(store)).out
     assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned, "the other cell"
     assert len(finish_study(study, store).damages) == len(STAGES)
-    pandas.testing.assert_frame_equal(scores(store), before)
-
-    for stage, damage in zip(STAGES, cycle((flip, empty, foreign, Path.unlink)), strict=False):
+    for stage, damage in zip(STAGES, cycle((flip, cut, foreign, Path.unlink)), strict=False):
         damage(newest(store, stage) / METADATA)
     told = finish_study(study, store)
     assert len(told.ran) == len(STAGES)

@@ -93,21 +93,18 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     for place in (blocked, blocked.with_name("baseline")):
         place.touch()
     study = known(write_study(tmp_path, STUDY | {"encoders": [shallow]}))
-    command = ("run", study, "--store", str(store))
-    with start(*command, more=prefect, program=IMPATIENT) as process:
+    with start("run", study, "--store", str(store), more=prefect, program=IMPATIENT) as process:
         told = conftest.until(process.stderr, f"{CELL}: will be tried again")
         blocked.unlink()
-        assert process.stderr is not None
-        told += process.stderr.read()
-    finished = Finished(process.returncode, "", told)
+        finished = conftest.finish(process, told)
     assert finished.code == 1
     (run,) = flow_runs(store, prefect)
     assert (run.steps[CELL], run.attempts[CELL]) == ("Completed", 2)
     assert (run.state, run.attempts[BASELINE]) == ("Failed", 3)
     for step, times in ((CELL, 1), (BASELINE, 2)):
-        assert told.count(f"{step}: will be tried again") == times
+        assert finished.err.count(f"{step}: will be tried again") == times
     (name,) = reasons(finished)
     error = f"{name} failed: {reasons(finished)[name]} (finished cells are kept)"
     assert (name, words(finished)[-1]) == (BASELINE, f"error: {error}"), "it alone failed"
     assert str(run.message).endswith(error)
-    assert "Traceback" not in told
+    assert "Traceback" not in finished.err

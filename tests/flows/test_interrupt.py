@@ -5,17 +5,29 @@ it was to the same scores. Kills are in ``tests/faults``.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import pandas
 import pytest
 
 from papa.storage.store import Store, users
+from papa.study.manifest import open_study
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, artifacts, environment, papa, start, until, write_study
+from tests.flows.conftest import (
+    SMALL,
+    Finished,
+    artifacts,
+    environment,
+    finish,
+    papa,
+    start,
+    until,
+    words,
+    write_study,
+)
 from tests.flows.history import mlflow_states, own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, start_of
 from tests.tasks.tracked import address_in, logged
@@ -33,19 +45,17 @@ PHASES = [
 COMPUTED = ("tokenise", "average", "rank", "probe")
 
 
-def interrupted(arguments: tuple[str, ...], line: str, number: int) -> tuple[int, str]:
-    """Send a signal when a line appears; the exit code and what was printed from then on. No
-    process is left.
-    """
+def interrupted(arguments: tuple[str, ...], line: str, number: int) -> Finished:
+    """Send a signal when a line appears. No process is left."""
     with start(*arguments) as process:
         until(process.stderr, line)
         children = {pid: start_of(pid) for pid in descendants(process.pid)}
         os.kill(process.pid, number)
-        said = process.communicate(timeout=PATIENCE_SECONDS)[1]
+        ended = finish(process)
     assert len(children) >= 3, "Prefect's server, Ray and its workers run below the command"
     left = [pid for pid, started in children.items() if started and start_of(pid) == started]
     assert not left, "every process below it ended with it"
-    return process.returncode, said
+    return ended
 
 
 def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_path: Path) -> None:
@@ -54,13 +64,12 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
     arguments = ("run", study, "--store", str(store))
     before: dict[str, int] = {}
     for line, number in PHASES:
-        code, said = interrupted(arguments, line, number)
-        assert code == 128 + number
-        sentence = next(text for text in said.splitlines() if text.startswith("interrupted"))
+        ended = interrupted(arguments, line, number)
+        assert ended.code == 128 + number
+        (sentence,) = [text for text in words(ended) if text.startswith("interrupted")]
         again = f"papa run {study} --store {store}"
         assert f"steps are kept in {store}; to go on run: {again}" in sentence
-        assert "failed" not in said
-        assert "Traceback" not in said
+        assert not re.search("failed|Traceback", ended.err)
         assert not users(Store(store)), "nobody takes the store for used"
         # Where the machine was too busy for it within two seconds it stays so until the next run.
         assert mlflow_states(store)["study"] <= {"KILLED", "RUNNING"}
@@ -75,9 +84,10 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
     other = tmp_path / "undisturbed"
     finish_study(study, other)
     assert artifacts(store, *COMPUTED).keys() == artifacts(other, *COMPUTED).keys()
-    results = Path("studies") / "small" / "results.parquet"
-    scores, undisturbed = (pandas.read_parquet(place / results) for place in (store, other))
-    assert scores["score"].tolist() == undisturbed["score"].tolist()
+    scores, undisturbed = (
+        open_study(Store(place), "small").results["score"].tolist() for place in (store, other)
+    )
+    assert scores == undisturbed
     assert mlflow_states(store) == {key: {"FINISHED"} for key in ("study", "cell", "curve")}
     runs = logged(address_in(store), "small")
     assert runs["role"].value_counts()["study"] == 1, "it went on in its run"

@@ -56,11 +56,8 @@ def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[st
         met = [
             conftest.until(one.stderr, f"{step.name}: waits for another run") for one in processes
         ]
-    first = []
-    for process, before in zip(processes, met, strict=True):
-        finished = conftest.finish(process)
-        assert finished.code == 0, finished.err
-        first.append(Finished(0, finished.out, before + finished.err))
+    first = [conftest.finish(one, before) for one, before in zip(processes, met, strict=True)]
+    assert not any(finished.code for finished in first), first
     return Ran(study, store.root, first)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.finished import score_study
+from tests.finished import described, score_study
 from tests.ranking.planted import planted_encoder, planted_task, with_classifier
 
 pytestmark = pytest.mark.unchecked
@@ -28,21 +28,9 @@ def planted_study(folder: Path, changes: dict[str, str], orders: list[str]) -> d
     task = planted_task(folder)
     if changes["head"] == "own":
         with_classifier(folder / "encoder", task)
-    return {
-        "name": "planted",
-        "encoders": [str(folder / "encoder")],
-        "tasks": [{**task.model_dump(mode="json"), **changes}],
-        "orders": orders,
-        "fractions": [1, 0.5],
-        "seeds": [0],
-        "ranking": {
-            "seeds": [0],
-            "epochs": 6,
-            "learning_rate": 0.05,
-            "evaluations": 40,
-            "rows": 64,
-        },
-    }
+    ranking = {"epochs": 6, "learning_rate": 0.05, "evaluations": 40, "rows": 64, "seeds": [0]}
+    entry, parts = {**task.model_dump(mode="json"), **changes}, {"ranking": ranking}
+    return described(folder / "encoder", entry, orders=orders, fractions=[1, 0.5], **parts)
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -46,8 +46,8 @@ def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
 
 
 def test_what_reads_labels_is_by_seed_and_follows_a_probe_that_methods_share() -> None:
-    probe = {**SMALL["tasks"][0]["probe"], "epochs": 2}
-    trained = [{**SMALL["tasks"][0], "probe": probe}]
+    task = SMALL["tasks"][0]
+    trained = [{**task, "probe": {**task["probe"], "epochs": 2}}]
     first, second = scorings(steps_of(orders=["gradient"], ranking={"seeds": [0, 1]}))
     assert (first["seed"], second["seed"]) == (0, 1)
     assert first != second
