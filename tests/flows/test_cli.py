@@ -1,22 +1,37 @@
-"""Commands that compute nothing: bad input is one sentence and an exit code that is not 0, before
-any engine is imported.
+"""Commands that compute nothing: what they show, and that all that is wrong is told at once, in a
+sentence each, before any engine is imported.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from flows.cli.options import one_sentence
+from papa.encoders.reference import embedded_folder
 from papa.spec.file import load_study, resolve_study
-from tests.flows.conftest import COMMAND, SMALL, environment, papa, refusal, said, write_study
+from tests.flows.conftest import (
+    COMMAND,
+    SMALL,
+    environment,
+    papa,
+    refusal,
+    rows_in,
+    said,
+    task_on,
+    write_study,
+)
+from tests.flows.conftest import words as errors
 
 HEAVY = {"torch", "transformers", "datasets", "sklearn"}
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
@@ -124,3 +139,61 @@ def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     assert finished.out.count("│ to run │") >= 3 * 36 + 180
     assert re.search(r"0 of \d+ steps are cached; \d+ would run\.", finished.out)
     assert not list(tmp_path.iterdir())
+
+
+GONE = task_on("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
+GOOD = [{"text": f"text number {row}", "label": row % 2} for row in range(20)]
+WORDS = {"kind": "words", "columns": {"words": "words", "label": "tags"}, "metric": "entity_f1"}
+TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
+FAULTS = [
+    "encoders.1 (",
+    "gives ids up to 99999 and the model has embeddings for 30522 tokens: give the model's own",
+    "tasks.1 (gone): there is no file at",
+    "tasks.2 (columns): ",
+    "tasks.3 (three): ",
+    "tasks.4 (unseen): ",
+    "tasks.5 (tags): ",
+    "tasks.6 (long): task 'long' has slots 1024, but encoder 'embedded/all-MiniLM-L6-v2' takes "
+    "512 at most",
+    "/other' takes 512 at most",
+]
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "plan", pytest.param("run", marks=pytest.mark.server)]
+)
+def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
+    def task(name: str, *splits: list[Any], **others: Any) -> dict[str, Any]:
+        return task_on(name, rows_in(tmp_path, name, *splits), **others)
+
+    tasks = [
+        *(SMALL["tasks"][0], GONE),
+        task("columns", GOOD, columns={"text": "txet", "label": "label"}),
+        task("three", [{**row, "label": place % 3} for place, row in enumerate(GOOD)], metric="f1"),
+        task("unseen", GOOD, [*GOOD, {"text": "x", "label": 7}]),
+        task("tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}], **WORDS),
+        task("long", GOOD, slots=1024),
+    ]
+    words = Path(shutil.copytree(embedded_folder(), tmp_path / "other")) / "tokenizer.json"
+    document = json.loads(words.read_text())
+    document["model"]["vocab"]["the"] = 99_999
+    words.write_text(json.dumps(document))
+    encoders = [*SMALL["encoders"], "./nowhere", "./other"]
+    study = write_study(tmp_path, SMALL | {"tasks": tasks, "encoders": encoders})
+    tell = papa if command == "run" else said
+    finished = tell(command, study, "--store", str(tmp_path / "store"))
+    assert finished.code == 1
+    first, *told = errors(finished)
+    assert first == f"error: {len(FAULTS)} problems keep this study from running:"
+    assert len(told) == len(FAULTS)
+    for fault in FAULTS:
+        assert sum(fault in sentence for sentence in told) == 1, fault
+    assert not (tmp_path / "store" / "artifacts").exists()
+
+
+def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
+    for fractions, warned in (([0.5, 0], True), ([1, 0], False)):
+        study = write_study(tmp_path, SMALL | {"fractions": fractions})
+        told = said("check", study, "--store", str(tmp_path / "store"))
+        assert told.code == 0
+        assert ("fractions have no 1" in told.out) == warned

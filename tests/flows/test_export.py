@@ -1,23 +1,25 @@
-"""``papa export`` from a study that ran: the folder, its card, and what is refused."""
+"""``papa export`` and ``papa describe``: what they write, and their refusals in one sentence."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
 import papa
 from papa.attention.constants import ConstantMatrices
+from papa.descriptions.seen import ATTENTIONS
 from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
+from tests.descriptions.cases import values
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, refusal, said, write_study
-
-pytestmark = pytest.mark.server
 
 PROBE = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 3}
 TASK = {"name": "reviews", "slots": 32, "train_rows": 300, "validation_rows": 200, "probe": PROBE}
@@ -41,6 +43,7 @@ def export(study: FinishedStudy, *options: str, to: Path) -> Finished:
     return said("export", "small", "--store", study.store.address, "--to", str(to), *given)
 
 
+@pytest.mark.server
 def test_a_cell_is_written_as_the_study_measured_it(
     study: FinishedStudy, shallow: str, tmp_path: Path, hurried: None
 ) -> None:
@@ -70,6 +73,7 @@ def test_a_cell_is_written_as_the_study_measured_it(
     assert "12 of 24 heads constant" in done.out
 
 
+@pytest.mark.server
 def test_the_most_heads_within_a_drop_are_among_the_studys_fractions(
     study: FinishedStudy, tmp_path: Path, hurried: None
 ) -> None:
@@ -89,6 +93,7 @@ def test_the_most_heads_within_a_drop_are_among_the_studys_fractions(
     assert "add 0.9167 to its fractions" in line
 
 
+@pytest.mark.server
 def test_what_cannot_be_exported_is_one_sentence(study: FinishedStudy, tmp_path: Path) -> None:
     for options, sentence in (
         (["--fraction", "0.25"], "the study has no fraction 0.25: give one of 1, 0.833, 0.5"),
@@ -100,3 +105,58 @@ def test_what_cannot_be_exported_is_one_sentence(study: FinishedStudy, tmp_path:
     ):
         assert sentence in refusal(export(study, *options, to=tmp_path / "to"))
     assert not (tmp_path / "to").exists()
+
+
+ENCODER = "embedded/all-MiniLM-L6-v2"
+TREE = "".join(
+    f"{number}\t{word}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_\n"
+    for number, word, head, relation in [(1, "Dogs", 2, "nsubj"), (2, "bark", 0, "root")]
+)
+
+
+@pytest.mark.server
+def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_path: Path) -> None:
+    study, store = tiny[0], shutil.copytree(tiny[1], tmp_path / "store")
+    trees, out = tmp_path / "one.conllu", tmp_path / "out.parquet"
+    trees.write_text(TREE)
+    given, written = ["describe", "small", "--store", str(store)], ["--out", str(out)]
+    finished = said(*given, "--limit", "20", "--trees", str(trees), *written)
+    assert finished.code == 0, finished.err
+    found = pandas.read_parquet(out)
+    own, constant = (values(found, "separator_mass", of) for of in ATTENTIONS[:2])
+    assert len(own) == len(constant) == 24
+    assert own.corr(constant) > 0.9, "the study's average looks at separators as heads do"
+    assert not own.equals(constant)
+    sources = [one["source"] for one in found.attrs["texts"]]
+    assert sources == ["validation rows", "one.conllu"]
+    half = ["--limit", "3", "--only", "norms", "--fraction", "0.5", *written]
+    assert "(λ ascending, fraction 0.5)" in said(*given, *half).out
+    (record,) = pandas.read_parquet(out).attrs["texts"]
+    assert (record["texts"], record["constant_heads"]) == (3, 12)
+    for wrong, sentence in [
+        (["--fraction", "0.25"], "fraction 0.25: give --fraction"),
+        (["--trees", study], "has no trees"),
+        (["--encoder", ENCODER], "give a STUDY, or --encoder with --text"),
+    ]:
+        assert sentence in refusal(said(*given, *wrong))
+
+
+def test_an_encoder_is_described_on_texts_or_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
+    table, texts = str(tmp_path / "table.csv"), str(tmp_path / "texts.txt")
+    Path(table).write_text("body\nfine\n")
+    Path(texts).write_text("A fine film.\nDull, and then it ends.\n")
+    asked = ("--only", "separators", "--only", "flow", "--out", str(tmp_path / "out.parquet"))
+    finished = said("describe", "--encoder", ENCODER, "--text", texts, *asked)
+    assert "separators: means by layer" in finished.out
+    assert "texts.txt" in finished.out, "what was looked at"
+    found = pandas.read_parquet(tmp_path / "out.parquet")
+    assert found.groupby("description").size().to_dict() == {"separators": 2 * 216, "flow": 3 * 4}
+    assert found.attrs["texts"][0]["texts"] == 2
+    for given, sentence in [
+        (["--text", f"{texts}.absent"], "texts.txt.absent"),
+        (["--text", texts, "--out", f"{texts}/x"], "give a file in a folder that exists"),
+        (["--text", texts, "--only", "syntax"], "'syntax' needs sentences with gold trees"),
+        (["--text", texts, "--trees", table], "--text or --trees"),
+        (["--text", texts, "--fraction", "0.5"], "a study's order of heads"),
+    ]:
+        assert sentence in refusal(said("describe", "--encoder", ENCODER, *given))

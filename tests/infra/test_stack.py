@@ -1,12 +1,14 @@
-"""docker-compose.yml and what it builds, by a compose implementation; no engine is needed."""
+"""docker-compose.yml and what it builds; the Ray cluster files, by Ray's schema and KubeRay's."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 REQUIRED = re.findall(r"^(\w+)=$", (ROOT / ".env.example").read_text(), re.MULTILINE)
 SECRET = re.compile("PASSWORD|SECRET|ACCESS_KEY|AUTH_TOKEN|AUTH_STRING|DATABASE.*_URL|BACKEND")
 ONE_SHOTS = {"prepare", "deploy"}
-pytestmark = pytest.mark.server
 
 
 def configured(folder: Path, values: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -42,6 +43,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return yaml.safe_load(done.stdout)["services"]
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("name", REQUIRED)
 def test_a_password_that_is_not_set_is_asked_for_by_name(tmp_path: Path, name: str) -> None:
     for empty in ({}, {name: ""}):
@@ -50,6 +52,7 @@ def test_a_password_that_is_not_set_is_asked_for_by_name(tmp_path: Path, name: s
         assert not done.stdout
 
 
+@pytest.mark.server
 def test_secrets_are_of_the_environment_and_ports_of_loopback(
     services: dict[str, dict[str, Any]],
 ) -> None:
@@ -65,6 +68,7 @@ def test_secrets_are_of_the_environment_and_ports_of_loopback(
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
 
 
+@pytest.mark.server
 def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
     services: dict[str, dict[str, Any]],
 ) -> None:
@@ -87,3 +91,45 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
     assert 'VOLUME ["/tmp", "/home/papa"]' in dockerfile
     users = re.findall(r"^USER (\S+)$", dockerfile, re.MULTILINE)
     assert {user.isdecimal() and int(user) > 0 for user in users} == {True}, "not root"
+
+
+INFRA = Path(__file__).parents[2] / "infra"
+
+
+def test_the_launchers_file_fits_rays_schema_and_every_node_starts_with_the_token() -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="it comes with Ray")
+    ray = pytest.importorskip("ray")
+    launcher = yaml.safe_load((INFRA / "ray-cluster.yaml").read_text())
+    schema = json.loads((Path(ray.__file__).parent / "autoscaler/ray-schema.json").read_text())
+    jsonschema.validate(launcher, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**launcher, "worker_ips": []}, schema)
+    assert "~/.ray/auth_token" in launcher["file_mounts"]
+    for commands in (launcher["head_start_ray_commands"], launcher["worker_start_ray_commands"]):
+        starts = [one.startswith("RAY_AUTH_MODE=token ") for one in commands if "ray start" in one]
+        assert {*starts} == {True}
+    assert launcher["max_workers"] == len(launcher["provider"]["worker_ips"])
+
+
+def test_kuberay_runs_the_ray_that_is_installed_with_a_token_and_pods_may_do_nothing_else() -> None:
+    cluster = yaml.safe_load((INFRA / "kuberay.yaml").read_text())
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    assert cluster["spec"]["rayVersion"] == version("ray")
+    assert cluster["spec"]["authOptions"] == {"mode": "token"}
+    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]
+    assert [group.get("groupName") for group in groups] == [None, "gpu", "cpu"]
+    for group in groups:
+        pod = group["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        for container in pod["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+            assert {"/tmp", "/home/papa"} <= mounts.keys()
+            assert {*mounts.values()} <= {volume["name"] for volume in pod["volumes"]}
+            limits = container["resources"]["limits"]
+            assert limits.keys() >= {"cpu", "memory"}
+            assert limits.get("nvidia.com/gpu") == (1 if group.get("groupName") == "gpu" else None)
+            for probe in (container["readinessProbe"], container["livenessProbe"]):
+                assert (INFRA.parent / probe["exec"]["command"][0]).is_file()

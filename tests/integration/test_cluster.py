@@ -1,21 +1,145 @@
-"""Studies on a cluster of two hosts that share nothing but the object store: one host lost, two
-studies at once.
-"""
+"""The stack's scripts, a schedule, and studies on two hosts that share nothing but the store."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import psycopg2
 import pytest
 
-from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
+from tests.flows.history import ask
+from tests.flows.processes import PATIENCE_SECONDS, descendants, status, wait_until
 from tests.integration.s3 import S3Server
-from tests.integration.service import Service
+from tests.integration.service import SCRIPTS, Service, run
+from tests.integration.services import Postgres, prefect_worker
 from tests.integration.studies import findings, papa_run, reviews, to_the_end
-from tests.integration.test_schedule import logged_runs
+from tests.tasks.tracked import logged
+
+TOUCH = (
+    "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); "
+    "print(sorted({node['NodeManagerAddress'] for node in ray.nodes() if node['Alive']}))"
+)
 
 
-def study(name: str, epochs: int = 3) -> str:
+def test_nobody_is_served_without_the_password(
+    database: Postgres, prefect: Service, tracking: Service
+) -> None:
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        psycopg2.connect(database.url("postgres").replace(database.password, "wrong"))
+    of_prefect, of_mlflow = prefect.environment, tracking.environment
+    flows = f"{of_prefect['PREFECT_API_URL']}/flows/filter"
+    question = "api/2.0/mlflow/experiments/search?max_results=1"
+    experiments = f"{of_mlflow['MLFLOW_TRACKING_URI']}/{question}"
+    login = f"papa:{of_mlflow['MLFLOW_TRACKING_PASSWORD']}"
+    for address, right, body in (
+        (flows, of_prefect["PREFECT_API_AUTH_STRING"], {}),
+        (experiments, login, None),
+    ):
+        logins = (None, "papa:wrong", right)
+        assert [status(address, one, body) for one in logins] == [401, 401, 200]
+
+
+def test_deploying_again_changes_nothing(prefect: Service) -> None:
+    for _ in range(2):
+        run([SCRIPTS / "deploy.sh"], prefect.environment)
+        assert {one["name"] for one in ask(prefect.environment, "deployments/filter")} == {
+            "demo",
+            "paper-figure2a",
+            "study",
+        }
+        assert [one["name"] for one in ask(prefect.environment, "automations/filter")] == [
+            "papa-dead-runs"
+        ]
+
+
+def test_two_hosts_are_one_cluster_for_whoever_has_the_token(head: Service, node: Service) -> None:
+    touch = [sys.executable, "-c", TOUCH, head.environment["RAY_ADDRESS"]]
+    assert "['10.77.0.1', '10.77.0.2']" in run(touch, head.environment)
+    with pytest.raises(AssertionError, match="InvalidAuthToken"):
+        run(touch, {**head.environment, "RAY_AUTH_TOKEN": "0" * 64})
+
+
+def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
+    """A deployment's finished runs that a schedule started, in their order; other tests start some
+    by hand.
+    """
+    states = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
+    return ask(
+        prefect.environment,
+        "flow_runs/filter",
+        deployments={"name": {"any_": [deployment]}},
+        flow_runs={"state": states, "tags": {"all_": ["auto-scheduled"]}},
+        sort="START_TIME_ASC",
+    )
+
+
+@pytest.fixture
+def study(place: Path) -> Path:
+    written = place / "scheduled.yaml"
+    written.write_text(reviews("scheduled", 128, 2, [1, 0]))
+    return written
+
+
+def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
+    place: Path,
+    study: Path,
+    prefect: Service,
+    tracking: Service,
+    storage: S3Server,
+    head: Service,
+    node: Service,
+    site: dict[str, str],
+) -> None:
+    run([SCRIPTS / "deploy.sh"], prefect.environment)
+    deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml"]
+    named = ["--name", "demo", "--param", f"study={json.dumps(str(study))}"]
+    environment = {**site, **prefect.environment, **tracking.environment, **head.environment}
+    with prefect_worker(place / "worker", environment) as worker:
+        run([*deploy, *named, "--cron", "* * * * *"], prefect.environment)
+        wait_until(
+            lambda: len(finished(prefect, "demo")) >= 2,
+            PATIENCE_SECONDS,
+            f"two runs: {worker.log}",
+            worker.process,
+        )
+    first, second = finished(prefect, "demo")[:2]
+    assert [one["state_type"] for one in (first, second)] == ["COMPLETED", "COMPLETED"], (
+        worker.log.read_text()[-5000:]
+    )
+    assert all(one["auto_scheduled"] for one in (first, second))
+
+    steps = {
+        one["id"]: ask(
+            prefect.environment, "task_runs/filter", flow_runs={"id": {"any_": [one["id"]]}}
+        )
+        for one in (first, second)
+    }
+    assert {step["state_name"] for step in steps[first["id"]]} == {"Completed"}
+    assert {step["state_name"] for step in steps[second["id"]]} == {"Cached"}
+    assert len(steps[first["id"]]) == len(steps[second["id"]])
+
+    # A study this small may end before the other host's worker is up; test_cluster.py shows that
+    # host at work.
+    assert logged_runs(tracking, "scheduled") == {"study": 1, "curve": 1, "cell": 2}
+    keys = storage.files.find("papa")
+    assert any(re.match(r"papa/store/artifacts/.*/metadata\.json", key) for key in keys)
+    assert any(re.match(r"papa/mlflow/.*/report\.html", key) for key in keys)
+
+
+def logged_runs(tracking: Service, experiment: str) -> dict[str, int]:
+    """How many finished runs of each role MLflow's server keeps."""
+    with patch.dict(os.environ, tracking.environment):
+        runs = logged(tracking.environment["MLFLOW_TRACKING_URI"], experiment)
+    return runs.query("status == 'FINISHED'")["role"].value_counts().to_dict()
+
+
+def cell_study(name: str, epochs: int = 3) -> str:
     return reviews(name, 512, epochs, [1, 0.5, 0])
 
 
@@ -34,7 +158,7 @@ def undisturbed(place: Path) -> dict[tuple[str, str], object]:
     """What the study finds on this host alone, one worker, a folder for a store."""
     store = place / "undisturbed" / "store"
     with papa_run(
-        store.parent, study("alone"), {}, "--store", str(store), "--workers", "1"
+        store.parent, cell_study("alone"), {}, "--store", str(store), "--workers", "1"
     ) as process:
         to_the_end(process)
     return findings(str(store))
@@ -52,7 +176,7 @@ def test_a_host_lost_in_the_middle_changes_nothing(
     store = f"s3://papa/lost-in-{stage}"
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store)
     name = f"lost-in-{stage}"
-    with papa_run(place / name, study(name), environment, *options) as process:
+    with papa_run(place / name, cell_study(name), environment, *options) as process:
 
         def in_the_middle() -> bool:
             log = process.log.read_text()
@@ -82,8 +206,8 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store, "--workers", "1")
     names = ["one-of-two", "other-of-two"]
     with (
-        papa_run(place / names[0], study(names[0]), environment, *options) as one,
-        papa_run(place / names[1], study(names[1], epochs=4), environment, *options) as other,
+        papa_run(place / names[0], cell_study(names[0]), environment, *options) as one,
+        papa_run(place / names[1], cell_study(names[1], epochs=4), environment, *options) as other,
     ):
         to_the_end(one)
         to_the_end(other)

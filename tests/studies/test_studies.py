@@ -1,12 +1,16 @@
-"""Every study that comes with the repository can be loaded."""
+"""Every study that comes with the repository can be loaded; those of the paper run what it ran, and
+are compared with its numbers.
+"""
 
 from __future__ import annotations
 
+import csv
 import shlex
 from pathlib import Path
 
 import pytest
 
+from papa.reporting.paper import read_reference
 from papa.spec import FilesSource, StudySpec
 from papa.spec.file import load_study
 
@@ -57,3 +61,149 @@ def test_a_small_form_has_the_matrices_of_its_name_and_no_other_orders_or_fracti
     assert set(small.orders) <= set(whole.orders)
     assert set(small.fractions) <= set(whole.fractions)
     assert small.reference is None
+
+
+BERT, BERT_LARGE = "google-bert/bert-base-uncased", "google-bert/bert-large-uncased"
+ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
+DEBERTA, DEBERTA_LARGE = "microsoft/deberta-base", "microsoft/deberta-large"
+ELECTRA = "google/electra-base-discriminator"
+BASE, LARGE = {BERT, ROBERTA, DEBERTA}, {BERT_LARGE, ROBERTA_LARGE, DEBERTA_LARGE}
+SIX = {"mnli", "sst2", "mrpc", "cola", "ner", "pos"}
+AVERAGE = {"average"}
+MATRICES = {"identity", "toeplitz", "zeros", "trained", "trained:average", "average"}
+TEXTS = {"average", "average:mnli"}
+LAMBDA = {"lambda"}
+ORDERS = {"lambda", "first_to_last", "last_to_first", "random", "lambda_reversed"}
+CURVE, ENDS = {1, 1 / 2, 1 / 8, 1 / 16, 0}, {1, 0}
+
+DESIGNS = {
+    "figure2a": (BASE, SIX, AVERAGE, LAMBDA, CURVE),
+    "figure2b": (LARGE, SIX, AVERAGE, LAMBDA, CURVE),
+    "figure3": (BASE | LARGE, SIX, AVERAGE, LAMBDA, ENDS),
+    "figure4": ({ROBERTA}, {"sst2"}, AVERAGE, LAMBDA, ENDS),
+    "figure5": ({ROBERTA}, {"mnli"}, AVERAGE, ORDERS, CURVE),
+    "figure6a": (BASE | {ELECTRA}, {"mlm"}, AVERAGE, LAMBDA, CURVE),
+    "figure6b": (BASE | {ELECTRA}, {"mnli"}, AVERAGE, LAMBDA, CURVE),
+    "table1": ({ROBERTA}, SIX, MATRICES, LAMBDA, ENDS),
+    "table2": ({ROBERTA}, SIX - {"mnli"}, TEXTS, LAMBDA, ENDS),
+    "table4": ({ROBERTA_LARGE}, SIX, MATRICES, LAMBDA, ENDS),
+    "table5": ({ROBERTA_LARGE}, SIX - {"mnli"}, TEXTS, LAMBDA, ENDS),
+}
+LABELS = {
+    "original": "average",
+    "trained from toeplitz": "trained",
+    "trained from average": "trained:average",
+    "average of the task's training text": "average",
+    "average of MNLI's training text": "average:mnli",
+}
+"""The table's words for what a specification calls otherwise; of the original, matrices change
+nothing.
+"""
+METRICS = {
+    "Matthews correlation": {"matthews"},
+    "accuracy": {"accuracy"},
+    "F1": {"f1", "entity_f1", "bare_entity_f1"},
+    "negative log-perplexity": {"negative_log_perplexity"},
+}
+
+Cell = tuple[str, str, str, str, float]
+
+
+def axes(study: StudySpec) -> tuple[set, ...]:
+    return (
+        {encoder.name for encoder in study.encoders},
+        {task.name for task in study.tasks},
+        {constants.label for constants in study.constants},
+        set(study.orders),
+        set(study.fractions),
+    )
+
+
+def paper(number: str) -> StudySpec:
+    return load_study(STUDIES / "paper" / f"{number}.yaml")
+
+
+def scores_of(number: str) -> dict[Cell, float]:
+    """The paper's numbers for a study."""
+    known = read_reference(STUDIES / "paper" / f"{number}.csv")
+    columns = known[["encoder", "task", "constants", "order", "fraction"]]
+    keys = columns.itertuples(index=False, name=None)
+    scores = dict(zip(keys, known["score"], strict=True))
+    assert len(scores) == len(known), f"{number}.csv has a cell twice"
+    return scores
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def printed(row: dict[str, str]) -> dict[Cell, float]:
+    """The row of a table, as cells of a study."""
+    model = {"roberta-base": ROBERTA, "roberta-large": ROBERTA_LARGE}[row["model"]]
+    constants = LABELS.get(row["matrices"], row["matrices"])
+    fraction = 1.0 if row["matrices"] == "original" else 0.0
+    scores = {task: row["mnli_mm" if task == "mnli" else task] for task in SIX}
+    return {
+        (model, task, constants, "lambda", fraction): float(score)
+        for task, score in scores.items()
+        if score
+    }
+
+
+def test_there_is_one_study_a_figure_and_table() -> None:
+    for ending in ("yaml", "csv"):
+        assert {path.stem for path in (STUDIES / "paper").glob(f"*.{ending}")} == set(DESIGNS)
+    whole = load_study(STUDIES / "whole.yaml")
+    assert axes(whole) == (BASE | LARGE, SIX, AVERAGE, LAMBDA, CURVE), "figures 2a, 2b and 3"
+
+
+@pytest.mark.parametrize("number", DESIGNS)
+def test_a_study_runs_what_the_paper_ran_and_its_reference_has_its_points_alone(
+    number: str,
+) -> None:
+    study, scores = paper(number), scores_of(number)
+    assert axes(study) == DESIGNS[number]
+    assert len(study.seeds) == 3
+    paper_numbers = STUDIES / "paper" / f"{number}.csv"
+    assert (study.name, study.reference) == (f"paper-{number}", paper_numbers)
+    assert scores
+    for point in scores:
+        assert all(value in axis for value, axis in zip(point, axes(study), strict=True)), point
+
+
+@pytest.mark.parametrize("number", sorted({*DESIGNS} - {"figure6a"}))
+def test_its_numbers_are_those_of_the_tables_and_a_table_is_there_whole(
+    number: str, shared: Path
+) -> None:
+    """Tables 2 and 5 print no originals; those of Tables 1 and 4 are the same setting."""
+    tables: dict[str, dict[Cell, float]] = {}
+    for row in rows_of(shared / "paper" / "tables.csv"):
+        tables.setdefault(f"table{row['table']}", {}).update(printed(row))
+    own, scores = tables.get(number, {}), scores_of(number)
+    known = tables["table1"] | tables["table4"] | own
+    assert scores == {point: known[point] for point in scores}
+    assert bool(own) == number.startswith("table")
+    assert scores.items() >= own.items()
+    rest = [point[-1] for point in scores.keys() - own.keys()] if own else []
+    assert set(rest) == ({1} if number in ("table2", "table5") else set())
+
+
+def test_electra_is_the_one_number_of_figure_6a() -> None:
+    cell = (ELECTRA, "mlm", "average", "lambda")
+    assert scores_of("figure6a") == {(*cell, 1.0): -3.51, (*cell, 0.0): -3.95}
+
+
+@pytest.mark.parametrize("number", DESIGNS)
+def test_probes_are_trained_as_table_3_says(number: str, shared: Path) -> None:
+    settings = {row["task"]: row for row in rows_of(shared / "paper" / "probing.csv")}
+    for task in paper(number).tasks:
+        row, probe = settings[task.name], task.probe
+        assert probe.learning_rate == float(row["learning_rate"])
+        found = (probe.batch_size, probe.epochs, task.slots)
+        assert found == tuple(int(row[name]) for name in ("batch_size", "epochs", "slots"))
+        assert task.metric in METRICS[row["metric"]]
+        if task.name == "mnli":
+            assert task.source.kind == "hub"
+            assert task.source.validation == "validation_mismatched"
+        if task.name == "pos":
+            assert task.metric == "bare_entity_f1", "the paper's POS numbers (docs/fidelity.md)"

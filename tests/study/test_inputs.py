@@ -1,16 +1,30 @@
-"""What is refused before anything is computed."""
+"""What is refused before anything is computed, and inputs that are exchanged meanwhile: what was
+read of them is refused, and nothing is published.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from papa.encoders.reference import EMBEDDED
+from papa.corpora.sources import fingerprint
+from papa.encoders.encoder import load_encoder
+from papa.encoders.files import weight_files
+from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.errors import DataError, EncoderError
+from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
+from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
+from papa.study.stages.tokenise import tokenise
+from papa.study.step import Step
 from tests.encoders.lower import lower_layers
+from tests.flows.conftest import task_on
+from tests.hub.encoders import write_encoder
+from tests.study.minilm import computed as compute
 
 
 def test_what_auto_takes_is_what_study_and_all_encoders_say(
@@ -27,3 +41,85 @@ def test_what_auto_takes_is_what_study_and_all_encoders_say(
         found = resolve_inputs(study).inputs()
         assert found.study.precision == expected
         assert {encoder.precision for encoder in found.encoders} == {expected}
+
+
+BERT, ELECTRA = "google-bert/bert-base-uncased", "google/electra-base-discriminator"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    store = Store(tmp_path / "store")
+    store.make()
+    return store
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_encoder(BERT, tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+@pytest.fixture
+def encoder(folder: Path, store: Store) -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=str(folder)))
+
+
+def write_rows(path: Path, word: str) -> None:
+    rows = ({"text": f"{word} {row}", "label": row % 2} for row in range(8))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def step(encoder: EncoderReference, tmp_path: Path) -> Step:
+    splits = {split: tmp_path / f"{split}.jsonl" for split in ("train", "validation")}
+    for path in splits.values():
+        write_rows(path, "before")
+    source = {"kind": "files", **{split: str(path) for split, path in splits.items()}}
+    task = TaskSpec.model_validate(task_on("task", source, slots=16))
+    return tokenise("tokenise", encoder, task, LayoutSpec(), fingerprint(task.source))
+
+
+def test_rows_and_tokenizers_that_are_not_what_the_key_says(
+    step: Step, folder: Path, store: Store, tmp_path: Path
+) -> None:
+    for split in ("train", "validation"):
+        write_rows(path := tmp_path / f"{split}.jsonl", "after")
+        with pytest.raises(DataError, match=r"source of task 'task' changed meanwhile .*run again"):
+            compute(step, store)
+        write_rows(path, "before")
+    path, before = folder / "tokenizer.json", (folder / "tokenizer.json").read_text()
+    path.write_text(before.replace("##a", "##z"))
+    with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile"):
+        compute(step, store)
+    assert not step.is_complete(store)
+    path.write_text(before)
+    compute(step, store)
+    assert step.is_complete(store)
+
+
+def test_a_configuration_that_is_not_what_the_key_says(
+    encoder: EncoderReference, folder: Path
+) -> None:
+    load_encoder(encoder)
+    document = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**document, "layer_norm_eps": 0.1}))
+    with pytest.raises(EncoderError, match=r"changed meanwhile \(expected digest"):
+        load_encoder(encoder)
+    assert resolve_encoder(EncoderSpec(name=str(folder))).digest != encoder.digest
+
+
+@pytest.mark.parametrize("name", [BERT, ELECTRA], ids=["safetensors", "a pickle"])
+def test_weights_exchanged_after_they_were_loaded(tmp_path: Path, name: str) -> None:
+    """They are in memory: whoever writes to the file does not write to the encoder."""
+    write_encoder(name, folder := tmp_path / "encoder")
+    encoder = resolve_encoder(EncoderSpec(name=str(folder)))
+    loaded = load_encoder(encoder)
+    before = [parameter.clone() for parameter in loaded.model.parameters()]
+    (path,) = weight_files(folder, "").paths
+    with path.open("r+b") as file:  # As ``cp`` does: the file keeps its inode.
+        file.seek(-64, 2)
+        file.write(bytes(64))
+    assert all(map(torch.equal, before, loaded.model.parameters()))
+    with pytest.raises(EncoderError, match=r"changed meanwhile|is damaged"):
+        load_encoder(encoder)

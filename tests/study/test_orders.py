@@ -1,0 +1,196 @@
+"""Studies of constant outputs, of orders by scores of heads, and of an encoder in which one head
+carries the label.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from flows.cli.export import export_cell
+from papa.errors import SpecError
+from papa.scores.metrics import influence
+from papa.spec import ExecutionSpec
+from papa.storage.store import Store
+from papa.study.results import found_orders
+from papa.study.run import run_here
+from papa.study.stages.probe import read_examples, read_scores
+from papa.study.stages.rank import read_head_scores
+from papa.study.step import Step
+from papa.study.steps import StudySteps
+from tests.finished import described, opened, score_study
+from tests.flows.conftest import SMALL, TINY
+from tests.ranking.planted import planted_encoder, planted_task, with_classifier
+from tests.study import test_steps
+from tests.study.told import Told
+
+pytestmark = pytest.mark.unchecked
+
+KINDS = ["mean_output", "mean_output_by_slot", "resampled_output", "optimal_output"]
+PROBED = {**SMALL["tasks"][0], "metric": "accuracy", "source": {"kind": "embedded"}}
+PROBED |= {"train_rows": 16, "validation_rows": 16}
+OWN = {**PROBED, "head": "own", "metric": "cosine", "base": "reviews", "train_rows": 32}
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, [*KINDS[:3], "reused"])])
+def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
+    task: dict[str, Any], kinds: list[str], shallow: str, tmp_path: Path
+) -> None:
+    study = described(shallow, task, constants=kinds, fractions=[1, 0.5], seeds=[0, 1])
+    steps, _, table, found = scored = score_study(study, Path(), tmp_path / "store")
+    outputs = [step for step in steps.steps if step.stage == "outputs"]
+    alone = [(kind, None) for kind in KINDS[:2]]
+    drawn = [("resampled_output", seed) for seed in (0, 1)]
+    assert len(outputs) == 4
+    assert {(step["kind"], step["seed"]) for step in outputs} == {*alone, *drawn}
+    for cell, probes in steps.cells.items():
+        by_seed = cell.constants == "resampled_output" and cell.fraction < 1
+        assert [one["seeds"] for one in probes] == ([(0,), (1,)] if by_seed else [(0, 1)])
+        at = (table["constants"] == cell.constants) & (table["fraction"] == cell.fraction)
+        rows = table[at].set_index("seed")
+        for one in probes:
+            made = read_scores(found[one]).scores, read_examples(found[one])
+            for scored_seed, examples in zip(*made, strict=True):
+                row = rows.loc[scored_seed.seed]
+                assert row["score"] == scored_seed.score
+                own = influence(task["metric"], examples)
+                np.testing.assert_allclose(row["influence"], own, atol=1e-6)
+    assert not list(scored.store.scratch.iterdir()), "features are removed"
+    half = table[table["fraction"] == 0.5]
+    assert half["score"].notna().all()
+    assert half["constant_heads"].unique().tolist() == [12]
+    assert half["unseen_share"].isna().all()
+    if task is OWN:
+        scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
+        assert len(scores["resampled_output"]) == 2, "a draw for each seed"
+        assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
+    finished = opened(scored)
+    constant = {entry.constant_heads for entry in finished.manifest.cells if entry.fraction < 1}
+    assert constant == {tuple((0, head) for head in range(12))}
+    asked = {"order": "first_to_last", "constants": kinds[-1]}
+    with pytest.raises(SpecError, match="are not constant matrices that all seeds share"):
+        export_cell(finished, asked, tmp_path / "export", Console(), fraction=0.5)
+
+
+ORDERS = ["distance", "reversed:confidence", "variance"]
+"""Label-free all."""
+
+
+def steps_of(**changes: Any) -> StudySteps:
+    return test_steps.steps_of(**{"orders": ORDERS, "fractions": [1, 0.5], **changes})
+
+
+def scorings(steps: StudySteps) -> list[Step]:
+    return [step for step in steps.steps if step.stage == "scores"]
+
+
+def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
+    (step,) = scorings(steps_of())
+    assert step["methods"] == ("confidence", "distance", "output_distance", "variance")
+    assert scorings(steps_of(ranking={"seeds": [5]})) == [step]
+    assert scorings(steps_of(orders=["variance"])) == [step]
+    sampled = scorings(steps_of(ranking={"rows": 8, "seeds": [0, 1]}))
+    assert len(sampled) == 2
+    assert step not in sampled, "of a sample each seed has its own"
+    assert len({one.name for one in sampled}) == 2
+
+
+def test_what_reads_labels_is_by_seed_and_follows_a_probe_that_methods_share() -> None:
+    task = SMALL["tasks"][0]
+    trained = [{**task, "probe": {**task["probe"], "epochs": 2}}]
+    first, second = scorings(steps_of(orders=["gradient"], ranking={"seeds": [0, 1]}))
+    assert (first["seed"], second["seed"]) == (0, 1)
+    assert first != second
+    assert first not in scorings(steps_of(orders=["gradient"], tasks=trained))
+    assert scorings(steps_of()) == scorings(steps_of(tasks=trained)), "text alone is read"
+    orders = ["gradient", "shapley", "greedy", "effect", "gates", "distance"]
+    steps = steps_of(orders=orders, ranking={"seeds": [0, 1], "evaluations": 400})
+    frozen = [step for step in steps.steps if step.stage == "frozen_probe"]
+    assert [step["seed"] for step in frozen] == [0, 1]
+    for step in scorings(steps):
+        reads = step["methods"][0] in orders[:4]
+        assert step["probe"] == (frozen[step["seed"]] if reads else None), step.name
+        assert not reads or steps.steps.index(step) > steps.steps.index(step["probe"])
+
+
+def test_a_frozen_probe_comes_back_to_the_bit(shallow: str, tmp_path: Path) -> None:
+    """So scores are those of a probe that is trained where they are computed."""
+    steps = steps_of(encoders=[shallow], orders=["gradient"], ranking={"rows": 8, "seeds": [0]})
+    (scoring,), store = scorings(steps), Store(tmp_path)
+    store.make()
+    alone = scoring.changed(probe=None)
+    run_here([*scoring.needs, scoring, alone], store, ExecutionSpec(), Told())
+    first, again = (
+        read_head_scores("gradient", {0: step.reference(store)}).mean for step in (scoring, alone)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert first.std() > 0
+
+
+@pytest.mark.server
+def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
+    document = {**TINY, "encoders": [shallow], "orders": [*ORDERS, "gradient"]}
+    steps, _, _, found = score_study(document, Path(), tmp_path / "store")
+    values = {
+        method: read_head_scores(method, {0: found[step]}).mean
+        for step in scorings(steps)
+        for method in step["methods"]
+    }
+    for cell, (probe,) in steps.cells.items():
+        if cell.fraction == 0.5:
+            ascending = values[cell.order.removeprefix("reversed:")].ravel().argsort(kind="stable")
+            chosen = ascending[::-1][:12] if "reversed" in cell.order else ascending[:12]
+            expected = {divmod(int(at), 12) for at in chosen}
+            assert set(probe["heads"].chosen(found)) == expected
+    assert "rank" not in {step.stage for step in steps.steps}
+    ((_, orders),) = found_orders(steps.parts, found).items()
+    costs = {order: one.evaluations for order, one in orders.items()}
+    assert costs == {"distance": 1, "reversed:confidence": None, "variance": None, "gradient": 2}
+    assert {order for order, one in orders.items() if one.seconds} == {"distance", "gradient"}
+
+
+HEAD = (1, 1)
+VALUED = ["shapley", "greedy", "effect"]
+TRAINED = ["gradient", "gates", "lambda"]
+LABEL_FREE = ["self_lambda", "distance", "output_distance"]
+ASKED: dict[str, tuple[dict[str, str], list[str]]] = {
+    "probe": ({"head": "probe"}, [*VALUED, *TRAINED, *LABEL_FREE]),
+    "own head": ({"head": "own"}, [*VALUED, "gradient"]),
+    "itself": ({"head": "own", "metric": "agreement"}, VALUED),
+}
+
+
+def planted_study(folder: Path, changes: dict[str, str], orders: list[str]) -> dict[str, Any]:
+    """A study of an encoder with the planted head, both of which it writes."""
+    planted_encoder(folder / "encoder", HEAD)
+    task = planted_task(folder)
+    if changes["head"] == "own":
+        with_classifier(folder / "encoder", task)
+    ranking = {"epochs": 6, "learning_rate": 0.05, "evaluations": 40, "rows": 64, "seeds": [0]}
+    entry, parts = {**task.model_dump(mode="json"), **changes}, {"ranking": ranking}
+    return described(folder / "encoder", entry, orders=orders, fractions=[1, 0.5], **parts)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_path: Path) -> None:
+    """With half of the heads constant nothing is lost; from the order's other end, all is."""
+    changes, orders = ASKED[name]
+    both = [*orders, *(f"reversed:{order}" for order in orders)]
+    document = planted_study(tmp_path, changes, both)
+    steps, _, table, found = score_study(document, tmp_path, tmp_path / "store")
+    for cell, (probe,) in steps.cells.items():
+        if cell.fraction < 1:
+            ranked = probe["heads"].ranked(found)
+            assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order
+    half = table[table["fraction"] == 0.5].set_index("order")["score"]
+    half = half.rename({"lambda_reversed": "reversed:lambda"})
+    whole = table[table["fraction"] == 1]["score"].max()
+    assert whole > 0.95
+    for order in orders:
+        assert half[order] > whole - 0.05, order
+        assert half[f"reversed:{order}"] < 0.75, order
