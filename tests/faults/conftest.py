@@ -8,7 +8,8 @@ from typing import Any
 import pandas
 import pytest
 
-from tests.faults.life import Life
+from papa.storage.store import Store
+from tests.faults.life import Life, scores
 from tests.finished import finish_study
 from tests.flows.conftest import FEW, TINY, write_study
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
@@ -26,25 +27,21 @@ def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.
     """What the study finds where nothing is hurt, but for how long it took."""
     store = tmp_path_factory.mktemp("undisturbed") / "store"
     finish_study(study, store)
-    results = pandas.read_parquet(store / "studies" / "small" / "results.parquet")
-    return results.drop(columns="seconds")
+    return scores(Store(store))
 
 
 @pytest.fixture(scope="session")
 def live(study: str) -> Iterator[Callable[..., Life]]:
-    """Gives the study a life at an address. In the end of the session nothing runs that belongs to
-    one; Ray's agents may take two minutes.
-    """
+    """Gives the study a life at an address; in the end nothing runs that belongs to one."""
 
     def begin(address: object, *more: Any) -> Life:
         _lives.append(Life(study, str(address), *more))
         return _lives[-1]
 
     yield begin
-    for life in _lives:
-        wait_until(
-            lambda one=life: not one.processes(), PATIENCE_SECONDS, "all that a study started ends"
-        )
+    # Ray's agents may take two minutes.
+    ended = "all that a study started ends"
+    wait_until(lambda: not any(one.processes() for one in _lives), PATIENCE_SECONDS, ended)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

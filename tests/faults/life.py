@@ -1,6 +1,4 @@
-"""A study's life: begun, hurt at points that are seen from outside, begun again until it is
-complete; and what has to hold of it in the end.
-"""
+"""A study's life: begun, hurt at points that are seen from outside, begun again until it ends."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ _LOOK_SECONDS = 0.005
 
 
 class Seen(NamedTuple):
-    """What is seen of a running study: its process, what it wrote to its error stream, its store's
-    folder.
-    """
+    """A running study: its process, what it wrote to its error stream, its store's folder."""
 
     pid: int
     lines: Sequence[str]
@@ -78,6 +74,12 @@ POINTS: dict[str, Callable[[Seen], object]] = {
 """Points in a study's life in the order in which they come, and whether it is there, or beyond."""
 
 
+def scores(store: Store) -> pandas.DataFrame:
+    """The rows of results, but for how long they took."""
+    results = pandas.read_parquet(store.study("small") / "results.parquet")
+    return results.drop(columns="seconds")
+
+
 class Fault(NamedTuple):
     """A process killed (SIGKILL) at a point."""
 
@@ -86,8 +88,8 @@ class Fault(NamedTuple):
 
 
 def draw(seed: int, victims: Sequence[str], points: Sequence[str] = tuple(POINTS)) -> list[Fault]:
-    """One fault for each of ``victims``, in the order of their points, which ``seed`` draws: a
-    process is hurt where it can be there, and no worker before Ray starts.
+    """One fault for each of ``victims``, in the order of their points, which ``seed`` draws among
+    those where the process can be.
     """
     source, order = random.Random(seed), list(POINTS)
     first = dict.fromkeys(("worker", "node", "GCS"), order.index("worker is up"))
@@ -99,9 +101,7 @@ def draw(seed: int, victims: Sequence[str], points: Sequence[str] = tuple(POINTS
 
 
 class Revived:
-    """A server beside a study: when it is killed, another one takes its place, with the same
-    command, environment, folder and ports. ``health`` is answered once it is up.
-    """
+    """A server beside a study: when it is killed, another one like it takes its place."""
 
     def __init__(self, process: subprocess.Popen[Any], health: str) -> None:
         self.process, self.health = process, health
@@ -110,15 +110,9 @@ class Revived:
         known = psutil.Process(self.process.pid)
         environment, folder = known.environ(), known.cwd()
         self.end()
-        self.process = subprocess.Popen(
-            self.process.args,
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        how = {**quiet, "env": environment, "cwd": folder, "start_new_session": True}
+        self.process = subprocess.Popen(self.process.args, **how)
 
     def end(self) -> None:
         known = psutil.Process(self.process.pid)
@@ -130,15 +124,9 @@ class Revived:
 
 @dataclass
 class Life:
-    """A study, run again and again.
-
-    Attributes:
-        study: its file.
-        address: its store.
-        more: for its environment.
-        servers: what may be killed beside it, by name.
-        struck: the faults that took place, and what became of the command that each hurt.
-        log: the lines of all its runs.
+    """A study, run again and again, with ``more`` in its environment and ``servers`` that may be
+    killed beside it; the faults that struck it and what became of the command that each hurt; the
+    lines of all its runs.
     """
 
     study: str
@@ -155,32 +143,23 @@ class Life:
 
     def live(self, faults: Iterable[Fault], runs: int = 12) -> None:
         """Run the study to its end, through ``faults`` that come one after the other."""
-        left, known = deque(faults), self.servers.values()
+        left, known = deque(faults), [one.health for one in self.servers.values()]
         for _ in range(runs):
-            wait_until(
-                lambda: all(answers(one.health) for one in known),
-                PATIENCE_SECONDS,
-                "servers are up",
-            )
+            wait_until(lambda: all(map(answers, known)), PATIENCE_SECONDS, "servers are up")
             if self._run(left) == 0:
                 self.struck += [(one, "not reached, nothing was killed") for one in left]
                 return
         raise AssertionError(f"not complete after {runs} runs: {self.log[-30:]}")
 
     def once(self, meanwhile: Callable[[Seen], None]) -> int:
-        """Run the study; what happens ``meanwhile`` is called again and again. Returns its exit
-        code.
-        """
+        """Run the study, and call what happens ``meanwhile`` again and again; its exit code."""
         lines: list[str] = []
         more = {**self.more, LIFE: self.name}
         with start("run", self.study, "--store", self.address, more=more) as process:
-            output, errors = process.stdout, process.stderr
-            assert output is not None
-            assert errors is not None
-            readers = [
-                threading.Thread(target=lambda: lines.extend(errors)),
-                threading.Thread(target=output.read),
-            ]
+            output: Any = process.stdout
+            errors: Any = process.stderr
+            targets = partial(lines.extend, errors), output.read
+            readers = [threading.Thread(target=target) for target in targets]
             for reader in readers:
                 reader.start()
             seen = Seen(process.pid, lines, self.store.root)
@@ -203,9 +182,7 @@ class Life:
         return code
 
     def _run(self, left: deque[Fault]) -> int:
-        """Run the study; the faults that strike it are taken from ``left``. Returns its
-        exit code.
-        """
+        """Run the study; the faults that strike it are taken from ``left``. Its exit code."""
         hurt: list[Fault] = []
 
         def strike(seen: Seen) -> None:
@@ -238,8 +215,7 @@ class Life:
         """Its results are the undisturbed ones, no finished cell was computed twice, and nothing
         lies about.
         """
-        results = pandas.read_parquet(self.store.study("small") / "results.parquet")
-        pandas.testing.assert_frame_equal(results.drop(columns="seconds"), undisturbed)
+        pandas.testing.assert_frame_equal(scores(self.store), undisturbed)
         done: set[str] = set()
         for line in self.log:
             name, _, what = line.partition(": ")

@@ -1,18 +1,16 @@
-"""SeaweedFS on loopback: a real S3-compatible server that checks credentials, rights and
-conditional puts.
-"""
+"""SeaweedFS: a real S3-compatible server that checks credentials, rights and conditional puts."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from socket import create_server
 from typing import Any
 
 import pytest
@@ -22,14 +20,7 @@ from tests.integration.service import SCRIPTS, answers, clean, started, wait_rea
 
 @dataclass(frozen=True)
 class S3Server:
-    """A running server.
-
-    Attributes:
-        endpoint: its address.
-        process: ``weed``.
-        owner: access key and secret that may do everything.
-        reader: likewise, may only list and read.
-    """
+    """A running server; an access key and secret that may do everything, or list and read alone."""
 
     endpoint: str
     process: subprocess.Popen[bytes]
@@ -73,7 +64,10 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
     config = folder / "s3.json"
     readers = _identity("reader", reader, "Read", "List")
     config.write_text(json.dumps({"identities": [_identity("owner", owner, "Admin"), readers]}))
-    ports = _free_ports(8)
+    # Held together, so that no two are the same.
+    with ExitStack() as stack:
+        held = [stack.enter_context(create_server(("127.0.0.1", 0))) for _ in range(8)]
+        ports = [one.getsockname()[1] for one in held]
     environment = {
         "S3_FOLDER": str(folder),
         "S3_CONFIG": str(config),
@@ -97,12 +91,3 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
 def _identity(name: str, keys: tuple[str, str], *actions: str) -> dict[str, object]:
     credentials = [{"accessKey": keys[0], "secretKey": keys[1]}]
     return {"name": name, "credentials": credentials, "actions": actions}
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on; held together, so that no two are the same."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]

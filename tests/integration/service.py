@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,7 +16,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.flows.processes import PATIENCE_SECONDS, descendants
+from tests.flows.processes import PATIENCE_SECONDS, descendants, status, wait_until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "infra" / "services"
@@ -27,13 +24,7 @@ SCRIPTS = ROOT / "infra" / "services"
 
 @dataclass
 class Service:
-    """A process of the stack.
-
-    Attributes:
-        process: the script that was started.
-        log: what it printed.
-        environment: what its clients need to reach it.
-    """
+    """A process of the stack, what it printed, and what its clients need to reach it."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -45,8 +36,8 @@ class Service:
         return [self.process.pid, *descendants(self.process.pid)]
 
     def kill(self) -> None:
-        """SIGKILL to all its processes; none can say goodbye, nor miss its children before."""
-        _signal(self.processes, signal.SIGKILL)
+        """SIGKILL to all its processes: none can say goodbye, nor miss its children before."""
+        _kill(self.processes)
         self.process.wait()
 
     def end(self) -> None:
@@ -56,7 +47,7 @@ class Service:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(15)
-        _signal([*known, *self.processes], signal.SIGKILL)
+        _kill([*known, *self.processes])
         self.process.wait()
 
 
@@ -67,9 +58,7 @@ def started(
     environment: Mapping[str, str],
     user: str | None = None,
 ) -> Iterator[Service]:
-    """A command as a process with a clean environment, its home and its log in ``folder``; ended
-    with the block.
-    """
+    """A command as a process with its home and its log in ``folder``; ended with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
     with log.open("wb") as output:
@@ -87,20 +76,15 @@ def started(
 
 def wait_ready(service: Service, ready: Callable[[], bool]) -> None:
     """Wait until a service is ready; fail the test where it ends before, or takes too long."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not ready():
-        if service.process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"{service.process.args} is not ready:\n{service.log.read_text()}")
-        time.sleep(0.2)
+    try:
+        wait_until(ready, PATIENCE_SECONDS, f"{service.process.args} is ready", service.process)
+    except AssertionError as error:
+        pytest.fail(f"{error}:\n{service.log.read_text()}")
 
 
 def answers(address: str) -> bool:
     """Whether a health check answers."""
-    try:
-        with urllib.request.urlopen(address, timeout=2) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
+    return status(address) == 200
 
 
 def run(
@@ -118,13 +102,6 @@ def run(
     return done.stdout
 
 
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def clean(home: Path, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """An environment of its own."""
     return {
@@ -137,7 +114,7 @@ def clean(home: Path, more: Mapping[str, str] = MappingProxyType({})) -> dict[st
     }
 
 
-def _signal(processes: Iterable[int], number: int) -> None:
+def _kill(processes: Iterable[int]) -> None:
     for process in processes:
         with suppress(ProcessLookupError):
-            os.kill(process, number)
+            os.kill(process, signal.SIGKILL)

@@ -1,8 +1,5 @@
-"""The services of the team's stack as processes: the very scripts of ``infra/services``, ended by
-process id.
-
-Each is a context manager that yields a ``Service`` once it answers. What its clients need is in
-``Service.environment``. Every service has a folder of its own for its log, its home and its data.
+"""The services of the team's stack as processes, by the very scripts of ``infra/services``: context
+managers that yield a ``Service`` once it answers, with a folder for its log, home and data.
 """
 
 from __future__ import annotations
@@ -20,8 +17,9 @@ from pathlib import Path
 import psycopg2
 import pytest
 
+from flows.server import free_port
 from tests.integration.__main__ import HOST, NAMESPACE, OTHER, OTHER_NAMESPACE
-from tests.integration.service import SCRIPTS, Service, answers, free_port, run, started, wait_ready
+from tests.integration.service import SCRIPTS, Service, answers, run, started, wait_ready
 
 _DEBIAN = Path("/usr/lib/postgresql")
 
@@ -76,9 +74,7 @@ def postgres(folder: Path, databases: Sequence[str]) -> Iterator[Postgres]:
 def prefect_server(
     folder: Path, database: Postgres, port: int | None = None, password: str | None = None
 ) -> Iterator[Service]:
-    """Prefect's server on a PostgreSQL database ``prefect``; ``user:password`` is its own without
-    one.
-    """
+    """Prefect's server on a PostgreSQL database ``prefect``."""
     port = port or free_port()
     password = password or f"papa:{secrets.token_hex(16)}"
     environment = {
@@ -108,9 +104,7 @@ def prefect_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Ser
 def mlflow_server(
     folder: Path, backend: str, artifacts: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[Service]:
-    """MLflow's server on a database, with its files at ``artifacts``, such as
-    ``s3://bucket/mlflow``, which ``environment`` reaches.
-    """
+    """MLflow's server on a database, with its files at ``artifacts``."""
     port, password = free_port(), secrets.token_hex(16)
     own = {
         "MLFLOW_BACKEND_STORE_URI": backend,
@@ -139,21 +133,11 @@ def ray_head(
 ) -> Iterator[Service]:
     """The head of a Ray cluster with token authentication, in this namespace."""
     namespace()
-    token, port = secrets.token_hex(32), free_port()
-    address = f"{HOST}:{port}"
-    own = {
-        "RAY_AUTH_TOKEN": token,
-        "RAY_NODE_IP": HOST,
-        "RAY_PORT": str(port),
-        "RAY_INCLUDE_DASHBOARD": "false",
-        **_node(folder, cores),
-    }
+    token, port = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}, str(free_port())
+    own = {"RAY_NODE_IP": HOST, "RAY_PORT": port, "RAY_INCLUDE_DASHBOARD": "false"}
+    own |= {**token, **_node(folder, cores)}
     with started([SCRIPTS / "ray-head.sh"], folder, {**(environment or {}), **own}) as service:
-        service.environment = {
-            "RAY_ADDRESS": address,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": token,
-        }
+        service.environment = {"RAY_ADDRESS": f"{HOST}:{port}", "RAY_AUTH_MODE": "token", **token}
         wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
         yield service
 
@@ -166,9 +150,7 @@ def ray_node(
     environment: Mapping[str, str] | None = None,
     hidden: Sequence[Path] = (),
 ) -> Iterator[Service]:
-    """One more node of a Ray cluster, on the other host, which does not see the ``hidden`` folders
-    of the first.
-    """
+    """A node of a Ray cluster on the other host, which does not see ``hidden`` folders."""
     _, other = namespace()
     own = {"RAY_NODE_IP": OTHER, **head.environment, **_node(folder, cores)}
     mounts = "".join(f"mount -t tmpfs none {one}; " for one in hidden)
@@ -181,10 +163,7 @@ def ray_node(
 def namespace() -> tuple[str, str]:
     """The names of this host and of the other; skips the test where there are none."""
     if NAMESPACE not in os.environ:
-        pytest.skip(
-            "Ray listens on every interface and needs network namespaces: make test-integration, "
-            "as root"
-        )
+        pytest.skip("Ray needs network namespaces: make test-integration, as root")
     return os.environ[NAMESPACE], os.environ[OTHER_NAMESPACE]
 
 
@@ -198,9 +177,7 @@ def _node(folder: Path, cores: int) -> dict[str, str]:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name) or next(
-        (str(one) for one in sorted(_DEBIAN.glob(f"*/bin/{name}"))[::-1]), None
-    )
-    if found is None:
-        pytest.skip(f"PostgreSQL's {name} is not installed: apt-get install postgresql")
-    return found
+    found = [shutil.which(name), *map(str, sorted(_DEBIAN.glob(f"*/bin/{name}"))[::-1])]
+    for path in filter(None, found):
+        return path
+    pytest.skip(f"PostgreSQL's {name} is not installed: apt-get install postgresql")

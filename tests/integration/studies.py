@@ -18,30 +18,21 @@ from tests.integration.service import Service, started
 def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> str:
     """A study of review sentences, as YAML."""
     sizes = {"train_rows": rows, "validation_rows": 64, "slots": 64}
-    return json.dumps(
-        {
-            "name": name,
-            "encoders": ["embedded/all-MiniLM-L6-v2"],
-            "tasks": [{"name": "reviews", **sizes, "probe": {"epochs": epochs}}],
-            "fractions": list(fractions),
-            "seeds": [0],
-            "ranking": {"rows": 64, "epochs": 1, "seeds": [0]},
-            "execution": {"shard_rows": 32, "batch_tokens": 512, "device": "cpu"},
-        }
-    )
+    task = {"name": "reviews", **sizes, "probe": {"epochs": epochs}}
+    more = {"fractions": fractions, "ranking": {"rows": 64, "epochs": 1, "seeds": [0]}}
+    more["execution"] = {"shard_rows": 32, "batch_tokens": 512, "device": "cpu"}
+    named = {"name": name, "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [task]}
+    return json.dumps({**named, "seeds": [0], **more})
 
 
-SAME_FILES = ("tokenise", "average", "rank")
-"""Stages whose files hold nothing but what they computed."""
+Findings = dict[tuple[str, str], Any]
 
 
 @contextmanager
 def papa_run(
     folder: Path, study: str, environment: Mapping[str, str], *options: str
 ) -> Iterator[Service]:
-    """``papa run`` of a study, as YAML, in the background, with its file and its log in ``folder``;
-    ended with the block.
-    """
+    """``papa run`` of a study, as YAML, in the background; ended with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / "study.yaml"
     written.write_text(study)
@@ -55,17 +46,17 @@ def to_the_end(study: Service) -> None:
     assert study.process.returncode == 0, study.log.read_text()
 
 
-def findings(address: str, storage: S3Server | None = None) -> dict[tuple[str, str], Any]:
+def findings(address: str, storage: S3Server | None = None) -> Findings:
     """What a store, which the keys of ``storage`` reach, holds by stage and key, without times:
     digests of files for corpora, averages and rankings; scores, to the bit, for probes.
     """
     files = storage.files if storage else fsspec.filesystem("file")
     root = address.removeprefix("s3://")
-    found: dict[tuple[str, str], Any] = {}
+    found: Findings = {}
     for path in files.glob(f"{root}/artifacts/*/*/metadata.json"):
         stage, key = path.split("/")[-3:-1]
         metadata = json.loads(files.cat_file(path))
-        if stage in SAME_FILES:
+        if stage in ("tokenise", "average", "rank"):
             found[stage, key] = metadata["files"]
         elif stage == "probe":
             folder = f"{path.rpartition('/')[0]}/{metadata['data']}"

@@ -18,7 +18,7 @@ from tests.flows.processes import PATIENCE_SECONDS, descendants, status, wait_un
 from tests.integration.s3 import S3Server
 from tests.integration.service import SCRIPTS, Service, run
 from tests.integration.services import Postgres, prefect_worker
-from tests.integration.studies import findings, papa_run, reviews, to_the_end
+from tests.integration.studies import Findings, findings, papa_run, reviews, to_the_end
 from tests.tasks.tracked import logged
 
 TOUCH = (
@@ -154,7 +154,7 @@ def environment(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(place: Path) -> dict[tuple[str, str], object]:
+def undisturbed(place: Path) -> Findings:
     """What the study finds on this host alone, one worker, a folder for a store."""
     store = place / "undisturbed" / "store"
     with papa_run(
@@ -168,7 +168,7 @@ def undisturbed(place: Path) -> dict[tuple[str, str], object]:
 def test_a_host_lost_in_the_middle_changes_nothing(
     place: Path,
     stage: str,
-    undisturbed: dict[tuple[str, str], object],
+    undisturbed: Findings,
     environment: dict[str, str],
     storage: S3Server,
     node: Service,
@@ -196,7 +196,7 @@ def test_a_host_lost_in_the_middle_changes_nothing(
 
 def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     place: Path,
-    undisturbed: dict[tuple[str, str], object],
+    undisturbed: Findings,
     environment: dict[str, str],
     tracking: Service,
     storage: S3Server,

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from flows.server import free_port
 from tests.flows.conftest import SMALL, artifacts
 from tests.flows.history import ask
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
-from tests.integration.service import SCRIPTS, Service, free_port, run
+from tests.integration.service import SCRIPTS, Service, run
 from tests.integration.services import postgres, prefect_server, prefect_worker
-from tests.integration.studies import findings, papa_run, to_the_end
+from tests.integration.studies import Findings, findings, papa_run, to_the_end
 
 COMPUTED = ("tokenise", "average", "rank", "probe")
 FLOW = {"name": {"any_": ["papa-study"]}}
@@ -28,24 +29,24 @@ STUDY = SMALL | {
 }
 
 
-def flow_runs(prefect: Service, study: str) -> list[dict[str, Any]]:
-    """The runs of a study, in the order in which they started."""
-    runs = {"name": {"any_": [study]}}
-    return ask(
-        prefect.environment, "flow_runs/filter", flows=FLOW, flow_runs=runs, sort="START_TIME_ASC"
-    )
+def flow_runs(prefect: Service) -> list[dict[str, Any]]:
+    """The runs of the study, in the order in which they started."""
+    runs = {"flows": FLOW, "flow_runs": {"name": {"any_": ["disturbed"]}}}
+    return ask(prefect.environment, "flow_runs/filter", sort="START_TIME_ASC", **runs)
 
 
-def states_of_steps(prefect: Service, flow_run: dict[str, Any]) -> set[str]:
-    """The states that a study's task runs are in."""
-    found = ask(
-        prefect.environment, "task_runs/filter", flow_runs={"id": {"any_": [flow_run["id"]]}}
-    )
-    return {one["state_name"] for one in found}
+def of_run(prefect: Service, path: str, run: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the server has of a run."""
+    return ask(prefect.environment, path, flow_runs={"id": {"any_": [run["id"]]}})
+
+
+def wait_for_the_average(store: Path, service: Service) -> None:
+    what = f"the average is done: {service.log}"
+    wait_until(lambda: artifacts(store, "average"), PATIENCE_SECONDS, what, service.process)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(place: Path) -> dict[tuple[str, str], Any]:
+def undisturbed(place: Path) -> Findings:
     """What the study finds where nothing happens to it."""
     store = place / "calm-store"
     with papa_run(place / "calm", json.dumps(STUDY), {}, "--store", str(store)) as study:
@@ -61,7 +62,7 @@ def deployed(prefect: Service) -> Service:
 
 
 def test_a_machine_dies_and_the_next_run_goes_on(
-    place: Path, deployed: Service, undisturbed: dict[tuple[str, str], Any]
+    place: Path, deployed: Service, undisturbed: Findings
 ) -> None:
     study, store = place / "disturbed.yaml", place / "disturbed"
     study.write_text(json.dumps(STUDY))
@@ -70,55 +71,42 @@ def test_a_machine_dies_and_the_next_run_goes_on(
         fire += ["--param", f"{name}={json.dumps(str(value))}"]
     with prefect_worker(place / "first-worker", deployed.environment) as worker:
         run(fire, deployed.environment)
-        wait_until(
-            lambda: artifacts(store, "average"),
-            PATIENCE_SECONDS,
-            f"the average is done: {worker.log}",
-            worker.process,
-        )
+        wait_for_the_average(store, worker)
         worker.kill()
     before = artifacts(store, *COMPUTED)
-    (dead,) = flow_runs(deployed, "disturbed")
+    (dead,) = flow_runs(deployed)
     assert dead["state_name"] == "Running", "nobody was left to say that it died"
-    wait_until(
-        lambda: flow_runs(deployed, "disturbed")[0]["state_name"] == "Crashed",
-        PATIENCE_SECONDS,
-        "its silence is noticed",
-    )
+
+    def crashed() -> bool:
+        return flow_runs(deployed)[0]["state_name"] == "Crashed"
+
+    wait_until(crashed, PATIENCE_SECONDS, "its silence is noticed")
 
     with prefect_worker(place / "second-worker", deployed.environment) as worker:
         run([*fire, "--watch"], deployed.environment)
         log = worker.log.read_text()
 
-    dead, whole = flow_runs(deployed, "disturbed")
+    dead, whole = flow_runs(deployed)
     assert (dead["state_name"], whole["state_name"]) == ("Crashed", "Completed"), log
     assert artifacts(store, *COMPUTED).items() >= before.items(), "finished steps are not repeated"
     assert findings(str(store)) == undisturbed
 
     assert {"papa", "disturbed", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(whole["tags"])
-    lines = [
-        one["message"]
-        for one in ask(
-            deployed.environment, "logs/filter", logs={"flow_run_id": {"any_": [whole["id"]]}}
-        )
-    ]
-    assert any(
-        line.startswith("tokenise · all-MiniLM-L6-v2 · reviews: already there") for line in lines
-    )
+    of_whole = {"flow_run_id": {"any_": [whole["id"]]}}
+    logs = ask(deployed.environment, "logs/filter", logs=of_whole)
+    lines = [one["message"] for one in logs]
+    there = "tokenise · all-MiniLM-L6-v2 · reviews: already there"
+    assert any(line.startswith(there) for line in lines)
     shares = [int(share) for line in lines for share in re.findall(r"\| study (\d+)%", line)]
     assert len(set(shares)) > 2, "the log tells how much of the study is done"
     assert min(shares) < max(shares) == 100
-    (report,) = ask(
-        deployed.environment, "artifacts/filter", flow_runs={"id": {"any_": [whole["id"]]}}
-    )
+    (report,) = of_run(deployed, "artifacts/filter", whole)
     assert report["key"] == "papa-disturbed-report"
     assert "| Head order " in report["data"]
     assert "](data:image/png;base64," in report["data"]
 
 
-def test_the_server_is_restarted_under_a_running_study(
-    place: Path, undisturbed: dict[tuple[str, str], Any]
-) -> None:
+def test_the_server_is_restarted_under_a_running_study(place: Path, undisturbed: Findings) -> None:
     port, login, store = free_port(), "papa:restarted", place / "restarted"
     with (
         postgres(place / "own-database", ["prefect"]) as database,
@@ -127,42 +115,35 @@ def test_the_server_is_restarted_under_a_running_study(
             place / "restart", json.dumps(STUDY), server.environment, "--store", str(store)
         ) as study,
     ):
-        wait_until(
-            lambda: artifacts(store, "average"),
-            PATIENCE_SECONDS,
-            f"the average is done: {study.log}",
-            study.process,
-        )
+        wait_for_the_average(store, study)
         server.end()
         assert study.process.poll() is None, "the study is not over yet"
         time.sleep(10)
         with prefect_server(place / "own-server-again", database, port, login) as again:
             to_the_end(study)
-            (flow_run,) = flow_runs(again, "disturbed")
-            assert flow_run["state_name"] == "Completed"
-            wait_until(
-                lambda: states_of_steps(again, flow_run) == {"Completed"},
-                PATIENCE_SECONDS,
-                "every step is recorded",
-            )
+            (run,) = flow_runs(again)
+            assert run["state_name"] == "Completed"
+
+            def recorded() -> bool:
+                steps = of_run(again, "task_runs/filter", run)
+                return {one["state_name"] for one in steps} == {"Completed"}
+
+            wait_until(recorded, PATIENCE_SECONDS, "every step is recorded")
     assert findings(str(store)) == undisturbed
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("name", "value", "sentence"),
     [
-        (
-            {"PREFECT_API_URL": "http://127.0.0.1:9/api"},
-            "Failed to reach API at http://127.0.0.1:9",
-        ),
-        ({"PREFECT_API_AUTH_STRING": "papa:wrong"}, "401 Unauthorized"),
-        ({"MLFLOW_TRACKING_PASSWORD": "wrong"}, "MLFLOW_TRACKING_PASSWORD"),
+        ("PREFECT_API_URL", "http://127.0.0.1:9/api", "Failed to reach API at http://127.0.0.1:9"),
+        ("PREFECT_API_AUTH_STRING", "papa:wrong", "401 Unauthorized"),
+        ("MLFLOW_TRACKING_PASSWORD", "wrong", "MLFLOW_TRACKING_PASSWORD"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_one_sentence(
-    prefect: Service, tracking: Service, tmp_path: Path, change: dict[str, str], sentence: str
+    prefect: Service, tracking: Service, tmp_path: Path, name: str, value: str, sentence: str
 ) -> None:
-    environment = {**prefect.environment, **tracking.environment, **change}
+    environment = {**prefect.environment, **tracking.environment, name: value}
     store = tmp_path / "store"
     with papa_run(tmp_path, json.dumps(STUDY), environment, "--store", str(store)) as study:
         study.process.wait(PATIENCE_SECONDS)
