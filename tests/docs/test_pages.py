@@ -12,7 +12,7 @@ import sysconfig
 import venv
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import yaml
@@ -22,7 +22,7 @@ from papa.scores.orders import compare_orders
 from papa.scores.summary import summarise
 from papa.spec import Frozen, NamedMetric, StudySpec
 from papa.spec.file import load_study, resolve_study
-from tests.finished import score_study
+from tests.finished import described, score_study
 from tests.flows.conftest import SMALL, environment
 from tests.reporting.studies import results
 
@@ -84,12 +84,10 @@ def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path
     (fresh / "bin" / "pip").chmod(0o700)
     purelib = next(fresh.glob("lib/python*/site-packages"))
     (purelib / "these.pth").write_text(sysconfig.get_path("purelib"))
-    settings = environment() | {
-        "PATH": f"{fresh / 'bin'}:{os.environ['PATH']}",
-        "VIRTUAL_ENV": str(fresh),
-        "PIP_NO_INDEX": "1",
-        "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say yes
-    }
+    settings = environment() | {"PATH": f"{fresh / 'bin'}:{os.environ['PATH']}"}
+    # Its way to say yes.
+    pip = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+    settings |= {"VIRTUAL_ENV": str(fresh), **pip}
     settings.pop("PYTHONPATH", None)
     tiny = SMALL | {"orders": ["lambda"]}
     (checkout / "studies" / "demo.yaml").write_text(yaml.safe_dump(tiny))
@@ -111,13 +109,10 @@ def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path) -> None
     (tmp_path / "bin" / "papa").touch(mode=0o700)
     path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     neither = path | {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
-    for name, place, used in (
-        ("VIRTUAL_ENV", tmp_path, tmp_path),
-        ("CONDA_PREFIX", tmp_path, tmp_path),
-        ("VIRTUAL_ENV", tmp_path / "empty", ".venv"),
-        ("VIRTUAL_ENV", "", ".venv"),
-    ):
+    elsewhere = [("VIRTUAL_ENV", tmp_path / "empty"), ("VIRTUAL_ENV", "")]
+    for name, place in (("VIRTUAL_ENV", tmp_path), ("CONDA_PREFIX", tmp_path), *elsewhere):
         settings = os.environ | neither | {name: str(place)}
+        used = ".venv" if (name, place) in elsewhere else tmp_path
         make = ["make", "--no-print-directory", "-n", "demo"]
         printed = subprocess.check_output(make, cwd=ROOT, env=settings, text=True)
         assert printed.splitlines()[-1] == f"{used}/bin/papa run studies/demo.yaml"
@@ -126,25 +121,12 @@ def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path) -> None
 
 @pytest.mark.unchecked
 def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> None:
-    task = {
-        "name": "words",
-        "kind": "mlm",
-        "source": {"kind": "embedded"},
-        "columns": {"text": "text"},
-        "metric": "negative_log_perplexity",
-        "slots": 16,
-        "train_rows": 32,
-        "validation_rows": 24,
-        "probe": {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1},
-    }
-    document: dict[str, Any] = {
-        "name": "recipe",
-        "encoders": [shallow],
-        "tasks": [task],
-        "fractions": [1, 0.5, 0],
-        "seeds": [0, 1],
-        "ranking": {"epochs": 1, "rows": 8, "learning_rate": 0.1, "seeds": [0, 1]},
-    }
+    probe = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
+    task = {"kind": "mlm", "source": {"kind": "embedded"}, "columns": {"text": "text"}}
+    task |= {"metric": "negative_log_perplexity", "train_rows": 32, "validation_rows": 24}
+    ranking = {"epochs": 1, "rows": 8, "learning_rate": 0.1, "seeds": [0, 1]}
+    design = {"orders": ["lambda"], "seeds": [0, 1], "ranking": ranking}
+    document = described(shallow, {**task, "probe": probe}, **design)
     rows = score_study(document, tmp_path, tmp_path / "store").table
     expected = rows.groupby("fraction")["score"].agg(list).to_dict()
     study = resolve_study(document, folder=tmp_path, origin="test")
@@ -153,13 +135,10 @@ def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> No
     assert len({score for scores in found.values() for score in scores}) == 6, "all differ"
 
 
-GENERATORS = Path(__file__).parents[2] / "docs" / "generators"
-
-
 @pytest.fixture
 def study_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
-    monkeypatch.syspath_prepend(str(GENERATORS))
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "generators"))
     import study_file
 
     monkeypatch.delitem(sys.modules, "study_file")

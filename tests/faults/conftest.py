@@ -12,7 +12,7 @@ from papa.storage.store import Store
 from tests.faults.life import Life, scores
 from tests.finished import finish_study
 from tests.flows.conftest import FEW, TINY, write_study
-from tests.flows.processes import PATIENCE_SECONDS, wait_until
+from tests.flows.processes import wait_until
 
 _lives: list[Life] = []
 
@@ -41,7 +41,7 @@ def live(study: str) -> Iterator[Callable[..., Life]]:
     yield begin
     # Ray's agents may take two minutes.
     ended = "all that a study started ends"
-    wait_until(lambda: not any(one.processes() for one in _lives), PATIENCE_SECONDS, ended)
+    wait_until(lambda: not any(one.processes() for one in _lives), ended)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -26,8 +26,7 @@ from flows.cli.prune import prune
 from papa.storage.store import Store, users
 from papa.storage.unused import survey
 from tests.flows.conftest import artifacts, start
-from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
-from tests.integration.service import answers
+from tests.flows.processes import PATIENCE_SECONDS, answers, descendants, wait_until
 
 LIFE = "PAPA_TESTS_LIFE"
 """In the environment of a study and all that it starts: whose life a process belongs to."""
@@ -145,7 +144,7 @@ class Life:
         """Run the study to its end, through ``faults`` that come one after the other."""
         left, known = deque(faults), [one.health for one in self.servers.values()]
         for _ in range(runs):
-            wait_until(lambda: all(map(answers, known)), PATIENCE_SECONDS, "servers are up")
+            wait_until(lambda: all(map(answers, known)), "servers are up")
             if self._run(left) == 0:
                 self.struck += [(one, "not reached, nothing was killed") for one in left]
                 return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import subprocess
 import time
@@ -43,32 +42,27 @@ def start_of(pid: int) -> float | None:
 
 
 def listening(pids: Iterable[int]) -> dict[str, set[int]]:
-    """Addresses that processes accept connections on, with the ports."""
+    """Addresses that processes accept connections on, of loopback alone, with the ports."""
     found: dict[str, set[int]] = {}
     for pid in pids:
         with suppress(psutil.Error):
             for one in psutil.Process(pid).net_connections("tcp"):
                 if one.status == psutil.CONN_LISTEN:
                     found.setdefault(one.laddr.ip, set()).add(one.laddr.port)
+    assert found
+    assert found.keys() <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, found
     return found
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    parsed = ipaddress.ip_address(address)
-    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
 
 
 def wait_until(
     condition: Callable[[], object],
-    seconds: float,
     what: str,
     process: subprocess.Popen[str] | subprocess.Popen[bytes] | None = None,
 ) -> None:
     """Wait until a condition holds, which may depend on a process that runs."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"after {seconds} s: {what}"
+        assert time.monotonic() < deadline, f"not in time: {what}"
         assert process is None or process.poll() is None, f"it ended before: {what}"
         time.sleep(0.1)
 
@@ -82,3 +76,8 @@ def status(address: str, login: str | None = None, body: object = None) -> int:
         ).status_code
     except httpx.TransportError:
         return 0
+
+
+def answers(address: str) -> bool:
+    """Whether a health check answers."""
+    return status(address) == 200

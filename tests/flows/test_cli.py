@@ -20,17 +20,8 @@ import yaml
 from flows.cli.options import one_sentence
 from papa.encoders.reference import embedded_folder
 from papa.spec.file import load_study, resolve_study
-from tests.flows.conftest import (
-    COMMAND,
-    SMALL,
-    environment,
-    papa,
-    refusal,
-    rows_in,
-    said,
-    task_on,
-    write_study,
-)
+from papa.storage.artifacts import published
+from tests.flows import conftest as cli
 from tests.flows.conftest import words as errors
 
 HEAVY = {"torch", "transformers", "datasets", "sklearn"}
@@ -39,7 +30,7 @@ AFTER_THE_PLAN = f"""
 import sys
 from tests.flows.conftest import said
 print(said("plan", *sys.argv[2:]).out)
-{COMMAND}"""
+{cli.COMMAND}"""
 
 
 @pytest.mark.server
@@ -56,16 +47,63 @@ def test_a_study_that_cannot_run_is_one_sentence_and_imports_no_engine(
 ) -> None:
     (tmp_path / "file").touch()
     store = tmp_path / place
-    finished = papa("run", write_study(tmp_path, SMALL | change), "--store", str(store))
-    line = refusal(finished)
+    finished = cli.papa("run", cli.write_study(tmp_path, cli.SMALL | change), "--store", str(store))
+    line = cli.refusal(finished)
     assert sentence in line
     assert "--store" in line or place == "store"
     assert finished.imported <= allowed
     assert not (store / "artifacts").exists()
 
 
+TEXTS = "describe --encoder embedded/all-MiniLM-L6-v2 --text taken"
+EXPORT, SHARE = "export small --to to --fraction", "give a percentage such as 1%"
+REFUSED = [
+    ("heads smal", "there is no finished study 'smal' in store: it has small"),
+    ("compare small lung", "there is no finished study 'lung' in store: it has small"),
+    ("heads small --max-drop 100%", SHARE),
+    ("heads small --max-drop nan", SHARE),
+    ("report begun", "study 'begun' is not finished in store: run 'papa run store/studies/begun.y"),
+    ("compare older", "metadata.json names no manifest.json"),
+    ("compare small --to taken", "taken cannot be written (File exists)"),
+    (f"{EXPORT} 0.25", "the study has no fraction 0.25: give one of 1, 0.5"),
+    (f"{EXPORT} 1", "no head is constant in it: give a fraction below 1"),
+    (f"{EXPORT} 0.5 --order lamda", "--order lamda: the study has"),
+    (f"{EXPORT} 0.5 --encoder other", "--encoder other: the study has"),
+    (f"{EXPORT} 0.5 --max-drop 1%", "give either --fraction"),
+    ("describe small --fraction 0.25", "fraction 0.25: give --fraction"),
+    ("describe small --trees taken", "has no trees"),
+    (f"{TEXTS} small", "give a STUDY, or --encoder with --text"),
+    (f"{TEXTS}.absent", "taken.absent"),
+    (f"{TEXTS} --out taken/x", "give a file in a folder that exists"),
+    (f"{TEXTS} --only syntax", "'syntax' needs sentences with gold trees"),
+    (f"{TEXTS} --trees taken", "--text or --trees"),
+    (f"{TEXTS} --fraction 0.5", "a study's order of heads"),
+    ("run --encoder google-bert/bert-base-uncased --task revews", "(did you mean 'reviews'?)"),
+    ("run --model embedded/all-MiniLM-L6-v2 --own absent.txt", "there is no file at absent.txt"),
+    ("init taken", "cannot be written (File exists)"),
+    ("list --store none", "none is no store of PAPA"),
+]
+
+
+@pytest.mark.server
+def test_what_cannot_be_done_is_one_sentence(
+    tiny: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny[1], store := Path("store"))
+    (store / "studies" / "begun.yaml").write_text("name: begun\n")
+    with published(tmp_path / "older", {}) as folder:
+        shutil.copy(store / "studies" / "small" / "results.parquet", folder)
+    Path("taken").write_text("a text\n")
+    for command, sentence in REFUSED:
+        place = [] if command.startswith("init") or "--store" in command else ["--store", "store"]
+        line = cli.refusal(cli.said(*command.split(), *place)).replace(f"{tmp_path}/", "")
+        assert sentence in line, command
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "older", "taken"}
+
+
 def test_models_and_tasks_are_listed() -> None:
-    models, tasks = said("models"), said("tasks")
+    models, tasks = cli.said("models"), cli.said("tasks")
     assert models.code == tasks.code == 0
     for kind in ("bert", "roberta", "electra", "embedded/all-MiniLM-L6-v2"):
         assert kind in models.out
@@ -77,27 +115,23 @@ def test_models_and_tasks_are_listed() -> None:
 
 def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> None:
     mine, store = str(tmp_path / "mine.yaml"), ("--store", str(tmp_path / "store"))
-    refused = said("run", "--encoder", "embedded/all-MiniLM-L6-v2", "--task", "revews", *store)
-    assert "task 'revews' is unknown (did you mean 'reviews'?)" in refusal(refused)
-    assert said("init", mine).code == 0
-    assert said("plan", mine, *store).code == 0
+    assert cli.said("init", mine).code == 0
+    assert cli.said("plan", mine, *store).code == 0
     # What it says is what holds without it, but for a task of one's own, which is a comment.
     first = {"name": "my-study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
     assert load_study(Path(mine)) == resolve_study(first, folder=tmp_path, origin="test")
     uncommented = re.sub(r"^  # ", "  ", text := Path(mine).read_text(), flags=re.M)
-    own = load_study(Path(write_study(tmp_path, yaml.safe_load(uncommented)))).tasks[1]
+    own = load_study(Path(cli.write_study(tmp_path, yaml.safe_load(uncommented)))).tasks[1]
     assert (own.name, own.columns.label, own.slots) == ("tickets", "queue", 128)
     assert uncommented != text
-    assert "cannot be written (File exists)" in refusal(said("init", mine))
-    assert "is no store of PAPA" in refusal(said("list", *store))
     assert not (tmp_path / "store").exists()
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit), one_sentence():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    said = "error: a file cannot be written (No space left on device): free the disk\n"
-    assert capsys.readouterr().err == said
+    cli.said = "error: a file cannot be written (No space left on device): free the disk\n"
+    assert capsys.readouterr().err == cli.said
 
 
 @pytest.mark.server
@@ -108,8 +142,8 @@ def test_standard_streams_may_be_closed_or_lack_characters(
     plan = "plan", tiny[0], "--store", str(tiny[1])
     narrow = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
     told = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", COMMAND, *plan],
-        env=environment() | ({} if closed else narrow),
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", cli.COMMAND, *plan],
+        env=cli.environment() | ({} if closed else narrow),
         capture_output=True,
     )
     assert told.returncode == 0, told.stderr
@@ -118,15 +152,15 @@ def test_standard_streams_may_be_closed_or_lack_characters(
 
 @pytest.mark.server
 def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
-    study, store = write_study(tmp_path, SMALL), tmp_path / "store"
-    finished = papa("check", study, "--store", str(store), program=AFTER_THE_PLAN)
+    study, store = cli.write_study(tmp_path, cli.SMALL), tmp_path / "store"
+    finished = cli.papa("check", study, "--store", str(store), program=AFTER_THE_PLAN)
     assert finished.code == 0, finished.err
     assert not finished.imported & {"ray", "mlflow", "prefect"}
     assert re.search(r"\b0 of (\d+) steps are cached; \1 would run", finished.out)
     assert finished.out.splitlines()[-1] == "ready"
     for shown in ("6 × 12", "512", "64", "48", "negative, positive"):
         assert shown in finished.out
-    version = papa("--version")
+    version = cli.papa("--version")
     assert version.out.startswith("papa 0.")
     assert not version.imported
     assert not store.exists()
@@ -134,14 +168,14 @@ def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
 
 def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     """6 encoders × 6 tasks: 36 corpora, averages and rankings, 5 fractions each."""
-    finished = said("plan", str(WHOLE), "--store", str(tmp_path))
+    finished = cli.said("plan", str(WHOLE), "--store", str(tmp_path))
     assert finished.code == 0, finished.err
     assert finished.out.count("│ to run │") >= 3 * 36 + 180
     assert re.search(r"0 of \d+ steps are cached; \d+ would run\.", finished.out)
     assert not list(tmp_path.iterdir())
 
 
-GONE = task_on("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
+GONE = cli.task_on("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})
 GOOD = [{"text": f"text number {row}", "label": row % 2} for row in range(20)]
 WORDS = {"kind": "words", "columns": {"words": "words", "label": "tags"}, "metric": "entity_f1"}
 TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
@@ -164,10 +198,10 @@ FAULTS = [
 )
 def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
     def task(name: str, *splits: list[Any], **others: Any) -> dict[str, Any]:
-        return task_on(name, rows_in(tmp_path, name, *splits), **others)
+        return cli.task_on(name, cli.rows_in(tmp_path, name, *splits), **others)
 
     tasks = [
-        *(SMALL["tasks"][0], GONE),
+        *(cli.SMALL["tasks"][0], GONE),
         task("columns", GOOD, columns={"text": "txet", "label": "label"}),
         task("three", [{**row, "label": place % 3} for place, row in enumerate(GOOD)], metric="f1"),
         task("unseen", GOOD, [*GOOD, {"text": "x", "label": 7}]),
@@ -178,9 +212,9 @@ def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
     document = json.loads(words.read_text())
     document["model"]["vocab"]["the"] = 99_999
     words.write_text(json.dumps(document))
-    encoders = [*SMALL["encoders"], "./nowhere", "./other"]
-    study = write_study(tmp_path, SMALL | {"tasks": tasks, "encoders": encoders})
-    tell = papa if command == "run" else said
+    encoders = [*cli.SMALL["encoders"], "./nowhere", "./other"]
+    study = cli.write_study(tmp_path, cli.SMALL | {"tasks": tasks, "encoders": encoders})
+    tell = cli.papa if command == "run" else cli.said
     finished = tell(command, study, "--store", str(tmp_path / "store"))
     assert finished.code == 1
     first, *told = errors(finished)
@@ -193,7 +227,7 @@ def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
 
 def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
     for fractions, warned in (([0.5, 0], True), ([1, 0], False)):
-        study = write_study(tmp_path, SMALL | {"fractions": fractions})
-        told = said("check", study, "--store", str(tmp_path / "store"))
+        study = cli.write_study(tmp_path, cli.SMALL | {"fractions": fractions})
+        told = cli.said("check", study, "--store", str(tmp_path / "store"))
         assert told.code == 0
         assert ("fractions have no 1" in told.out) == warned

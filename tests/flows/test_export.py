@@ -91,20 +91,9 @@ def test_the_most_heads_within_a_drop_are_among_the_studys_fractions(
     line = refusal(export(study, "--max-drop", f"{few - 1e-6:.6f}", to=tmp_path / "none"))
     assert "no fraction of the study is surely within a drop" in line
     assert "add 0.9167 to its fractions" in line
-
-
-@pytest.mark.server
-def test_what_cannot_be_exported_is_one_sentence(study: FinishedStudy, tmp_path: Path) -> None:
-    for options, sentence in (
-        (["--fraction", "0.25"], "the study has no fraction 0.25: give one of 1, 0.833, 0.5"),
-        (["--fraction", "1"], "no head is constant in it: give a fraction below 1"),
-        (["--fraction", "0.5", "--order", "random"], "makes other heads constant for each seed"),
-        (["--fraction", "0.5", "--order", "lamda"], "--order lamda: the study has"),
-        (["--fraction", "0.5", "--encoder", "other"], "--encoder other: the study has"),
-        (["--max-drop", "1%", "--fraction", "0.5"], "give either --fraction"),
-    ):
-        assert sentence in refusal(export(study, *options, to=tmp_path / "to"))
-    assert not (tmp_path / "to").exists()
+    drawn = export(study, "--fraction", "0.5", "--order", "random", to=tmp_path / "none")
+    assert "makes other heads constant for each seed" in refusal(drawn)
+    assert not (tmp_path / "none").exists()
 
 
 ENCODER = "embedded/all-MiniLM-L6-v2"
@@ -116,7 +105,7 @@ TREE = "".join(
 
 @pytest.mark.server
 def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_path: Path) -> None:
-    study, store = tiny[0], shutil.copytree(tiny[1], tmp_path / "store")
+    store = shutil.copytree(tiny[1], tmp_path / "store")
     trees, out = tmp_path / "one.conllu", tmp_path / "out.parquet"
     trees.write_text(TREE)
     given, written = ["describe", "small", "--store", str(store)], ["--out", str(out)]
@@ -133,17 +122,10 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     assert "(λ ascending, fraction 0.5)" in said(*given, *half).out
     (record,) = pandas.read_parquet(out).attrs["texts"]
     assert (record["texts"], record["constant_heads"]) == (3, 12)
-    for wrong, sentence in [
-        (["--fraction", "0.25"], "fraction 0.25: give --fraction"),
-        (["--trees", study], "has no trees"),
-        (["--encoder", ENCODER], "give a STUDY, or --encoder with --text"),
-    ]:
-        assert sentence in refusal(said(*given, *wrong))
 
 
-def test_an_encoder_is_described_on_texts_or_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
-    table, texts = str(tmp_path / "table.csv"), str(tmp_path / "texts.txt")
-    Path(table).write_text("body\nfine\n")
+def test_an_encoder_is_described_on_texts(tmp_path: Path) -> None:
+    texts = str(tmp_path / "texts.txt")
     Path(texts).write_text("A fine film.\nDull, and then it ends.\n")
     asked = ("--only", "separators", "--only", "flow", "--out", str(tmp_path / "out.parquet"))
     finished = said("describe", "--encoder", ENCODER, "--text", texts, *asked)
@@ -152,11 +134,3 @@ def test_an_encoder_is_described_on_texts_or_what_is_wrong_is_one_sentence(tmp_p
     found = pandas.read_parquet(tmp_path / "out.parquet")
     assert found.groupby("description").size().to_dict() == {"separators": 2 * 216, "flow": 3 * 4}
     assert found.attrs["texts"][0]["texts"] == 2
-    for given, sentence in [
-        (["--text", f"{texts}.absent"], "texts.txt.absent"),
-        (["--text", texts, "--out", f"{texts}/x"], "give a file in a folder that exists"),
-        (["--text", texts, "--only", "syntax"], "'syntax' needs sentences with gold trees"),
-        (["--text", texts, "--trees", table], "--text or --trees"),
-        (["--text", texts, "--fraction", "0.5"], "a study's order of heads"),
-    ]:
-        assert sentence in refusal(said("describe", "--encoder", ENCODER, *given))

@@ -13,7 +13,7 @@ import pandas
 import pytest
 
 import papa
-from papa.storage.artifacts import published, verified
+from papa.storage.artifacts import verified
 from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
 from papa.study.stages.rank import read_head_scores
@@ -170,22 +170,3 @@ def test_results_are_believed_only_as_they_were_written(
             for command in ("heads", "compare"):
                 assert name in refusal(said(command, str(copied), "--store", found.store.address))
             shutil.rmtree(copied)
-
-
-def test_what_cannot_be_read_is_one_sentence(store: Path, tmp_path: Path) -> None:
-    begun, older, taken = store / "studies" / "begun.yaml", tmp_path / "older", tmp_path / "taken"
-    begun.write_text("name: begun\n")
-    with published(older, {}) as folder:
-        shutil.copy(store / "studies" / "alone" / "results.parquet", folder)
-    taken.touch()
-    for given, sentence in (
-        (["heads", "alon"], f"there is no finished study 'alon' in {store}: it has alone"),
-        (["compare", "alone", "lung"], f"there is no finished study 'lung' in {store}: it has"),
-        (["heads", "alone", "--max-drop", "100%"], "give a percentage such as 1%"),
-        (["heads", "alone", "--max-drop", "nan"], "give a percentage such as 1%"),
-        (["report", "begun"], f"'begun' is not finished in {store}: run 'papa run {begun}"),
-        (["compare", str(older)], "metadata.json names no manifest.json"),
-        (["compare", "alone", "--to", str(taken)], f"{taken} cannot be written (File exists)"),
-    ):
-        assert sentence in refusal(said(*given, "--store", str(store)))
-    begun.unlink()

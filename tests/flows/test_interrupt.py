@@ -16,18 +16,7 @@ import pytest
 from papa.storage.store import Store, users
 from papa.study.manifest import open_study
 from tests.finished import finish_study
-from tests.flows.conftest import (
-    SMALL,
-    Finished,
-    artifacts,
-    environment,
-    finish,
-    papa,
-    start,
-    until,
-    words,
-    write_study,
-)
+from tests.flows import conftest as cli
 from tests.flows.history import mlflow_states, own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, start_of
 from tests.tasks.tracked import address_in, logged
@@ -45,13 +34,13 @@ PHASES = [
 COMPUTED = ("tokenise", "average", "rank", "probe")
 
 
-def interrupted(arguments: tuple[str, ...], line: str, number: int) -> Finished:
+def interrupted(arguments: tuple[str, ...], line: str, number: int) -> cli.Finished:
     """Send a signal when a line appears. No process is left."""
-    with start(*arguments) as process:
-        until(process.stderr, line)
+    with cli.start(*arguments) as process:
+        cli.until(process.stderr, line)
         children = {pid: start_of(pid) for pid in descendants(process.pid)}
         os.kill(process.pid, number)
-        ended = finish(process)
+        ended = cli.finish(process)
     assert len(children) >= 3, "Prefect's server, Ray and its workers run below the command"
     left = [pid for pid, started in children.items() if started and start_of(pid) == started]
     assert not left, "every process below it ended with it"
@@ -60,30 +49,30 @@ def interrupted(arguments: tuple[str, ...], line: str, number: int) -> Finished:
 
 def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_path: Path) -> None:
     few = {"encoders": [shallow], "orders": ["lambda"], "fractions": [1, 0.5]}
-    study, store = write_study(tmp_path, SMALL | few), tmp_path / "store"
+    study, store = cli.write_study(tmp_path, cli.SMALL | few), tmp_path / "store"
     arguments = ("run", study, "--store", str(store))
     before: dict[str, int] = {}
     for line, number in PHASES:
         ended = interrupted(arguments, line, number)
         assert ended.code == 128 + number
-        (sentence,) = [text for text in words(ended) if text.startswith("interrupted")]
+        (sentence,) = [text for text in cli.words(ended) if text.startswith("interrupted")]
         again = f"papa run {study} --store {store}"
         assert f"steps are kept in {store}; to go on run: {again}" in sentence
         assert not re.search("failed|Traceback", ended.err)
         assert not users(Store(store)), "nobody takes the store for used"
         # Where the machine was too busy for it within two seconds it stays so until the next run.
         assert mlflow_states(store)["study"] <= {"KILLED", "RUNNING"}
-        now = artifacts(store, *COMPUTED)
+        now = cli.artifacts(store, *COMPUTED)
         assert now.items() >= before.items(), "finished steps are not repeated"
         before = now
     assert {name.partition("/")[0] for name in before} >= {"tokenise", "average", "rank"}
 
-    finished = papa(*arguments)
+    finished = cli.papa(*arguments)
     assert finished.code == 0, finished.err
-    assert artifacts(store, *COMPUTED).items() >= before.items()
+    assert cli.artifacts(store, *COMPUTED).items() >= before.items()
     other = tmp_path / "undisturbed"
     finish_study(study, other)
-    assert artifacts(store, *COMPUTED).keys() == artifacts(other, *COMPUTED).keys()
+    assert cli.artifacts(store, *COMPUTED).keys() == cli.artifacts(other, *COMPUTED).keys()
     scores, undisturbed = (
         open_study(Store(place), "small").results["score"].tolist() for place in (store, other)
     )
@@ -129,16 +118,16 @@ def test_whatever_the_command_does_it_ends_with_the_code_of_its_signal(
     """What fails because processes are killed is not its failure; what is ignored stays so."""
     with subprocess.Popen(
         [sys.executable, "-c", WAITING.format(what=what), *ignored],
-        env=environment(),
+        env=cli.environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        until(process.stdout, "ready")
+        cli.until(process.stdout, "ready")
         for sent, number in enumerate(numbers):
             process.send_signal(number)
             if not sent and not ignored:
-                until(process.stderr, "interrupted, ending (once more: at once): ")
+                cli.until(process.stderr, "interrupted, ending (once more: at once): ")
         out, said = process.communicate("\n", timeout=PATIENCE_SECONDS)
     assert (process.returncode, out, said) == (code, "went on\n" if ignored else "", "")

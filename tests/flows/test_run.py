@@ -18,21 +18,7 @@ from safetensors.torch import load_file, save_file
 from papa.storage.artifacts import verified
 from papa.storage.store import Store, claimed
 from tests.finished import finish_study
-from tests.flows import conftest
-from tests.flows.conftest import (
-    COMMAND,
-    SMALL,
-    TINY,
-    Finished,
-    artifacts,
-    known,
-    papa,
-    said,
-    start,
-    steps_of,
-    words,
-    write_study,
-)
+from tests.flows import conftest as cli
 from tests.flows.history import flow_runs, mlflow_states, own_flow_runs
 from tests.tasks.tracked import address_in, logged
 
@@ -46,7 +32,7 @@ class Ran(NamedTuple):
 
     study: str
     store: Path
-    first: list[Finished]
+    first: list[cli.Finished]
 
     @property
     def results(self) -> pandas.DataFrame:
@@ -57,22 +43,21 @@ class Ran(NamedTuple):
 def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> Ran:
     """Behind a proxy that is none: what goes to this machine goes through no proxy."""
     folder = tmp_path_factory.mktemp("run")
-    study, store = write_study(folder, SMALL | {"encoders": [shallow]}), Store(folder / "store")
+    study, store = (
+        cli.write_study(folder, cli.SMALL | {"encoders": [shallow]}),
+        Store(folder / "store"),
+    )
     store.make()
     (store.root / "studies").mkdir()
     store.study("small.failed").write_text("as it was before")
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
     more = prefect | dict.fromkeys(names, "http://127.0.0.1:9")
-    step, *_ = steps_of(study, store.root)
+    step, *_ = cli.steps_of(study, store.root)
     with claimed(store, f"{step.stage}-{step.key}"):
-        processes = [
-            conftest.start("run", study, "--store", store.address, more=more) for _ in range(2)
-        ]
+        processes = [cli.start("run", study, "--store", store.address, more=more) for _ in range(2)]
         # Both meet at a step that another holds.
-        met = [
-            conftest.until(one.stderr, f"{step.name}: waits for another run") for one in processes
-        ]
-    first = [conftest.finish(one, before) for one, before in zip(processes, met, strict=True)]
+        met = [cli.until(one.stderr, f"{step.name}: waits for another run") for one in processes]
+    first = [cli.finish(one, before) for one, before in zip(processes, met, strict=True)]
     assert not any(finished.code for finished in first), first
     return Ran(study, store.root, first)
 
@@ -90,7 +75,7 @@ def test_results_hold_every_cell_and_say_where_they_lie(ran: Ran) -> None:
     assert results["score"].between(0, 1).all()
     shared = results[results["fraction"] != 0.5].groupby(["fraction", "seed"])["score"].nunique()
     assert (shared == 1).all(), "orders share the cells at 1 and 0"
-    assert len(artifacts(ran.store, "probe")) == 4, "1, 0, and 1/2 in two orders share points"
+    assert len(cli.artifacts(ran.store, "probe")) == 4, "1, 0, and 1/2 in two orders share points"
     kept = yaml.safe_load((folder / "study.yaml").read_text())
     assert (kept["tasks"][0]["metric"], kept["tasks"][0]["train_rows"]) == ("accuracy", 64)
     for told in (str(folder / "report.html"), "scores.png", f"papa ui --store {ran.store}"):
@@ -106,7 +91,7 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
     counts = Counter[str]()
     for run in ran.first:
         counts.update(re.findall(r"^(.+?): started", run.err, re.MULTILINE))
-    assert counts == Counter(step.name for step in steps_of(ran.study, ran.store))
+    assert counts == Counter(step.name for step in cli.steps_of(ran.study, ran.store))
     store = Store(ran.store)
     for stage in ("average", "rank", "probe", "aggregate"):
         for key in store.metadata(stage):
@@ -114,12 +99,12 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
 
 
 def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(ran: Ran) -> None:
-    before = artifacts(ran.store, *COMPUTED, "aggregate")
+    before = cli.artifacts(ran.store, *COMPUTED, "aggregate")
     for command, imported in (("plan", set()), ("check", set()), ("run", {"prefect", "mlflow"})):
-        finished = papa(command, ran.study, "--store", str(ran.store))
+        finished = cli.papa(command, ran.study, "--store", str(ran.store))
         assert finished.code == 0, finished.err
         assert finished.imported == imported
-    assert artifacts(ran.store, *COMPUTED, "aggregate") == before
+    assert cli.artifacts(ran.store, *COMPUTED, "aggregate") == before
     run = own_flow_runs(ran.store)[-1]
     assert (run.name, run.state) == ("small", "Completed")
     assert {*zip(run.steps.values(), run.attempts.values(), strict=True)} == {("Cached", 1)}
@@ -137,24 +122,28 @@ def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(
 
 
 def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran, tmp_path: Path) -> None:
-    steps, change = steps_of(ran.study, ran.store), "tasks.0.probe.epochs=2"
+    steps, change = cli.steps_of(ran.study, ran.store), "tasks.0.probe.epochs=2"
     kept = sum(step.stage in ("tokenise", "average", "rank") for step in steps)
     plan = ("plan", ran.study, "--store", str(ran.store))
     cached = f"{len(steps)} of {len(steps)} steps are cached; nothing would run."
-    assert cached in said(*plan).out
-    changed = said(*plan, "--set", change).out
+    assert cached in cli.said(*plan).out
+    changed = cli.said(*plan, "--set", change).out
     assert f"{kept} of {len(steps)} steps are cached; {len(steps) - kept} would" in changed
     assert re.search(r"would run, of which \d took [\d.]+ s of a worker here\.", changed)
     own_store = shutil.copytree(ran.store, tmp_path / "store")
-    before = artifacts(own_store, *COMPUTED)
+    before = cli.artifacts(own_store, *COMPUTED)
     finish_study(ran.study, own_store, change)
-    after = artifacts(own_store, *COMPUTED)
+    after = cli.artifacts(own_store, *COMPUTED)
     assert after.items() >= before.items()
     assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"probe", "baseline"}
     assert len(after) == len(before) + 5
 
 
-STUDY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "fractions": [1, 0]}
+STUDY = cli.TINY | {
+    "orders": ["first_to_last"],
+    "constants": ["identity"],
+    "fractions": [1, 0],
+}
 IMPATIENT = f"""
 import flows.server
 begin = flows.server.start_server
@@ -166,14 +155,14 @@ def wait_less(*arguments):
     return started
 
 flows.server.start_server = wait_less
-{COMMAND}"""
+{cli.COMMAND}"""
 """The command, which tries a step again after 5 seconds and then half a second, not 30."""
 CELL = "probe · all-MiniLM-L6-v2 · reviews · identity · every head constant"
 NUMBERS = CELL.replace("reviews", "numbers")
 BASELINE = "baseline · all-MiniLM-L6-v2 · reviews"
 
 
-def reasons(finished: Finished) -> dict[str, str]:
+def reasons(finished: cli.Finished) -> dict[str, str]:
     """Why each step failed that did."""
     return dict(re.findall(r"^(.+): failed: (.+) \| study", finished.err, re.MULTILINE))
 
@@ -187,25 +176,25 @@ def test_failed_steps_are_named_and_others_are_kept(
     """
     rows = [{"text": f"a text number {number}", "label": number % 2} for number in range(40)]
     probe = {"learning_rate": 1e30, "batch_size": 16, "epochs": 1}
-    source = conftest.rows_in(tmp_path, "numbers", rows)
-    task = conftest.task_on("numbers", source, probe=probe)
+    source = cli.rows_in(tmp_path, "numbers", rows)
+    task = cli.task_on("numbers", source, probe=probe)
     poisoned, store = Path(shutil.copytree(shallow, tmp_path / "poisoned")), tmp_path / "store"
     weights = load_file(poisoned / "model.safetensors")
     weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
     save_file(weights, poisoned / "model.safetensors", metadata={"format": "pt"})
-    both = {"encoders": [shallow, str(poisoned)], "tasks": [conftest.FEW, task]}
-    study = known(write_study(tmp_path, STUDY | both))
-    finished = papa("run", study, "--store", str(store), more=prefect)
+    both = {"encoders": [shallow, str(poisoned)], "tasks": [cli.FEW, task]}
+    study = cli.known(cli.write_study(tmp_path, STUDY | both))
+    finished = cli.papa("run", study, "--store", str(store), more=prefect)
     (run,) = flow_runs(store, prefect)
     why = reasons(finished)
     for stage in ("probe · all-MiniLM-L6-v2 · numbers · no constant head", NUMBERS):
         assert re.search("the loss of seed 0 is (nan|inf)", why[stage])
-    name = words(finished)[-1].removeprefix("error: ").partition(" failed: ")[0]
+    name = cli.words(finished)[-1].removeprefix("error: ").partition(" failed: ")[0]
     told = f"{name} failed: {why[name]} ({len(why) - 1} more failed as well; finished cells are"
-    assert words(finished)[-1] == f"error: {told} kept)"
+    assert cli.words(finished)[-1] == f"error: {told} kept)"
     assert (finished.code, run.state) == (1, "Failed")
     assert str(run.message).endswith(f"{told} kept)")
-    assert f"failed: {name} failed: " in conftest.said("list", "--store", str(store)).out
+    assert f"failed: {name} failed: " in cli.said("list", "--store", str(store)).out
 
     reached = "probe · poisoned · reviews · no constant head"
     where = r"the output of layer 1 of row \d+, batch 1 of the train split"
@@ -228,11 +217,11 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     Store(store).make()
     for place in (blocked, blocked.with_name("baseline")):
         place.touch()
-    study = known(write_study(tmp_path, STUDY | {"encoders": [shallow]}))
-    with start("run", study, "--store", str(store), more=prefect, program=IMPATIENT) as process:
-        told = conftest.until(process.stderr, f"{CELL}: will be tried again")
+    study = cli.known(cli.write_study(tmp_path, STUDY | {"encoders": [shallow]}))
+    with cli.start("run", study, "--store", str(store), more=prefect, program=IMPATIENT) as process:
+        told = cli.until(process.stderr, f"{CELL}: will be tried again")
         blocked.unlink()
-        finished = conftest.finish(process, told)
+        finished = cli.finish(process, told)
     assert finished.code == 1
     (run,) = flow_runs(store, prefect)
     assert (run.steps[CELL], run.attempts[CELL]) == ("Completed", 2)
@@ -241,6 +230,6 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
         assert finished.err.count(f"{step}: will be tried again") == times
     (name,) = reasons(finished)
     error = f"{name} failed: {reasons(finished)[name]} (finished cells are kept)"
-    assert (name, words(finished)[-1]) == (BASELINE, f"error: {error}"), "it alone failed"
+    assert (name, cli.words(finished)[-1]) == (BASELINE, f"error: {error}"), "it alone failed"
     assert str(run.message).endswith(error)
     assert "Traceback" not in finished.err

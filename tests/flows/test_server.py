@@ -15,6 +15,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,22 +23,18 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
 
 from papa.storage.store import Store
-from tests.flows.conftest import TINY, environment, known, papa, refusal, start, until, write_study
+from tests.flows import conftest as cli
 from tests.flows.history import own_server
-from tests.flows.processes import (
-    PATIENCE_SECONDS,
-    descendants,
-    is_loopback,
-    listening,
-    start_of,
-    status,
-    wait_until,
-)
+from tests.flows.processes import answers, descendants, listening, start_of, status, wait_until
 from tests.tasks.tracked import address_in, log_study, logged
 
 pytestmark = pytest.mark.server
 
-STUDY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "fractions": [1, 0]}
+STUDY = cli.TINY | {
+    "orders": ["first_to_last"],
+    "constants": ["identity"],
+    "fractions": [1, 0],
+}
 LOADS_IT = """
 import sys
 from prefect.client.schemas.objects import State, StateType
@@ -59,7 +56,7 @@ class Fires:
 
 @pytest.fixture
 def study(shallow: str, tmp_path: Path) -> str:
-    return known(write_study(tmp_path, STUDY | {"encoders": [shallow]}))
+    return cli.known(cli.write_study(tmp_path, STUDY | {"encoders": [shallow]}))
 
 
 def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Path) -> None:
@@ -79,10 +76,12 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
             f"type = 'COMPLETED', name = 'Completed', data = '{claimed}' WHERE id = NEW.id; END"
         )
         database.commit()
-    run = papa("run", study, "--store", str(tmp_path / "store"), more=more)
+    run = cli.papa("run", study, "--store", str(tmp_path / "store"), more=more)
     assert not fired.exists()
-    assert refusal(run).startswith("error: Prefect's server does not record the study")
-    subprocess.run([sys.executable, "-c", LOADS_IT, str(record)], env=environment(), check=False)
+    assert cli.refusal(run).startswith("error: Prefect's server does not record the study")
+    subprocess.run(
+        [sys.executable, "-c", LOADS_IT, str(record)], env=cli.environment(), check=False
+    )
     assert fired.exists(), "the control: Prefect does what its records say"
 
 
@@ -97,23 +96,21 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     (store / "prefect").mkdir(parents=True)
     (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 3}')
     (store / "prefect" / "server.json").write_text('{"process": "x:1:1", "port": 9}')
-    with start("run", study, "--store", str(store), more=more) as process:
-        until(process.stderr, "probe")
+    with cli.start("run", study, "--store", str(store), more=more) as process:
+        cli.until(process.stderr, "probe")
         below = descendants(process.pid)
         servers = [pid for pid, command in below.items() if "create_app" in command]
         (server,) = [pid for pid in servers if below[pid].startswith(sys.executable)]
-        found = listening({process.pid, *below})
-        assert found
-        assert all(map(is_loopback, found)), found
+        listening({process.pid, *below})
         (port,) = listening({server})["127.0.0.1"]
         assert status(f"http://127.0.0.1:{port}/api/flow_runs/filter", body={}) == 401
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-    wait_until(lambda: not Path(f"/proc/{server}").exists(), PATIENCE_SECONDS, "the server ended")
+    wait_until(lambda: not Path(f"/proc/{server}").exists(), "the server ended")
     assert other.read_bytes() == before
     assert (home / "prefect.db").is_file()
     assert [path.name for path in (store / "prefect").iterdir()] == ["server.json"]
-    assert papa("run", study, "--store", str(store), more=more).code == 0
+    assert cli.papa("run", study, "--store", str(store), more=more).code == 0
 
 
 ASKED = {
@@ -127,22 +124,17 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
 ) -> None:
     store = Store(shutil.copytree(tiny[1], tmp_path / "store"))
     log_study(tiny[0], store)
-    with start("ui", "--store", store.address) as process:
-        printed = until(process.stdout, "Ctrl-C ends")
+    with cli.start("ui", "--store", store.address) as process:
+        printed = cli.until(process.stdout, "Ctrl-C ends")
         line = r"^(Prefect|MLflow) +(http://127\.0\.0\.1:\d+) +(papa:\S+)"
         found = {name: rest for name, *rest in re.findall(line, printed, re.M)}
         for name, (address, password) in found.items():
             health, path, body = ASKED[name]
-            wait_until(
-                lambda at=address + health: status(at) == 200,
-                PATIENCE_SECONDS,
-                f"{name} answers",
-                process,
-            )
+            wait_until(partial(answers, address + health), f"{name} answers", process)
             logins = (None, "papa:wrong", password)
             assert [status(address + path, one, body) for one in logins] == [401, 401, 200]
         below = {pid: start_of(pid) for pid in descendants(process.pid)}
-        assert all(map(is_loopback, listening({process.pid, *below})))
+        listening({process.pid, *below})
 
         events = f"ws{found['Prefect'][0].removeprefix('http')}/api/events/in"
         with pytest.raises(WebSocketException):
@@ -156,7 +148,7 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
         assert (status(file), status(file, password)) == (401, 200)
 
         os.kill(process.pid, signal.SIGINT)
-        process.communicate(timeout=PATIENCE_SECONDS)
+        cli.finish(process)
     assert process.returncode == 130
     assert len(below) >= 2
     assert not [pid for pid, began in below.items() if start_of(pid) == began], "it left a process"

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.service import SCRIPTS, answers, clean, started, wait_ready
+from tests.flows.processes import answers
+from tests.integration.service import SCRIPTS, clean, started, wait_ready
 
 
 @dataclass(frozen=True)

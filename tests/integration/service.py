@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.flows.processes import PATIENCE_SECONDS, descendants, status, wait_until
+from tests.flows.processes import descendants, wait_until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "infra" / "services"
@@ -77,14 +77,9 @@ def started(
 def wait_ready(service: Service, ready: Callable[[], bool]) -> None:
     """Wait until a service is ready; fail the test where it ends before, or takes too long."""
     try:
-        wait_until(ready, PATIENCE_SECONDS, f"{service.process.args} is ready", service.process)
+        wait_until(ready, f"{service.process.args} is ready", service.process)
     except AssertionError as error:
         pytest.fail(f"{error}:\n{service.log.read_text()}")
-
-
-def answers(address: str) -> bool:
-    """Whether a health check answers."""
-    return status(address) == 200
 
 
 def run(

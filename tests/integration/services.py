@@ -18,8 +18,9 @@ import psycopg2
 import pytest
 
 from flows.server import free_port
+from tests.flows.processes import answers
 from tests.integration.__main__ import HOST, NAMESPACE, OTHER, OTHER_NAMESPACE
-from tests.integration.service import SCRIPTS, Service, answers, run, started, wait_ready
+from tests.integration.service import SCRIPTS, Service, run, started, wait_ready
 
 _DEBIAN = Path("/usr/lib/postgresql")
 

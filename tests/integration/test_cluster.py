@@ -14,7 +14,7 @@ import psycopg2
 import pytest
 
 from tests.flows.history import ask
-from tests.flows.processes import PATIENCE_SECONDS, descendants, status, wait_until
+from tests.flows.processes import descendants, status, wait_until
 from tests.integration.s3 import S3Server
 from tests.integration.service import SCRIPTS, Service, run
 from tests.integration.services import Postgres, prefect_worker
@@ -104,7 +104,6 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
         run([*deploy, *named, "--cron", "* * * * *"], prefect.environment)
         wait_until(
             lambda: len(finished(prefect, "demo")) >= 2,
-            PATIENCE_SECONDS,
             f"two runs: {worker.log}",
             worker.process,
         )
@@ -188,7 +187,7 @@ def test_a_host_lost_in_the_middle_changes_nothing(
             assert process.process.poll() is None, f"over before its '{stage}' was met:\n{log}"
             return busy and any(name.startswith(f"{stage} ·") for name in begun - done)
 
-        wait_until(in_the_middle, PATIENCE_SECONDS, f"the other host works on '{stage}'")
+        wait_until(in_the_middle, f"the other host works on '{stage}'")
         node.kill()
         to_the_end(process)
     assert findings(store, storage) == undisturbed

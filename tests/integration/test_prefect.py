@@ -42,7 +42,7 @@ def of_run(prefect: Service, path: str, run: dict[str, Any]) -> list[dict[str, A
 
 def wait_for_the_average(store: Path, service: Service) -> None:
     what = f"the average is done: {service.log}"
-    wait_until(lambda: artifacts(store, "average"), PATIENCE_SECONDS, what, service.process)
+    wait_until(lambda: artifacts(store, "average"), what, service.process)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     def crashed() -> bool:
         return flow_runs(deployed)[0]["state_name"] == "Crashed"
 
-    wait_until(crashed, PATIENCE_SECONDS, "its silence is noticed")
+    wait_until(crashed, "its silence is noticed")
 
     with prefect_worker(place / "second-worker", deployed.environment) as worker:
         run([*fire, "--watch"], deployed.environment)
@@ -128,7 +128,7 @@ def test_the_server_is_restarted_under_a_running_study(place: Path, undisturbed:
                 steps = of_run(again, "task_runs/filter", run)
                 return {one["state_name"] for one in steps} == {"Completed"}
 
-            wait_until(recorded, PATIENCE_SECONDS, "every step is recorded")
+            wait_until(recorded, "every step is recorded")
     assert findings(str(store)) == undisturbed
 
 

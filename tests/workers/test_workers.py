@@ -25,7 +25,7 @@ from papa.study.stages.average import average
 from papa.study.stages.rank import LAMBDA, rank
 from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
-from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until, without_engines
+from tests.flows.processes import descendants, wait_until, without_engines
 from tests.study.minilm import encoder, here, reviews, with_inputs
 from tests.workers.parts import dies, loaded, opened, own_process
 
@@ -91,11 +91,11 @@ def test_a_worker_keeps_its_encoder(pool: WorkerPool) -> None:
 def test_a_call_that_lost_its_worker_goes_to_the_next_and_the_worker_is_replaced(
     pool: WorkerPool, tmp_path: Path
 ) -> None:
-    wait_until(lambda: len(workers_below()) == 2, PATIENCE_SECONDS, "two workers")
+    wait_until(lambda: len(workers_below()) == 2, "two workers")
     before = workers_below()
     lost = pool.run(dies, arguments={"times": 2, "folder": tmp_path})
     assert lost not in before, "both had died"
-    wait_until(lambda: len(workers_below()) == 2, PATIENCE_SECONDS, "two workers again")
+    wait_until(lambda: len(workers_below()) == 2, "two workers again")
     assert not workers_below() & before
 
 
