@@ -12,7 +12,7 @@ import pytest
 
 from papa.reporting.paper import read_reference
 from papa.spec import FilesSource, StudySpec
-from papa.spec.file import load_study
+from papa.spec.file import load_study, registry
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 ALL = sorted(STUDIES.rglob("*.yaml"))
@@ -49,13 +49,10 @@ def test_a_small_form_has_the_matrices_of_its_name_and_no_other_orders_or_fracti
     places = [STUDIES / folder / path.name for folder in ("paper", "more")]
     small, whole = load_study(path), load_study(next(filter(Path.exists, places)))
 
-    def design(study: StudySpec) -> tuple:
+    def design(study: StudySpec) -> list[tuple]:
         # Whose text another average is of differs; that it is another's does not.
-        constants = [
-            (one.kind, one.start, one.parameters, one.corpus is not None, one.rows)
-            for one in study.constants
-        ]
-        return constants, study.seeds
+        made = [(one.kind, one.start, one.parameters, one.rows) for one in study.constants]
+        return [*made, study.seeds, [one.corpus is not None for one in study.constants]]
 
     assert design(small) == design(whole)
     assert set(small.orders) <= set(whole.orders)
@@ -99,13 +96,6 @@ LABELS = {
 """The table's words for what a specification calls otherwise; of the original, matrices change
 nothing.
 """
-METRICS = {
-    "Matthews correlation": {"matthews"},
-    "accuracy": {"accuracy"},
-    "F1": {"f1", "entity_f1", "bare_entity_f1"},
-    "negative log-perplexity": {"negative_log_perplexity"},
-}
-
 Cell = tuple[str, str, str, str, float]
 
 
@@ -141,13 +131,9 @@ def printed(row: dict[str, str]) -> dict[Cell, float]:
     """The row of a table, as cells of a study."""
     model = {"roberta-base": ROBERTA, "roberta-large": ROBERTA_LARGE}[row["model"]]
     constants = LABELS.get(row["matrices"], row["matrices"])
-    fraction = 1.0 if row["matrices"] == "original" else 0.0
+    cell = constants, "lambda", 1.0 if row["matrices"] == "original" else 0.0
     scores = {task: row["mnli_mm" if task == "mnli" else task] for task in SIX}
-    return {
-        (model, task, constants, "lambda", fraction): float(score)
-        for task, score in scores.items()
-        if score
-    }
+    return {(model, task, *cell): float(score) for task, score in scores.items() if score}
 
 
 def test_there_is_one_study_a_figure_and_table() -> None:
@@ -194,16 +180,11 @@ def test_electra_is_the_one_number_of_figure_6a() -> None:
 
 
 @pytest.mark.parametrize("number", DESIGNS)
-def test_probes_are_trained_as_table_3_says(number: str, shared: Path) -> None:
-    settings = {row["task"]: row for row in rows_of(shared / "paper" / "probing.csv")}
+def test_tasks_are_trained_as_the_registry_says(number: str) -> None:
+    """Which has Table 3 (tests/corpora/test_registry.py)."""
     for task in paper(number).tasks:
-        row, probe = settings[task.name], task.probe
-        assert probe.learning_rate == float(row["learning_rate"])
-        found = (probe.batch_size, probe.epochs, task.slots)
-        assert found == tuple(int(row[name]) for name in ("batch_size", "epochs", "slots"))
-        assert task.metric in METRICS[row["metric"]]
-        if task.name == "mnli":
-            assert task.source.kind == "hub"
-            assert task.source.validation == "validation_mismatched"
-        if task.name == "pos":
-            assert task.metric == "bare_entity_f1", "the paper's POS numbers (docs/fidelity.md)"
+        known, probe = registry()[task.name], task.probe.model_dump()
+        assert known["probe"] == {name: probe[name] for name in known["probe"]}
+        assert task.slots == known["slots"]
+        # The paper's POS numbers are of another metric (docs/fidelity.md).
+        assert task.metric == ("bare_entity_f1" if task.name == "pos" else known["metric"])

@@ -136,17 +136,6 @@ def test_a_frozen_probe_comes_back_to_the_bit(shallow: str, tmp_path: Path) -> N
 def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     document = {**TINY, "encoders": [shallow], "orders": [*ORDERS, "gradient"]}
     steps, _, _, found = score_study(document, Path(), tmp_path / "store")
-    values = {
-        method: read_head_scores(method, {0: found[step]}).mean
-        for step in scorings(steps)
-        for method in step["methods"]
-    }
-    for cell, (probe,) in steps.cells.items():
-        if cell.fraction == 0.5:
-            ascending = values[cell.order.removeprefix("reversed:")].ravel().argsort(kind="stable")
-            chosen = ascending[::-1][:12] if "reversed" in cell.order else ascending[:12]
-            expected = {divmod(int(at), 12) for at in chosen}
-            assert set(probe["heads"].chosen(found)) == expected
     assert "rank" not in {step.stage for step in steps.steps}
     ((_, orders),) = found_orders(steps.parts, found).items()
     costs = {order: one.evaluations for order, one in orders.items()}

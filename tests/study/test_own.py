@@ -64,8 +64,7 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
         words = [*dict.fromkeys([*words, "red", "blue"])]
         draw.shuffle(words)
         label = NAMES[words.index("red") < words.index("blue")]
-        tags = ["B-X" if word in ("red", "blue") else "O" for word in words]
-        found.append({"text": " ".join(words), "words": words, "label": label, "tags": tags})
+        found.append({"text": " ".join(words), "label": label})
     return found
 
 
@@ -259,13 +258,9 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
 
 
 SLOTS = 64
-TASK: dict[str, Any] = {
-    "kind": "similarity",
-    "head": "own",
-    "columns": {"text": "premise", "text_pair": "hypothesis", "label": "follows"},
-    "metric": "cosine_spearman",
-    "slots": SLOTS,
-}
+COLUMNS = {"text": "premise", "text_pair": "hypothesis", "label": "follows"}
+TASK: dict[str, Any] = {"kind": "similarity", "head": "own", "metric": "cosine_spearman"}
+TASK |= {"columns": COLUMNS, "slots": SLOTS}
 DESIGN: dict[str, Any] = {
     "orders": ["lambda", "first_to_last"],
     "seeds": [0, 1],
@@ -302,9 +297,8 @@ def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pair
     tokenizer = AutoTokenizer.from_pretrained(shallow)
 
     def embedded(texts: list[str]) -> torch.Tensor:
-        inputs = tokenizer(
-            texts, padding=True, truncation=True, max_length=SLOTS, return_tensors="pt"
-        )
+        cut = {"padding": True, "truncation": True, "max_length": SLOTS}
+        inputs = tokenizer(texts, **cut, return_tensors="pt")
         real = inputs["attention_mask"][:, :, None]
         return (stock(**inputs).last_hidden_state * real).sum(1) / real.sum(1)
 
@@ -322,14 +316,10 @@ def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pair
 def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, pairs: Path) -> None:
     """Not of the pair in one layout: the same texts, a row each, have the same average."""
     (step,) = (one for one in scored.steps.steps if one.stage == "average")
-    ours = ConstantMatrices.load(
-        Path(step.folder(scored.store)), encoder=step["encoder"], slots=SLOTS
-    )
+    ours = ConstantMatrices.load(step.folder(scored.store), encoder=step["encoder"], slots=SLOTS)
     encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
     rows = frame(pairs, "train")
-    texts = [
-        text for pair in zip(rows["premise"], rows["hypothesis"], strict=True) for text in pair
-    ]
+    texts = [*rows["premise"], *rows["hypothesis"]]
     alone = papa.average(encoder, texts, progress=False)
     torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)
     together = papa.average(encoder, rows, text="premise", text_pair="hypothesis", progress=False)

@@ -48,18 +48,14 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
     # A study's random orders are drawn from the first ranking seed and each seed of the study.
     by_seed = [head_order("random", None, 6, 12, (0, seed))[:36] for seed in range(3)]
     assert heads(cells["random", 0.5]) == [tuple(sorted(order)) for order in by_seed]
-    for half, quarter in zip(
-        heads(cells["random", 0.5]), heads(cells["random", 0.25]), strict=True
-    ):
+    drawn = (heads(cells["random", fraction]) for fraction in (0.5, 0.25))
+    for half, quarter in zip(*drawn, strict=True):
         assert set(half) < set(quarter), "one order a seed, at every fraction"
     for order, fraction in (("first_to_last", 0.5), ("random", 1), ("random", 0)):
         (shared,) = cells[order, fraction]
         assert shared["seeds"] == (0, 1, 2)
-    for fraction in (0, 1):
-        of_orders = [probes for cell, probes in steps.cells.items() if cell.fraction == fraction]
-        assert of_orders[0] == of_orders[1], (
-            "with all or no head constant the order does not matter"
-        )
+        # With all or no head constant the order does not matter.
+        assert fraction == 0.5 or cells["first_to_last", fraction] == (shared,)
     names = [step.name for step in steps.steps]
     assert len(set(names)) == len(names)
 
@@ -116,12 +112,12 @@ def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     rankings = step["heads"].rankings
     names = [ranking.name.rpartition(" · ")[2] for ranking in rankings.values()]
     assert names == ["seed 0", "seed 1", "seed 2"]
-    for seed, of_seed in enumerate(lambdas):
-        with published(tmp_path / f"rank-{seed}", {}) as folder:
-            save_file({"lambda_by_epoch": of_seed}, folder / LAMBDA)
-    found = step["heads"].chosen(
-        {ranking: reference(tmp_path / f"rank-{seed}") for seed, ranking in rankings.items()}
-    )
+    made = {}
+    for seed, ranking in rankings.items():
+        with published(place := tmp_path / f"rank-{seed}", {}) as folder:
+            save_file({"lambda_by_epoch": lambdas[seed]}, folder / LAMBDA)
+        made[ranking] = reference(place)
+    found = step["heads"].chosen(made)
     mean = lambdas.astype(np.float64).mean(axis=(0, 1))
     assert found == tuple(sorted(head_order("lambda", mean, 6, 12)[:36]))
     assert all(
