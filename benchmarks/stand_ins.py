@@ -82,10 +82,9 @@ class StandInPool(WorkerPool):
             else self._others.submit(computed, function, arguments).result()
         )
 
-    def close(self) -> None:
-        """As of ``WorkerPool``."""
+    def __exit__(self, *error: object) -> None:
         self._others.shutdown()
-        super().close()
+        super().__exit__(*error)
 
     def _new(self) -> Any:
         return self._ray.remote(StandIn).options(num_cpus=1).remote(self._seconds)

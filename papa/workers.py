@@ -32,9 +32,8 @@ _ANSWER_SECONDS, _POLL_SECONDS, _ATTEMPTS = 5.0, 1.0, 4
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"]):
-    """Workers that are handed out to whoever asks. Thread-safe.
-
-    Ray starts, or the cluster is joined, with ``begin`` or the first call.
+    """Workers that are handed out to whoever asks. Thread-safe. Ray starts, or the cluster is
+    joined, with ``begin`` or the first call; the block's end leaves it, and ends the workers.
 
     Args:
         workers: how many; None takes one for each GPU, or for each CPU core where there is no GPU.
@@ -70,9 +69,6 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         """How many workers it has."""
         self.begin()
         return self._size
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def begin(self) -> None:
         """Start Ray, or join the cluster, so that workers come up meanwhile."""
@@ -121,8 +117,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             "it may lack memory, use fewer workers or lower execution.batch_tokens"
         )
 
-    def close(self) -> None:
-        """End the workers and Ray, or leave the cluster, and remove what was needed for it."""
+    def __exit__(self, *error: object) -> None:
         self.closed = True
         with self._lock:
             if self._ray is not None:

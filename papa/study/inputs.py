@@ -53,14 +53,10 @@ def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
 
 @dataclass
 class ResolvedInputs:
-    """The inputs of a study as far as they could be resolved, and what is wrong with the others.
-
-    Attributes:
-        study: as it was asked for, but for ``precision: auto``, which is resolved.
-        sources: each at its commit, and its fingerprint.
-        unreachable: the hub's failures that published shapes and sizes make up for.
-        texts: of the files of code that are given, by what the study calls them.
-        unchecked, notes: what could not be looked at, and what a reader should know.
+    """The inputs of a study as far as they could be resolved, and what is wrong with the others:
+    the study as asked for, its precision resolved; each source at its commit, with its fingerprint;
+    the hub's failures that published shapes and sizes make up for; the ``texts`` of files of code,
+    by what the study calls them; what could not be looked at, and what a reader should know.
     """
 
     study: StudySpec

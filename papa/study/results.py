@@ -26,16 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyPart:
-    """One encoder on one task, and its steps.
-
-    Attributes:
-        cells: each with the steps that score it: one for all seeds, or one per seed where each has
-            its own constant heads. Cells that share a result share its steps.
-        constants: of heads that are constant in some cell, by their label.
-        rankings: by λ or a method, and by ranking seed, what scores heads for every kind of
-            constants.
-        baseline: None for a model's own head, which no probe's baselines fit.
-        controls: λ trained on shuffled labels, by ranking seed.
+    """One encoder on one task, and its steps: of each cell those that score it, one for all seeds,
+    or one per seed where each has its own constant heads (cells that share a result share them);
+    the constants by label; what scores heads, by method and ranking seed; λ trained on shuffled
+    labels, by ranking seed; the baseline, None for a model's own head, which no probe's fit.
     """
 
     encoder_label: str

@@ -242,12 +242,6 @@ class Context:
 
         return open_corpus(self.found[step])
 
-    def matrices(self, step: Step, encoder: EncoderReference, slots: int) -> Any:
-        """Constant matrices that it reads, verified."""
-        from papa.attention.constants import ConstantMatrices
-
-        return ConstantMatrices.load(self.found[step], encoder=encoder, slots=slots)
-
     def own_model(self, task: TaskSpec, encoder: EncoderReference) -> Any:
         """The model with its own head, by its files on this machine, and its special tokens."""
         from papa.probes.own import opened_own

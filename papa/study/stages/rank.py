@@ -38,13 +38,14 @@ def rank(
     ``shuffled`` shuffles its labels by the seed. ``sets`` are, with ``ranking.until_stable``, those
     of constant heads that end it once they stay: an order by λ and how many of its first heads.
     """
+    from papa.attention.constants import ConstantMatrices
     from papa.ranking.learned import train_lambda
 
     text = replace(run.corpus(corpus), shuffled=seed) if shuffled else run.corpus(corpus)
     asked: Any = {"seed": seed, "sets": sets, "progress": run.progress, "on_epoch": run.on_epoch}
     model = run.own_model(task, encoder) if task.head == "own" else run.encoder
-    read = run.matrices(constants, encoder, task.slots), text, task, ranking
-    lambdas = train_lambda(model, *read, **asked)
+    matrices = ConstantMatrices.load(run.found[constants], encoder=encoder, slots=task.slots)
+    lambdas = train_lambda(model, matrices, text, task, ranking, **asked)
     order = order_of_rows(len(text.split("train")), ranking.rows, seed)
     with run.published(epochs=len(lambdas), order_of_rows=order) as folder:
         by_epoch = lambdas.detach().cpu().numpy()
@@ -83,6 +84,7 @@ def score_heads(
     """
     from safetensors.torch import load_file as load_tensors
 
+    from papa.attention.constants import ConstantMatrices
     from papa.probes.evaluate import build_probe
     from papa.ranking.scores.asked import Asked
     from papa.ranking.scores.streamed import scores_by
@@ -92,7 +94,7 @@ def score_heads(
         frozen = build_probe(run.encoder, text, task, [seed or 0])
         frozen.load_state_dict(load_tensors(verified(run.found[probe], PROBE) / PROBE))
         frozen.requires_grad_(False).to(run.encoder.device)
-    matrices = run.matrices(constants, encoder, task.slots)
+    matrices = ConstantMatrices.load(run.found[constants], encoder=encoder, slots=task.slots)
     with run.asked(probe=frozen) as more:
         asked = Asked(run.encoder, matrices, text, task, ranking, seed or 0, **more)
         found = scores_by(methods, asked)
