@@ -130,8 +130,8 @@ def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> 
 def test_a_file_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit), one_sentence():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    cli.said = "error: a file cannot be written (No space left on device): free the disk\n"
-    assert capsys.readouterr().err == cli.said
+    told = "error: a file cannot be written (No space left on device): free the disk\n"
+    assert capsys.readouterr().err == told
 
 
 @pytest.mark.server

@@ -1,12 +1,6 @@
-"""Run the integration tests in network namespaces of their own:
-``python -m tests.integration [pytest's arguments]``.
-
-Ray listens on every interface. In a namespace nothing outside it is reached, and two namespaces are
-two hosts:
-
-    driver, services, Ray head 10.77.0.1 ── veth ── 10.77.0.2 the other Ray node
-
-Where namespaces are not permitted the tests run without them, and those that need them skip.
+"""Run the integration tests, ``python -m tests.integration [pytest's arguments]``, in two network
+namespaces, which are two hosts: the driver, services and Ray's head at 10.77.0.1, its other node at
+10.77.0.2. Where they are not permitted, tests that need them skip.
 """
 
 from __future__ import annotations
@@ -24,11 +18,7 @@ NAMESPACE, OTHER_NAMESPACE = "PAPA_TEST_NAMESPACE", "PAPA_TEST_OTHER_NAMESPACE"
 
 @contextmanager
 def namespaces() -> Iterator[tuple[str, str]]:
-    """Two connected network namespaces, by name.
-
-    Raises:
-        OSError, subprocess.CalledProcessError: they are not permitted here.
-    """
+    """Two connected network namespaces, by name; an OSError or CalledProcessError without them."""
     names = f"papa-{os.getpid()}-1", f"papa-{os.getpid()}-2"
     try:
         for name in names:
@@ -42,9 +32,8 @@ def namespaces() -> Iterator[tuple[str, str]]:
         yield names
     finally:
         for name in names:
-            left = subprocess.run(
-                ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
-            ).stdout
+            pids = ["ip", "netns", "pids", name]
+            left = subprocess.run(pids, capture_output=True, text=True, check=False).stdout
             for process in map(int, left.split()):
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
@@ -66,20 +55,16 @@ def _to_the_end(command: list[str], environment: dict[str, str]) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run pytest; its exit code."""
-    tests = [
-        sys.executable, "-m", "pytest", "-m", "integration", "-o", "testpaths=tests/integration",
-        *arguments,
-    ]  # fmt: skip
+    options = ["-m", "integration", "-o", "testpaths=tests/integration"]
+    tests = [sys.executable, "-m", "pytest", *options, *arguments]
     try:
         with namespaces() as (here, there):
             environment = {**os.environ, NAMESPACE: here, OTHER_NAMESPACE: there}
             return _to_the_end(["ip", "netns", "exec", here, *tests], environment)
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or error
-        print(
-            f"no network namespaces here ({str(reason).strip()}): tests that need them skip",
-            file=sys.stderr,
-        )
+        skipped = "tests that need them skip"
+        print(f"no network namespaces here ({str(reason).strip()}): {skipped}", file=sys.stderr)
         return subprocess.run(tests, check=False).returncode
 
 

@@ -10,18 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import services as of_stack
 from tests.integration.__main__ import HOST
 from tests.integration.s3 import S3Server, s3_server
 from tests.integration.service import Service
-from tests.integration.services import (
-    Postgres,
-    mlflow_server,
-    namespace,
-    postgres,
-    prefect_server,
-    ray_head,
-    ray_node,
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,9 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def place() -> Iterator[Path]:
-    """A folder of this host with a short path, as Ray's sockets need it, that PostgreSQL's user may
-    pass through.
-    """
+    """A folder of this host, with a short path for Ray's sockets, open to PostgreSQL's user."""
     with _short_folder() as folder:
         yield folder
 
@@ -57,53 +47,47 @@ def _short_folder() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def storage(place: Path) -> Iterator[S3Server]:
     """The S3-compatible store, which both hosts reach, with the bucket ``papa``."""
-    namespace()
+    of_stack.namespace()
     with s3_server(place / "s3", HOST) as server:
         server.make_bucket("papa")
         yield server
 
 
 @pytest.fixture(scope="session")
-def database(place: Path) -> Iterator[Postgres]:
-    with postgres(place / "postgres", ["mlflow", "prefect"]) as service:
+def database(place: Path) -> Iterator[of_stack.Postgres]:
+    with of_stack.postgres(place / "postgres", ["mlflow", "prefect"]) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def prefect(place: Path, database: Postgres) -> Iterator[Service]:
-    with prefect_server(place / "prefect", database) as service:
+def prefect(place: Path, database: of_stack.Postgres) -> Iterator[Service]:
+    with of_stack.prefect_server(place / "prefect", database) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def tracking(place: Path, database: Postgres, storage: S3Server) -> Iterator[Service]:
-    with mlflow_server(
-        place / "mlflow", database.url("mlflow"), "s3://papa/mlflow", storage.environment()
-    ) as service:
+def tracking(place: Path, database: of_stack.Postgres, storage: S3Server) -> Iterator[Service]:
+    files = "s3://papa/mlflow", storage.environment()
+    with of_stack.mlflow_server(place / "mlflow", database.url("mlflow"), *files) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
 def site(place: Path, storage: S3Server) -> dict[str, str]:
     """What studies on this host need beside Ray and MLflow."""
-    return {
-        **storage.environment(),
-        "PAPA_STORE": "s3://papa/store",
-        "PAPA_CACHE": str(place / "cache"),
-    }
+    own = {"PAPA_STORE": "s3://papa/store", "PAPA_CACHE": str(place / "cache")}
+    return {**storage.environment(), **own}
 
 
 @pytest.fixture(scope="session")
 def head(place: Path, site: dict[str, str]) -> Iterator[Service]:
-    with ray_head(place / "head", environment=site) as service:
+    with of_stack.ray_head(place / "head", environment=site) as service:
         yield service
 
 
 @pytest.fixture
 def node(place: Path, elsewhere: Path, site: dict[str, str], head: Service) -> Iterator[Service]:
-    """The cluster's second node; it sees none of this host's folder and keeps a cache of
-    its own.
-    """
-    environment = {**site, "PAPA_CACHE": str(elsewhere / "cache")}
-    with ray_node(elsewhere / "node", head, environment=environment, hidden=[place]) as service:
+    """The cluster's second node; it sees none of this host's folder."""
+    own = {"environment": {**site, "PAPA_CACHE": str(elsewhere / "cache")}, "hidden": [place]}
+    with of_stack.ray_node(elsewhere / "node", head, **own) as service:
         yield service

@@ -66,65 +66,46 @@ def test_two_hosts_are_one_cluster_for_whoever_has_the_token(head: Service, node
 
 
 def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
-    """A deployment's finished runs that a schedule started, in their order; other tests start some
-    by hand.
-    """
+    """A deployment's finished runs that a schedule started, in their order."""
     states = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
-    return ask(
-        prefect.environment,
-        "flow_runs/filter",
-        deployments={"name": {"any_": [deployment]}},
-        flow_runs={"state": states, "tags": {"all_": ["auto-scheduled"]}},
-        sort="START_TIME_ASC",
-    )
+    runs = {"state": states, "tags": {"all_": ["auto-scheduled"]}}
+    of = {"deployments": {"name": {"any_": [deployment]}}, "flow_runs": runs}
+    return ask(prefect.environment, "flow_runs/filter", sort="START_TIME_ASC", **of)
 
 
 @pytest.fixture
-def study(place: Path) -> Path:
-    written = place / "scheduled.yaml"
-    written.write_text(reviews("scheduled", 128, 2, [1, 0]))
-    return written
+def environment(
+    site: dict[str, str], prefect: Service, tracking: Service, head: Service
+) -> dict[str, str]:
+    return {**site, **prefect.environment, **tracking.environment, **head.environment}
 
 
+@pytest.mark.usefixtures("node")
 def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
     place: Path,
-    study: Path,
+    environment: dict[str, str],
     prefect: Service,
     tracking: Service,
     storage: S3Server,
-    head: Service,
-    node: Service,
-    site: dict[str, str],
 ) -> None:
+    (study := place / "scheduled.yaml").write_text(reviews("scheduled", 128, 2, [1, 0]))
     run([SCRIPTS / "deploy.sh"], prefect.environment)
     deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml"]
     named = ["--name", "demo", "--param", f"study={json.dumps(str(study))}"]
-    environment = {**site, **prefect.environment, **tracking.environment, **head.environment}
     with prefect_worker(place / "worker", environment) as worker:
         run([*deploy, *named, "--cron", "* * * * *"], prefect.environment)
-        wait_until(
-            lambda: len(finished(prefect, "demo")) >= 2,
-            f"two runs: {worker.log}",
-            worker.process,
-        )
-    first, second = finished(prefect, "demo")[:2]
-    assert [one["state_type"] for one in (first, second)] == ["COMPLETED", "COMPLETED"], (
-        worker.log.read_text()[-5000:]
-    )
-    assert all(one["auto_scheduled"] for one in (first, second))
+        two = f"two runs: {worker.log}"
+        wait_until(lambda: len(finished(prefect, "demo")) >= 2, two, worker.process)
+    runs, states = finished(prefect, "demo")[:2], []
+    for one in runs:
+        assert (one["state_type"], one["auto_scheduled"]) == ("COMPLETED", True), worker.log
+        of_run = {"id": {"any_": [one["id"]]}}
+        steps = ask(prefect.environment, "task_runs/filter", flow_runs=of_run)
+        states.append([step["state_name"] for step in steps])
+    assert {*states[0]} == {"Completed"}
+    assert states[1] == ["Cached"] * len(states[0])
 
-    steps = {
-        one["id"]: ask(
-            prefect.environment, "task_runs/filter", flow_runs={"id": {"any_": [one["id"]]}}
-        )
-        for one in (first, second)
-    }
-    assert {step["state_name"] for step in steps[first["id"]]} == {"Completed"}
-    assert {step["state_name"] for step in steps[second["id"]]} == {"Cached"}
-    assert len(steps[first["id"]]) == len(steps[second["id"]])
-
-    # A study this small may end before the other host's worker is up; test_cluster.py shows that
-    # host at work.
+    # A study this small may end before the other host's worker is up.
     assert logged_runs(tracking, "scheduled") == {"study": 1, "curve": 1, "cell": 2}
     keys = storage.files.find("papa")
     assert any(re.match(r"papa/store/artifacts/.*/metadata\.json", key) for key in keys)
@@ -142,23 +123,12 @@ def cell_study(name: str, epochs: int = 3) -> str:
     return reviews(name, 512, epochs, [1, 0.5, 0])
 
 
-WORKS = "ray::Worker.run"
-
-
-@pytest.fixture
-def environment(
-    site: dict[str, str], prefect: Service, tracking: Service, head: Service
-) -> dict[str, str]:
-    return {**site, **prefect.environment, **tracking.environment, **head.environment}
-
-
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> Findings:
     """What the study finds on this host alone, one worker, a folder for a store."""
     store = place / "undisturbed" / "store"
-    with papa_run(
-        store.parent, cell_study("alone"), {}, "--store", str(store), "--workers", "1"
-    ) as process:
+    options = ("--store", str(store), "--workers", "1")
+    with papa_run(store.parent, cell_study("alone"), {}, *options) as process:
         to_the_end(process)
     return findings(str(store))
 
@@ -181,9 +151,8 @@ def test_a_host_lost_in_the_middle_changes_nothing(
             log = process.log.read_text()
             begun = {line.partition(":")[0] for line in log.splitlines() if ": started" in line}
             done = {line.partition(":")[0] for line in log.splitlines() if ": done" in line}
-            busy = any(
-                command.startswith(WORKS) for command in descendants(node.process.pid).values()
-            )
+            commands = descendants(node.process.pid).values()
+            busy = any(command.startswith("ray::Worker.run") for command in commands)
             assert process.process.poll() is None, f"over before its '{stage}' was met:\n{log}"
             return busy and any(name.startswith(f"{stage} ·") for name in begun - done)
 
@@ -193,13 +162,13 @@ def test_a_host_lost_in_the_middle_changes_nothing(
     assert findings(store, storage) == undisturbed
 
 
+@pytest.mark.usefixtures("node")
 def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     place: Path,
     undisturbed: Findings,
     environment: dict[str, str],
     tracking: Service,
     storage: S3Server,
-    node: Service,
 ) -> None:
     store = "s3://papa/shared"
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store, "--workers", "1")
@@ -213,6 +182,5 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     found = findings(store, storage)
     assert found.items() >= undisturbed.items()
     assert sorted(stage for stage, _ in found) == ["average", *["probe"] * 6, "rank", "tokenise"]
-    assert [logged_runs(tracking, name) for name in names] == [
-        {"study": 1, "curve": 1, "cell": 3}
-    ] * 2
+    for name in names:
+        assert logged_runs(tracking, name) == {"study": 1, "curve": 1, "cell": 3}
