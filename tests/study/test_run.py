@@ -29,10 +29,8 @@ DAMAGES: list[None] = []
 
 def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     steps = [step for step in steps_of().steps if step.stage in ("tokenise", "average")]
-    store = Store(tmp_path / "store")
-    store.make()
-    execution = ExecutionSpec(shard_rows=16)
-    threads = torch.get_num_threads()
+    (store := Store(tmp_path / "store")).make()
+    execution, threads = ExecutionSpec(shard_rows=16), torch.get_num_threads()
 
     class Stopping(Told):
         @contextmanager
@@ -47,9 +45,7 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_here(steps, store, execution, Stopping())
     assert torch.get_num_threads() == threads
-    assert set(artifacts(Path(store.address), "tokenise", "average")) == {
-        f"tokenise/{steps[0].key}"
-    }
+    assert {*artifacts(store.root, "tokenise", "average")} == {steps[0].address}
     assert not list(store.scratch.iterdir())
     assert not users(store)
     told = Told()

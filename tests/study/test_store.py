@@ -98,10 +98,10 @@ def make(store: Store, stage: str, key: str, inputs: Iterable[str] = ()) -> str:
 
 def fill(store: Store) -> None:
     """A finished study, an unfinished one, and what a killed run left."""
-    before: list[str] = []
+    made: list[str] = []
     for stage in STAGES:
-        before.append(make(store, stage, USED, before))
-    make(store, "probe", UNUSED, [make(store, "tokenise", UNUSED), before[1]])
+        made.append(make(store, stage, USED, made[-1:]))
+    make(store, "probe", UNUSED, [make(store, "tokenise", UNUSED), made[1]])
     store.files.write(f"artifacts/average/{KILLED}/{UNUSED}/data", b"without metadata" * 9)
 
 
@@ -142,45 +142,33 @@ OWN = (
 )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "store")
-    store.make()
-    fill(store)
-    return store
+def write(place: Path, text: str) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
 
 
-def test_what_is_not_papas_stays_and_links_with_what_they_lead_to(
-    folder: Store, tmp_path: Path
-) -> None:
+def test_what_is_not_papas_stays_and_what_killed_runs_left_goes(tmp_path: Path) -> None:
+    """Links stay with what they lead to."""
+    folder = Store(tmp_path / "store")
+    folder.make()
+    fill(folder)
+    scratch = "studies/.demo.123.0123abcd", "scratch/features-fedcba9876543210"
+    places = [*(folder.root / name for name in scratch)]
+    places.append(Path(folder.folder("probe", USED), KILLED[:32]))
+    for place in places:
+        write(place / "data", "left")
+    (folder.root / "studies" / "demo").mkdir()
     for name in OWN:
-        place = folder.root / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text("mine")
+        write(folder.root / name, "mine")
     names = [f"artifacts/probe/{KILLED}", "artifacts/linked", "scratch/features-0123456789abcdef"]
     for number, name in enumerate(names):
-        target = tmp_path / "other" / str(number) / KILLED
-        target.mkdir(parents=True)
-        (target / "data").write_text("mine")
-        (folder.root / name).symlink_to(target.parent)
+        target = tmp_path / "other" / str(number)
+        write(target / KILLED / "data", "mine")
+        (folder.root / name).symlink_to(target)
     prune(folder)
     assert [(folder.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
     assert all((folder.root / name).is_symlink() for name in names)
     assert len([*(tmp_path / "other").rglob("data")]) == len(names)
-    assert complete(folder) == KEPT
-
-
-def test_scratch_of_killed_runs_is_found(folder: Store) -> None:
-    scratch = "studies/.demo.123.0123abcd", "scratch/features-0123456789abcdef"
-    places = [folder.root / name for name in scratch]
-    for place in places:
-        place.mkdir(parents=True)
-        (place / "data").write_text("left")
-    (folder.root / "studies" / "demo").mkdir()
-    places.append(Path(folder.folder("probe", USED), KILLED[:32]))
-    places[-1].mkdir()
-    (places[-1] / "data").write_text("left")
-    prune(folder)
     assert not any(place.exists() for place in places)
     assert (folder.root / "studies" / "demo").is_dir()
     assert complete(folder) == KEPT
