@@ -23,7 +23,7 @@ STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
 
 
 def cut(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-1])
+    file.write_bytes(file.read_bytes()[:-2])
 
 
 def flip(file: Path) -> None:

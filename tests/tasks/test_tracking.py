@@ -132,9 +132,8 @@ def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(
 
     with Tracking(store, spec, steps, failing.append) as tracking:
         client, tracking.client = tracking.client, Unreachable()  # type: ignore[assignment]
-        for step in steps.steps:
-            if step.stage == "probe":
-                tracking.step(step)
+        for step in (step for step in steps.steps if step.stage == "probe"):
+            tracking.step(step)
         tracking.client = client
         tracking.results(steps.steps[-1].reference(store))
     (sentence,) = failing
@@ -145,13 +144,10 @@ def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(
 def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     code = "from tasks.mlflow import connect; connect({!r}).create_experiment({!r})"
-    making = [
-        subprocess.Popen([sys.executable, "-c", code.format(address, name)])
-        for name in ("one", "two")
-    ]
-    assert [process.wait() for process in making] == [0, 0]
-    names = {one.name for one in connect(address).search_experiments()}
-    assert names >= {"one", "two"}
+    made = {"one", "two"}
+    commands = [[sys.executable, "-c", code.format(address, name)] for name in made]
+    assert not any(process.wait() for process in [*map(subprocess.Popen, commands)])
+    assert {one.name for one in connect(address).search_experiments()} >= made
     assert not list(tmp_path.glob(".mlflow*"))
 
 
