@@ -28,8 +28,6 @@ from papa.probes.minibatches import window_rows
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, Precision
 
-_ON_DEVICE = ("values", "slot_ids", "labels")
-
 
 @dataclass(frozen=True)
 class PackedFeatures:
@@ -216,8 +214,8 @@ def features_of(
     progress: Progress = ignore_progress,
 ) -> Iterator[FeatureSource]:
     """Features of a split: in a file under ``scratch`` for the time of the block where they fit
-    ``execution.features_budget_gb``, so that one pass of the encoder serves every epoch and seed;
-    else, or with ``dropout``, streamed, a pass an epoch. Scores agree within float tolerance.
+    ``execution.features_budget_gb``; else, or with ``dropout``, streamed, a pass an epoch. Scores
+    agree within float tolerance.
     """
     # What is dropped depends on how rows fall into batches: no setting of speed may decide on that.
     tokens = encoder.tokens_per_batch(None if dropout else execution.batch_tokens)
@@ -231,8 +229,9 @@ def features_of(
         features = compute_features(encoder, split, tokens, dtype, file=file, progress=progress)
         # Half of a GPU is left to the probes and their minibatches.
         if encoder.device.type == "cuda" and size < torch.cuda.mem_get_info(encoder.device)[0] / 2:
-            moved = {one: getattr(features, one).to(encoder.device) for one in _ON_DEVICE}
-            features = replace(features, **moved)
+            moved = ("values", "slot_ids", "labels")
+            on = {one: getattr(features, one).to(encoder.device) for one in moved}
+            features = replace(features, **on)
         yield FeatureSource(encoder, split, tokens, dtype, stored=features)
 
 

@@ -19,14 +19,16 @@ WINDOW_BYTES = 4 * 2**30
 
 def epoch_windows(rows: int, epoch: int, window: int) -> list[np.ndarray]:
     """The windows of an epoch: disjoint sets of rows, ascending, that together hold every row."""
-    shared = _generator(0, epoch, 0).permutation(rows)
+    # Sequences of different lengths may hash alike where the longer one ends in zeros; the first
+    # number distinguishes this from an order.
+    shared = np.random.default_rng((0, epoch, 0)).permutation(rows)
     # Ascending within a window: its features are read from the disk in one direction.
     return [np.sort(shared[start : start + window]) for start in range(0, rows, window)]
 
 
 def window_order(members: np.ndarray, epoch: int, seed: int, index: int) -> np.ndarray:
     """The rows of window number ``index`` in the order that ``seed`` sees them."""
-    return _generator(1, epoch, index, seed).permutation(members)
+    return np.random.default_rng((1, epoch, index, seed)).permutation(members)
 
 
 def seed_of(*entropy: int) -> int:
@@ -44,12 +46,6 @@ def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> i
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
     window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))
     return max(batch_size, window - window % batch_size)
-
-
-def _generator(*entropy: int) -> np.random.Generator:
-    # Sequences of different lengths may hash alike where the longer one ends in zeros; the first
-    # number distinguishes the two uses.
-    return np.random.default_rng(np.random.SeedSequence(entropy))
 
 
 def part_tokens(on_gpu: bool) -> int:

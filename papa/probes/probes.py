@@ -157,13 +157,12 @@ class SequenceProbe(TokenProbe):
         seeds: Sequence[int],
         *,
         layers: int,
-        width: int,
         slots: int,
-        labels: int,
         regression: bool = False,
         dropout: float = 0.0,
+        **sizes: Any,
     ) -> None:
-        super().__init__(seeds, layers=layers, width=width, labels=labels)
+        super().__init__(seeds, layers=layers, **sizes)
         self.regression, self.dropout = regression, dropout
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
 

@@ -53,12 +53,11 @@ def is_stable(
     """
     if len(lambdas) < 2 or lambdas[-1].std() < MOVED:
         return False
-    layers, heads = lambdas[-1].shape
-
-    def constant(epoch: int, order: Order, count: int) -> set[tuple[int, int]]:
-        return set(head_order(order, lambdas[epoch], layers, heads)[:count])
-
-    return all(constant(-1, order, count) == constant(-2, order, count) for order, count in sets)
+    before, last = (
+        [{*head_order(order, one, *one.shape)[:count]} for order, count in sets]
+        for one in lambdas[-2:]
+    )
+    return before == last
 
 
 _CONFIDENCE = 0.95
@@ -100,13 +99,12 @@ class HeadScores:
         """A row for every head: layer, head, method, score, low, high."""
         import pandas
 
-        layers, heads = np.indices(self.mean.shape)
-        low, high = self.interval
-        numbers = {"score": self.mean, "low": low, "high": high}
-        return pandas.DataFrame(
-            {"layer": layers.ravel(), "head": heads.ravel(), "method": method}
-            | {name: values.ravel() for name, values in numbers.items()}
-        )
+        columns = [*np.indices(self.mean.shape), self.mean, *self.interval]
+        names = ("layer", "head", "score", "low", "high")
+        held = {name: own.ravel() for name, own in zip(names, columns, strict=True)}
+        frame = pandas.DataFrame(held)
+        frame.insert(2, "method", method)
+        return frame
 
 
 class TrainedLambda(HeadScores):

@@ -19,7 +19,7 @@ from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EncoderReference, has_bfloat16
 from papa.errors import DataError
 from papa.probes.evaluate import build_probe
-from papa.probes.features import WordEmbeddings, compute_features, count_tokens, feature_bytes
+from papa.probes.features import WordEmbeddings, compute_features, values_shape
 from papa.spec import TaskSpec
 from tests.probes.conftest import evaluated, scores
 
@@ -39,7 +39,8 @@ def test_features_are_those_of_each_input_alone(
     split, path = corpora[task].split("train"), tmp_path / "values.bin"
     features = compute_features(encoder, split, batch_tokens, "float32", file=path)
     assert path.stat().st_size == features.values.nbytes
-    assert len(features.values) == count_tokens(split) == int(features.offsets[-1])
+    assert features.values.shape == values_shape(encoder, split)
+    assert len(features.values) == int(features.offsets[-1])
     for row in range(0, len(split), 7):
         batch, own = micro_batch(split, [row]), slice(*features.offsets[row : row + 2].tolist())
         with torch.inference_mode():
@@ -55,12 +56,12 @@ def test_features_are_those_of_each_input_alone(
 
 
 def test_a_split_without_labelled_tokens_is_an_error(
-    corpora: dict[str, TokenisedCorpus], monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split = corpora["wnut17"].split("train")
     monkeypatch.setitem(split.__dict__, "labels", np.full_like(split.labels, -100))
     with pytest.raises(DataError, match="the train split has no labelled token"):
-        count_tokens(split)
+        values_shape(encoder, split)
 
 
 needs_bfloat16 = pytest.mark.skipif(
@@ -120,7 +121,8 @@ def test_features_are_stored_as_the_study_says(
 
         cell = {"progress": look}
         found[dtype] = scores(evaluated(half, words, pos, tmp_path, dtype=dtype, cell=cell))
-        assert sizes == {feature_bytes(half, words.split("train"), dtype)}
+        numbers = np.prod(values_shape(half, words.split("train")))
+        assert sizes == {numbers * getattr(torch, dtype).itemsize}
     assert found["float32"].tolist() == found["bfloat16"].tolist()
     streamed = scores(evaluated(half, words, pos, tmp_path, budget=0))
     full = scores(evaluated(encoder, words, pos, tmp_path))

@@ -116,15 +116,12 @@ def planted_task(folder: Path) -> TaskSpec:
                 words = [drawn.choice(PLAIN) for _ in range(drawn.randrange(5, 9))]
                 words.insert(drawn.randrange(len(words) + 1), MARKED[label])
                 file.write(json.dumps({"words": words, "tags": [label] * len(words)}) + "\n")
+    files = {split: folder / f"{split}.jsonl" for split in ("train", "validation")}
     return TaskSpec.model_validate(
         {
             "name": "planted",
             "kind": "words",
-            "source": {
-                "kind": "files",
-                "train": folder / "train.jsonl",
-                "validation": folder / "validation.jsonl",
-            },
+            "source": {"kind": "files", **files},
             "columns": {"words": "words", "label": "tags"},
             "labels": ["male", "female"],
             "metric": "accuracy",

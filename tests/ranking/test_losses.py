@@ -49,7 +49,8 @@ def test_a_set_is_worth_what_its_loss_says_and_a_head_what_it_gains(answering: P
         expected = np.average(losses(answering, constant)[0], weights=counts)
         assert value(everyone - {*constant}) == pytest.approx(-expected, abs=1e-4)
         worth[constant[0]] = expected - np.average(plain, weights=counts)
-    assert value.evaluations == 4
+    assert value(everyone) == pytest.approx(-np.average(plain, weights=counts), rel=0.01)
+    assert value.evaluations == 5
     scored = effect(answering.asked)
     assert scored.evaluations == 7
     assert scored.values[head] == pytest.approx(worth[head], abs=2e-4)

@@ -95,8 +95,8 @@ def greedy(asked: Asked) -> Scored:
     """The greedy order: at each step the head whose becoming constant costs least, while those of
     earlier steps are constant; a score is a place in it.
     """
-    value = LossValue(asked)
-    places = greedy_places(value, value.heads, asked.ranking.evaluations, asked.progress)
+    value, evaluations = LossValue(asked), asked.ranking.evaluations
+    places = greedy_places(value, value.heads, evaluations, asked.progress)
     return Scored(places.reshape(value.size), None, value.evaluations)
 
 
@@ -117,38 +117,34 @@ def greedy_places(
     # The last step needs no choice; where evaluations are too few for any, all are one step.
     needed = {size: sum(range(len(heads), 1, -size)) for size in range(1, len(heads) + 1)}
     together = next((size for size in needed if needed[size] <= evaluations), len(heads))
-    left: Set[Head] = frozenset(heads)
-    places: dict[Head, int] = {}
-    done, total = 0, needed[together]
+    left, places, done = sorted(heads), dict[Head, int](), 0
     while left:
         costs = dict.fromkeys(left, 0.0)
-        if len(left) > 1:
-            for head in sorted(left):
-                costs[head] = -value(left - {head})
-                done += 1
-                progress(done, total)
-        cheapest = sorted(left, key=lambda head: (costs[head], head))[:together]
-        places |= {head: len(places) + position for position, head in enumerate(cheapest)}
-        left = left - {*cheapest}
+        for head in left if len(left) > 1 else ():
+            costs[head] = -value(frozenset(left) - {head})
+            done += 1
+            progress(done, needed[together])
+        for head in sorted(left, key=costs.__getitem__)[:together]:
+            places[head] = len(places)
+            left.remove(head)
     return np.array([places[head] for head in heads], dtype=np.float64)
 
 
 def shapley(asked: Asked) -> Scored:
     """What heads add to the value of others, over all orders of joining (Held & Yang, 2022)."""
-    value, evaluations = LossValue(asked), asked.ranking.evaluations
-    values, errors, draws = shapley_values(
-        value, value.heads, evaluations, seed=asked.seed, progress=asked.progress
-    )
-    size = value.size
-    return Scored(values.reshape(size), errors.reshape(size), value.evaluations, draws)
+    value = LossValue(asked)
+    given = value, value.heads, asked.ranking.evaluations
+    *found, draws = shapley_values(*given, asked.seed, progress=asked.progress)
+    values, errors = (one.reshape(value.size) for one in found)
+    return Scored(values, errors, value.evaluations, draws)
 
 
 def shapley_values(
     value: Value,
     heads: Sequence[Head],
     evaluations: int,
-    *,
     seed: int,
+    *,
     tolerance: float = TOLERANCE,
     progress: Progress = ignore_progress,
 ) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, " heads"], int]:
@@ -166,8 +162,7 @@ def shapley_values(
     while done + 2 * (len(heads) - 1) <= evaluations and len(draws) < evaluations:
         order, shares = generator.permutation(len(heads)), np.zeros(len(heads))
         for walk in (order, order[::-1]):
-            left: Set[Head] = everyone
-            before = best
+            left, before = everyone, best
             for step, index in enumerate(walk):
                 if index == walk[-1] or abs(before - worst) < tolerance * abs(best - worst):
                     shares[walk[step:]] += (before - worst) / (len(walk) - step)
