@@ -49,10 +49,14 @@ class EntryCounts:
         self._sums = self._sums.to(added.device) + added
 
     @property
+    def read(self) -> float:
+        """Pairs of real slots, over all inputs."""
+        return self._sums[1].item()
+
+    @property
     def unseen_share(self) -> float:
         """The share of entries read that no input of the average had; 0 before any input."""
-        unseen, read = self._sums.tolist()
-        return unseen / read if read else 0.0
+        return self._sums[0].item() / self.read if self.read else 0.0
 
 
 @dataclass(frozen=True)
