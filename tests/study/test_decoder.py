@@ -137,11 +137,11 @@ def test_heads_by_lambda_are_missed_less_than_the_others(folder: Path, tmp_path:
 
 def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path) -> None:
     """Effects against the library's, on the training text; Shapley values add up to all heads."""
-    task = {"name": "t", "metric": "negative_log_perplexity", **TASK}
+    task = {"metric": METRIC, **TASK}
     parts: dict[str, Any] = {"constants": ["zeros"], "fractions": [0.5]}
     parts |= {"orders": ["effect", "gradient", "greedy", "shapley"]}
     parts |= {"ranking": {"seeds": [0], "evaluations": 40}}
-    steps, _, _, found = finished(folder, tmp_path / "store", tasks=[task], **parts)
+    steps, _, _, found = finished(folder, tmp_path / "store", task, **parts)
     scores = {
         method: read_head_scores(method, {0: found[step]}).mean
         for step in steps.steps

@@ -15,20 +15,15 @@ from rich.console import Console
 from flows.cli.export import export_cell
 from papa.errors import SpecError
 from papa.scores.metrics import influence
-from papa.spec import ExecutionSpec
-from papa.storage.store import Store
 from papa.study.manifest import OF_ORDERS
 from papa.study.results import found_orders
-from papa.study.run import run_here
 from papa.study.stages.probe import read_examples, read_scores
-from papa.study.stages.rank import read_head_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
 from tests.finished import described, opened, score_study
 from tests.flows.conftest import SMALL, TINY
 from tests.ranking.planted import planted_encoder, planted_task, with_classifier
 from tests.study import test_steps
-from tests.study.told import Told
 
 pytestmark = pytest.mark.unchecked
 
@@ -118,20 +113,6 @@ def test_what_reads_labels_is_by_seed_and_follows_a_probe_that_methods_share() -
         reads = step["methods"][0] in orders[:4]
         assert step["probe"] == (frozen[step["seed"]] if reads else None), step.name
         assert not reads or steps.steps.index(step) > steps.steps.index(step["probe"])
-
-
-def test_a_frozen_probe_comes_back_to_the_bit(shallow: str, tmp_path: Path) -> None:
-    """So scores are those of a probe that is trained where they are computed."""
-    steps = steps_of(encoders=[shallow], orders=["gradient"], ranking={"rows": 8, "seeds": [0]})
-    (scoring,), store = scorings(steps), Store(tmp_path)
-    store.make()
-    alone = scoring.changed(probe=None)
-    run_here([*scoring.needs, scoring, alone], store, ExecutionSpec(), Told())
-    first, again = (
-        read_head_scores("gradient", {0: step.reference(store)}).mean for step in (scoring, alone)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert first.std() > 0
 
 
 @pytest.mark.server
