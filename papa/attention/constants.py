@@ -220,7 +220,8 @@ def constant_product(
     negative. With dropout of entries each input needs matrices of its own.
     """
     if dropout > 0:
-        rows = matrices if real is None else matrices * real[:, None, None, :]
+        rows = matrices.expand(len(value), -1, -1, -1)
+        rows = rows if real is None else rows * real[:, None, None, :]
         return torch.matmul(F.dropout(normalised(rows), dropout), value)
     batch, heads, m, width = value.shape
     # Values of padding are cleared instead of columns of C, so that one product serves all inputs.

@@ -169,10 +169,11 @@ def test_gradients_of_theta_equal_plain(anywhere: Case, lengths: tuple[int, ...]
 
 
 @no_gradients
+@pytest.mark.parametrize("lengths", [(3, 9, 5, 9), (9, 9, 9, 9)])
 @pytest.mark.parametrize("block", ["replaced", "mixed"])
-def test_attention_dropout_keeps_the_mean(block: str) -> None:
-    """The authors' code drops entries of constant and mixed attention too: another draw each time,
-    right on average.
+def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) -> None:
+    """The authors' code drops entries of constant and mixed attention too: another draw each time
+    and for each input, right on average.
     """
     case, copies = Case("bert"), 20
     held = (
@@ -180,7 +181,7 @@ def test_attention_dropout_keeps_the_mean(block: str) -> None:
         if block == "replaced"
         else mixed(case.encoder, case.constants(), case.theta(0.0))
     )
-    batch = case.inputs(1, (3, 9, 5, 9) * copies).compact()
+    batch = case.inputs(1, lengths * copies).compact()
     drawn = torch.randn(3, 4, 4, batch.shape[1], 8, dtype=torch.float64).repeat(1, copies, 1, 1, 1)
     slots, real = batch.columns[None], batch.attention_mask
     places = slots, slots, real, real.sum(1), slots[:, -1:, None]

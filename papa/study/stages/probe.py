@@ -62,7 +62,7 @@ class ConstantHeads:
         return own and own.read(run.found[own.source] if own.source else None, encoder, task)
 
 
-@stage("probe", version=6)
+@stage("probe", version=7)
 def probe(
     run: Context,
     encoder: EncoderReference,

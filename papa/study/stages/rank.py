@@ -22,7 +22,7 @@ ERROR = "{} ± 1"
 """The standard error of a method's values, which are by its name."""
 
 
-@stage("rank", version=8)
+@stage("rank", version=9)
 def rank(
     run: Context,
     encoder: EncoderReference,
