@@ -20,7 +20,7 @@ from papa.corpora.layout import PackedTokens
 from papa.encoders.encoder import Encoder
 from papa.probes import probes
 from papa.probes.features import PackedFeatures, compute_features
-from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, dropped
+from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, TokenProbe, dropped
 from tests.probes.conftest import LAYERS
 
 
@@ -66,6 +66,28 @@ def test_the_sequence_probe_gives_the_golden_logits(
     # Negative controls: fresh probes beside it, and other inputs, give other logits.
     assert (logits[0] - golden["logits_0"]).abs().max() > 1e-2
     assert (logits[1].flip(0) - golden["logits_0"]).abs().max() > 1e-3
+
+
+def test_rows_that_are_selected_give_what_they_gave(golden_features: PackedFeatures) -> None:
+    probe, rows = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2), [3, 0, 3]
+    chosen = golden_features.select(torch.tensor(rows), golden_features.device)
+    found = probe.inputs(chosen, torch.arange(3).expand(2, -1))
+    for one, other in zip(
+        found, probe.inputs(golden_features, torch.tensor([rows] * 2)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
+) -> None:
+    features = compute_features(encoder, corpora["wnut17"].split("train"), 512, "float32")
+    sizes, rows = {"layers": LAYERS + 1, "width": 384, "labels": 13}, torch.arange(6).view(2, 3)
+    assert len({*features.lengths[:6].view(2, 3).sum(1).tolist()}) == 2, "seeds differ in tokens"
+    found = TokenProbe((0, 1), **sizes).losses(features, rows)
+    for seed in range(2):
+        (alone,) = TokenProbe((seed,), **sizes).losses(features, rows[seed : seed + 1])
+        torch.testing.assert_close(found[seed], alone)
 
 
 def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:

@@ -198,6 +198,21 @@ def test_dropout_follows_from_the_parts_seed(build: Build) -> None:
     assert learner.loss(part._replace(dropout_seed=1)).item() != loss
 
 
+def test_every_part_of_a_training_has_dropout_of_its_own(
+    build: Build, tasks: dict[str, TaskSpec]
+) -> None:
+    learner, seen = build("cola"), list[int]()
+    loss = learner.loss
+
+    def noted(part: Part) -> torch.Tensor:
+        seen.append(part.dropout_seed)
+        return loss(part)
+
+    learner.loss = noted
+    learner.train(tasks["cola"].probe)
+    assert len({*seen}) == len(seen) >= 2 * 64 / 8
+
+
 def test_a_minibatch_without_labels_is_a_step_without_gradient(
     build: Build, tasks: dict[str, TaskSpec]
 ) -> None:
