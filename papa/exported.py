@@ -22,7 +22,7 @@ from torch.utils.benchmark import Timer
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from papa.attention.constants import ConstantMatrices, at_slots, constant_product
+from papa.attention.constants import ConstantMatrices, constant_product
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.family import Family
 from papa.encoders.supported import family_of
@@ -206,8 +206,7 @@ def _attention(
         chosen, size = places[:, None, :, None].expand_as(own), columns.shape[0]
         empty = own.new_zeros(own.shape[0], constant, size + 1, own.shape[-1])
         moved = empty.scatter(2, chosen, own)[:, :, :-1]
-        every = torch.arange(constant, device=columns.device)
-        matrices = at_slots(module.constants, every, columns)
+        matrices = module.constants.index_select(1, columns).index_select(2, columns)
         mixed = constant_product(matrices, moved, held, dropout)
         found.append(mixed.gather(2, chosen.clamp(max=size - 1)))
     if kept := value.shape[1] - constant:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from papa.attention.constants import ConstantMatrices
@@ -32,9 +30,7 @@ GRID = 2.0**32
 
 @dataclass(frozen=True)
 class AttentionSums:
-    """Σ A over some inputs, in multiples of 2^-32, and in how many both slots hold a token; both
-    float64.
-    """
+    """Σ A over some inputs, in multiples of 2^-32, and how many have both slots; float64."""
 
     sums: Float[Tensor, "layers heads slots slots"]
     counts: Float[Tensor, "slots slots"]
@@ -53,20 +49,9 @@ class AttentionSums:
             average[layer] = sums / self.counts.clamp(min=1)
         return ConstantMatrices(average, self.counts > 0, "average", self.counts.clone())
 
-    def save(self, path: Path) -> None:
-        """Write as safetensors."""
-        save_file({"sums": self.sums, "counts": self.counts}, path)
-
-    @classmethod
-    def load(cls, path: Path) -> AttentionSums:
-        """Read what ``save`` wrote."""
-        return cls(**load_file(path))
-
 
 class AttentionAverager:
-    """Streams attention into sums: ``see`` every layer of a batch, then ``result``. Slots are made
-    room for as padded texts need them.
-    """
+    """Streams attention into sums, with room for as many slots as padded texts need."""
 
     def __init__(
         self, layers: int, heads: int, slots: int = 0, device: torch.device | str = "cpu"
@@ -79,9 +64,8 @@ class AttentionAverager:
         if (more := attention.longest - len(self.counts)) > 0:
             self.sums = F.pad(self.sums, (0, more, 0, more))
             self.counts = F.pad(self.counts, (0, more, 0, more))
-        found = list[Tensor]()
+        found, real = list[Tensor](), attention.real.double()
         if layer == 0:
-            real = attention.real.double()
             self._add(self.counts[None], attention, (real[:, :, None] * real[:, None, :])[:, None])
         for part in attention.parts():
             probabilities = part.probabilities(part.every)
@@ -124,9 +108,7 @@ def average_split(
     batch_tokens: int,
     progress: Progress = ignore_progress,
 ) -> AttentionSums:
-    """Sum attention in one pass over a split (or a shard of one); memory does not grow with the
-    number of rows.
-    """
+    """Sum attention in one pass over a split; memory does not grow with the number of rows."""
     averager = AttentionAverager(encoder.layers, encoder.heads, slots, encoder.device)
     batches = micro_batches(split, None, batch_tokens)
     encoder.watch(averager.see, batches, len(split), progress)
@@ -141,9 +123,7 @@ def check_sums(
     batches: Iterable[MicroBatch],
     text: str,
 ) -> None:
-    """Refuse sums of attention with NaN or infinity; only then are the batches gone through again,
-    to say where.
-    """
+    """Refuse NaN and infinity; only then are batches gone through again, to say where."""
     if sum_is_finite(sums):
         return
     for number, batch in enumerate(batches, 1):

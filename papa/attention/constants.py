@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -49,14 +49,10 @@ class EntryCounts:
         self._sums = self._sums.to(added.device) + added
 
     @property
-    def read(self) -> float:
-        """Pairs of real slots, over all inputs."""
-        return self._sums[1].item()
-
-    @property
     def unseen_share(self) -> float:
         """The share of entries read that no input of the average had; 0 before any input."""
-        return self._sums[0].item() / self.read if self.read else 0.0
+        unseen, read = self._sums.tolist()
+        return unseen / read if read else 0.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,6 @@ class ConstantMatrices(Weights):
             normalised.
         seen: whether any input of the average had tokens at both slots; controls count as seen
             everywhere.
-        kind: as the specification names it.
         counts: in how many inputs of the average both slots held a token.
         encoder_digest: of the encoder whose attention was averaged.
         special: the slots of [CLS] and [SEP] in the average's texts.
@@ -112,7 +107,7 @@ class ConstantMatrices(Weights):
                 "limit"
             )
         matrices = self.matrices[layer].to(part.value.device)
-        return read_at(matrices[indices(heads, matrices.device)], part)
+        return read_at(matrices, indices(heads, matrices.device), part.query_slots, part.key_slots)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         batch = attention.batch
@@ -122,8 +117,8 @@ class ConstantMatrices(Weights):
             self.entries.add(self.seen, batch, layer)
         value = at_least_single(chosen(attention.value, heads))
         own = indices(heads, value.device)
-        matrices = at_slots(self.matrices[layer], own, batch.columns).to(value.dtype)
-        real = None if batch.dense else batch.attention_mask
+        slots, real = batch.columns[None], None if batch.dense else batch.attention_mask
+        matrices = read_at(self.matrices[layer], own, slots, slots)[0].to(value.dtype)
         return constant_product(matrices, value, real, attention.dropout)
 
     def save(self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
@@ -187,23 +182,6 @@ def derived(
     # Where a kind knows an entry that no input had, it counts as seen.
     seen = average.seen | (matrices > 0).any(dim=0).any(dim=0)
     return ConstantMatrices(matrices, seen, kind)
-
-
-def at_slots(
-    matrices: Float[Tensor, "heads slots slots"],
-    chosen: Int[Tensor, " chosen"],
-    slots: Int[Tensor, " m"],
-) -> Float[Tensor, "chosen m m"]:
-    """C of the chosen heads at the batch's slots; a flat look-up is ten times faster."""
-    if torch.compiler.is_exporting():
-        # A graph that is written out takes inputs of any length: nothing may depend on m.
-        return matrices.index_select(0, chosen).index_select(1, slots).index_select(2, slots)
-    size, m = matrices.shape[-1], len(slots)
-    if m == size:
-        return matrices.index_select(0, chosen)
-    pairs = (slots[:, None] * size + slots).flatten()
-    entries = (chosen[:, None] * (size * size) + pairs).flatten()
-    return matrices.flatten().index_select(0, entries).view(-1, m, m)
 
 
 def constant_product(

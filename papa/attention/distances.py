@@ -130,9 +130,8 @@ class MeanQueriesAndKeys:
             raise EncoderError(no_rotation(type(modules[0]).__name__))
         by_kind = "layer_type" in inspect.signature(self._rotary.forward).parameters
         self._kinds = [(kind,) for kind in model.config.layer_types] if by_kind else None
-        self._sums: dict[int, Float[Tensor, "2 heads width"]] = {}
-        self._tokens: dict[int, Int[Tensor, ""]] = {}
-        self._told: dict[int, tuple[int, float, float | None]] = {}
+        self._seen: dict[int, Any] = {}
+        """Of each layer: sums [2, heads, width], tokens, the longest text, scaling and softcap."""
 
     def _rotation(
         self, layer: int, positions: Int[Tensor, "#batch tokens"], like: Tensor
@@ -153,10 +152,9 @@ class MeanQueriesAndKeys:
         own = query, key[:, :, attention.first : attention.first + queries]
         turned_back = torch.stack(self._rotate(*own, cos / squares, -sin / squares))
         sums = (turned_back.double() * real[:, None, :, None]).sum(dim=(1, 3))
-        self._sums[layer] = self._sums.get(layer, 0.0) + sums
-        self._tokens[layer] = self._tokens.get(layer, 0) + real.sum()
-        longest = max(attention.longest, self._told[layer][0] if layer in self._told else 0)
-        self._told[layer] = longest, attention.scaling, attention.softcap
+        before, tokens, longest, *_ = self._seen.get(layer, (0.0, 0, 0))
+        counted = before + sums, tokens + real.sum(), max(attention.longest, longest)
+        self._seen[layer] = *counted, attention.scaling, attention.softcap
         return attention.output(attention.every)
 
     def substitute(self, slots: int = 0) -> ByMeanScores:
@@ -164,9 +162,8 @@ class MeanQueriesAndKeys:
         first.
         """
         found = list[Tensor]()
-        for layer, sums in sorted(self._sums.items()):
-            longest, scaling, cap = self._told[layer]
-            means = (sums / self._tokens[layer]).float()
+        for layer, (sums, tokens, longest, scaling, cap) in sorted(self._seen.items()):
+            means = (sums / tokens).float()
             everywhere = torch.arange(slots or longest, device=means.device)[None]
             cos, sin = self._rotation(layer, everywhere, means)
             expanded = means[:, None, :, None].expand(-1, 1, -1, everywhere.shape[1], -1)

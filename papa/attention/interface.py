@@ -113,19 +113,28 @@ def routed(
         for part in parts:
             if isinstance(part, PreTrainedModel):
                 after.callback(_begins_pass(part, dispatch).remove)
-        after.enter_context(_prepared(model, dispatch))
+        before = [(part, dict(vars(part))) for part in parts]
+        family = family_of(model.config.model_type)
+        if family is not None and family.prepare is not None:
+            family.prepare(model.base_model, dispatch)
+        for part, own in before:
+            for name in [name for name, now in vars(part).items() if own.get(name) is not now]:
+                if name in own:
+                    after.callback(vars(part).update, {name: own[name]})
+                else:
+                    after.callback(vars(part).pop, name)
         # Those that the model's modules look their attention function up in.
         configurations: list[Any] = [getattr(part, "config", None) for part in parts]
         for config in {id(one): one for one in configurations}.values():
             if not isinstance(config, PreTrainedConfig):
                 continue
-            before: Any = config._attn_implementation_internal
-            if before is not None and not before.startswith(_REPLACEABLE):
+            named: Any = config._attn_implementation_internal
+            if named is not None and not named.startswith(_REPLACEABLE):
                 raise EncoderError(
-                    f"the model's attention function is '{before}', which its other heads would "
+                    f"the model's attention function is '{named}', which its other heads would "
                     "lose: call model.set_attn_implementation('eager') first"
                 )
-            after.callback(setattr, config, "_attn_implementation_internal", before)
+            after.callback(setattr, config, "_attn_implementation_internal", named)
             config._attn_implementation_internal = PADDED
         with dispatch.ruled(rules):
             yield dispatch
@@ -134,27 +143,6 @@ def routed(
                 "no attention of the model passed through transformers' interface, so no head was "
                 "replaced: something else has exchanged the forward methods of its layers"
             )
-
-
-@contextmanager
-def _prepared(model: PreTrainedModel, dispatch: Dispatch) -> Iterator[None]:
-    """Inside the block the layers hand over their attention, where they call no interface."""
-    family, parts = family_of(model.config.model_type), list(model.modules())
-    before = [dict(vars(part)) for part in parts]
-    if family is not None and family.prepare is not None:
-        family.prepare(model.base_model, dispatch)
-    exchanged = [
-        (part, name, own)
-        for part, own in zip(parts, before, strict=True)
-        for name, now in vars(part).items()
-        if own.get(name) is not now
-    ]
-    try:
-        yield
-    finally:
-        for part, name, own in exchanged:
-            delattr(part, name)
-            vars(part).update({name: own[name]} if name in own else {})
 
 
 _INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")

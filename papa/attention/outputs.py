@@ -36,33 +36,28 @@ class ConstantOutputs(Substitute):
     """What every head puts out at a slot of an input of some length.
 
     Attributes:
-        outputs: by place.
+        values: by place.
         index: of slot s in an input of n tokens; longer inputs and later slots have the last.
     """
 
-    outputs: Float[Tensor, "layers heads places width"]
+    values: Float[Tensor, "layers heads places width"]
     index: Int[Tensor, "lengths slots"]
     kind: ConstantsKind
 
-    @property
-    def values(self) -> Tensor:
-        """What training changes."""
-        return self.outputs
-
     def of(self, values: Tensor) -> ConstantOutputs:
         """Trained outputs in place of these."""
-        return replace(self, outputs=values, kind=OPTIMAL)
+        return replace(self, values=values, kind=OPTIMAL)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         lengths, slots = self.index.shape
         length = attention.lengths.clamp(max=lengths - 1)[:, None]
         places = self.index.to(length.device)[length, attention.query_slots.clamp(max=slots - 1)]
-        outputs = self.outputs[layer].to(places.device)
+        outputs = self.values[layer].to(places.device)
         return outputs[indices(heads, places.device)][:, places].transpose(0, 1)
 
     def save(self, path: Path) -> None:
         """Write as safetensors."""
-        save_file({"outputs": self.outputs.contiguous(), "place": self.index}, path)
+        save_file({"outputs": self.values.contiguous(), "place": self.index}, path)
 
 
 def read_outputs(found: ArtifactReference, kind: ConstantsKind) -> ConstantOutputs:
@@ -79,25 +74,24 @@ class MeanOutputs:
 
     slots: int = 1
     sums: dict[int, Float[Tensor, "heads slots width"]] = field(default_factory=dict)
-    counts: dict[int, Float[Tensor, " slots"]] = field(default_factory=dict)
+    counts: Float[Tensor, " slots"] | float = 0.0
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
         output, real = attention.output(attention.every), attention.real
-        if layer not in self.sums:
-            shape = (output.shape[1], self.slots, output.shape[-1])
-            self.sums[layer] = output.new_zeros(shape, dtype=torch.float64)
-            self.counts[layer] = output.new_zeros(self.slots, dtype=torch.float64)
         at = attention.query_slots.clamp(max=self.slots - 1).expand(real.shape).flatten()
         states = output.double() * real[:, None, :, None]
-        self.sums[layer].index_add_(1, at, states.transpose(0, 1).flatten(1, 2))
-        self.counts[layer].index_add_(0, at, real.double().flatten())
+        empty = states.new_zeros(output.shape[1], self.slots, output.shape[-1])
+        added = states.transpose(0, 1).flatten(1, 2)
+        self.sums[layer] = self.sums.get(layer, empty).index_add_(1, at, added)
+        if layer == 0:
+            self.counts = self.counts + at.bincount(real.double().flatten(), self.slots)
         return output
 
     def substitute(self) -> ConstantOutputs:
-        sums = torch.stack([self.sums[layer].cpu() for layer in sorted(self.sums)])
-        counts = self.counts[0].cpu()[:, None]
+        sums = torch.stack([sums.cpu() for _, sums in sorted(self.sums.items())])
+        counts = torch.as_tensor(self.counts).cpu()[:, None]
         overall = sums.sum(dim=2, keepdim=True) / counts.sum()
-        means = torch.where(counts > 0, sums / counts.clamp(min=1), overall).float().cpu()
+        means = torch.where(counts > 0, sums / counts.clamp(min=1), overall).float()
         index = torch.arange(self.slots).expand(self.slots + 1, -1).contiguous()
         return ConstantOutputs(means, index, "mean_output")
 

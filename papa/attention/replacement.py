@@ -46,21 +46,12 @@ def replaced(
         yield counts
 
 
-def mixed(
-    encoder: Encoder, constants: ConstantMatrices, theta: Float[Tensor, "layers heads"]
-) -> AbstractContextManager[object]:
-    """Inside the block every head puts out λ·A·V + (1-λ)·C·V with λ = sigmoid(θ) as θ was at its
-    start (paper, Section 3.2).
-
-    Gradients reach θ: of one backward pass, so training opens a block for each.
-    """
-    return mixed_by(encoder, constants, theta.sigmoid())
-
-
 def mixed_by(
     encoder: Encoder, constants: ConstantMatrices, shares: Float[Tensor, "layers heads"]
 ) -> AbstractContextManager[object]:
-    """``mixed`` with the shares themselves in λ's place."""
+    """Inside the block every head puts out λ·A·V + (1-λ)·C·V, where ``shares`` are λ (paper,
+    Section 3.2). Gradients reach them, of one backward pass, so training opens a block for each.
+    """
     check_fits(constants, encoder)
     every = [*product(range(encoder.layers), range(encoder.heads))]
     return replaced(encoder, Mixed(constants, shares), every)

@@ -1,18 +1,18 @@
 """What heads put out in place of their own attention, and the rules by which they do.
 
 A substitute is a frozen dataclass with one method, for packed inputs and padded ones alike. One
-that needs text is made by an observer, which sees every layer of some passes.
+that needs text is made by ``substitute`` of an observer, which ``see``s every layer of some passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from papa.encoders.layer import Heads, LayerAttention, Rule, at_least_single, chosen, indices
@@ -39,15 +39,6 @@ class Substitute:
         held = {one.name: getattr(self, one.name) for one in fields(self)}
         moved = {n: v.to(device) for n, v in held.items() if isinstance(v, Tensor | Substitute)}
         return replace(self, **moved) if moved else self
-
-
-@runtime_checkable
-class Observer(Protocol):
-    """Sees every layer of some passes, whose heads put out what it gives; makes a substitute."""
-
-    def see(self, attention: LayerAttention, layer: int) -> Tensor: ...
-
-    def substitute(self) -> Substitute: ...
 
 
 @dataclass(frozen=True)
@@ -130,7 +121,7 @@ class OfFunction(Weights):
     function: Callable[[int, int, int], Float[Tensor, "slots slots"]]
 
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        slots, own = part.longest, list[Tensor]()
+        slots, own, device = part.longest, list[Tensor](), part.value.device
         for head in heads:
             matrix = torch.as_tensor(self.function(layer, head, slots))
             if matrix.shape != (slots, slots):
@@ -138,8 +129,9 @@ class OfFunction(Weights):
                     f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
                     f"expected ({slots}, {slots}) numbers: a row and a column for each slot"
                 )
-            own.append(matrix.to(part.value.device))
-        return read_at(torch.stack(own), part)
+            own.append(matrix.to(device))
+        every = torch.arange(len(own), device=device)
+        return read_at(torch.stack(own), every, part.query_slots, part.key_slots)
 
 
 def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:
@@ -149,12 +141,16 @@ def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:
 
 
 def read_at(
-    matrices: Float[Tensor, "chosen slots slots"], part: LayerAttention
+    matrices: Float[Tensor, "heads slots slots"],
+    heads: Int[Tensor, " chosen"],
+    query_slots: Int[Tensor, "#batch queries"],
+    key_slots: Int[Tensor, "#batch keys"],
 ) -> Float[Tensor, "#batch chosen queries keys"]:
-    """Matrices at the slots of each pair of tokens."""
-    pairs = part.query_slots[:, :, None] * matrices.shape[-1] + part.key_slots[:, None, :]
-    found = matrices.flatten(1).index_select(1, pairs.flatten())
-    return found.unflatten(1, pairs.shape).transpose(0, 1)
+    """Matrices of some heads at the slots of each pair of tokens, by one flat look-up."""
+    size = matrices.shape[-1]
+    pairs = query_slots[:, None, :, None] * size + key_slots[:, None, None, :]
+    entries = heads[:, None, None] * (size * size) + pairs
+    return matrices.flatten().index_select(0, entries.flatten()).view(entries.shape)
 
 
 @dataclass(frozen=True)

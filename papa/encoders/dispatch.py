@@ -98,11 +98,27 @@ class Dispatch:
         queries, keys, device = size = query.shape[-2], key.shape[-2], query.device
         if size in self.places:
             return self.places[size]
-        real, first = self.real, 0
+        real, seen, first = self.real, self.seen_real, 0
+        # From a text's first token, as texts may be padded on either side; in a causal model real
+        # tokens count.
         if self.slots is not None:
             own = others = self.slots.to(device)
+        elif seen is not None and not causal and seen.shape[1] == keys:
+            before = seen.int().argmax(dim=1)[:, None].to(device)
+            own = others = (torch.arange(keys, device=device) - before).clamp(min=0)
+        elif seen is not None and causal:
+            counted = (seen.long().cumsum(dim=1) - 1).clamp(min=0).to(device)
+            # A cache of a fixed size has keys to come, one of a window has lost the first.
+            first = min(keys, counted.shape[1]) - queries
+            own = counted[:, -queries:]
+            others = F.pad(counted, (0, max(0, keys - counted.shape[1])))[:, -keys:]
         else:
-            own, others, first = _slots(self.seen_real, position_ids, causal, queries, keys, device)
+            until = keys if position_ids is None else int(position_ids[..., -1].max()) + 1
+            by_index = torch.arange(max(keys, until), device=device)[None]
+            own, window = by_index[:, until - queries : until], not causal or until > keys
+            first = (keys if window else until) - queries
+            others = by_index[:, -keys:] if window else by_index[:, :keys]
+        if self.slots is None:
             # Tokens, and no padding, may look at themselves.
             every = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask
             square = every[:, 0].expand(len(query), queries, -1)
@@ -219,33 +235,6 @@ def attend(
     if batch is not None:
         output = batch.pack(output)
     return output.transpose(1, 2).contiguous(), None
-
-
-def _slots(
-    real: Bool[Tensor, "batch seen"] | None,
-    position_ids: Tensor | None,
-    causal: bool,
-    queries: int,
-    keys: int,
-    device: torch.device,
-) -> tuple[Tensor, Tensor, int]:
-    """Positions of queries and keys, and where among the keys the first query's own is: from a
-    text's first token, as texts may be padded on either side; in a causal model real tokens count.
-    """
-    if real is not None and not causal and real.shape[1] == keys:
-        places = torch.arange(keys, device=device) - real.int().argmax(dim=1)[:, None].to(device)
-        return places.clamp(min=0), places.clamp(min=0), 0
-    if real is not None and causal:
-        counted = (real.long().cumsum(dim=1) - 1).clamp(min=0).to(device)
-        # A cache of a fixed size has keys to come, one of a window has lost the first.
-        first = min(keys, counted.shape[1]) - queries
-        padded = F.pad(counted, (0, max(0, keys - counted.shape[1])))
-        return counted[:, -queries:], padded[:, -keys:], first
-    last = keys if position_ids is None else int(position_ids[..., -1].max()) + 1
-    by_index = torch.arange(max(keys, last), device=device)[None]
-    if not causal or last > keys:
-        return by_index[:, last - queries : last], by_index[:, -keys:], keys - queries
-    return by_index[:, last - queries : last], by_index[:, :keys], last - queries
 
 
 def _no_mask(*_: object, **__: object) -> None:

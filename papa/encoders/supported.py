@@ -7,11 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from papa.encoders.bert import ALBERT, BERT, DISTILBERT, ELECTRA, MODERNBERT, ROBERTA
+from papa.encoders.bert import ALBERT, BERT, DISTILBERT, ELECTRA, MODERNBERT, MPNET, ROBERTA
 from papa.encoders.deberta import DEBERTA, DEBERTA_V2
 from papa.encoders.family import Family
 from papa.encoders.files import CONFIGURATION, read_configuration_file
-from papa.encoders.mpnet import MPNET
 from papa.encoders.reference import DECODERS
 from papa.errors import EncoderError, in_one_line, shortened, shown
 
@@ -20,12 +19,7 @@ FAMILIES: tuple[Family, ...] = (*_OF_BERT, MPNET, DEBERTA, DEBERTA_V2, MODERNBER
 _MOST_LAYERS = 1_000
 _MOST = 10_000_000
 """Of anything else that a configuration counts."""
-_CHANGES_WEIGHTS = (
-    "quantization_config",
-    "attn_implementation",
-    "_attn_implementation",
-    "use_kernels",
-)
+_REFUSED = "quantization_config", "attn_implementation", "_attn_implementation", "use_kernels"
 """Settings with which transformers would compute other attention than PAPA measures."""
 
 
@@ -61,7 +55,7 @@ def read_configuration(folder: Path, what: str) -> tuple[Any, str]:
             raise EncoderError(
                 f"{path}: {shortened(name)} is {shown(value)}, at most {most:,} is read: correct it"
             )
-    for name in _CHANGES_WEIGHTS:
+    for name in _REFUSED:
         if document.get(name):
             raise EncoderError(
                 f"{path}: {name} is {shown(document[name])}, and PAPA computes attention itself, "

@@ -17,7 +17,6 @@ from papa.attention.distances import AverageByDistance, MeanQueriesAndKeys
 from papa.attention.interface import attention_modules, head_count, routed
 from papa.attention.outputs import DrawnOutputs, MeanOutputs
 from papa.attention.substitutes import (
-    Observer,
     OfFunction,
     Reused,
     Streaming,
@@ -30,7 +29,7 @@ from papa.errors import ArtifactError, DataError, EncoderError, SpecError, neare
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
 _MADE: dict[str, Any] = {"zeros": Zeros, "reused": Reused, "streaming": Streaming}
-_FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Observer]] = {
+_FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Any]] = {
     "mean": lambda model, modules, seed: MeanOutputs(),
     "resample": lambda model, modules, seed: DrawnOutputs(seed),
     "average": lambda model, modules, seed: AttentionAverager(

@@ -44,7 +44,7 @@ class Case:
     def padded(self, inputs: Inputs) -> list[Tensor]:
         """Hidden states of the stock model on padded inputs, at the micro-batch's slots."""
         slots = inputs.compact().columns
-        return [states[:, slots] for states in self._plain(inputs).hidden_states]
+        return [states[:, slots] for states in self.plain_outputs(inputs).hidden_states]
 
     def states(self, inputs: Inputs) -> list[Tensor]:
         """The encoder's."""
@@ -54,11 +54,8 @@ class Case:
         """How far the encoder's hidden states are from these."""
         return distance(self.encoder.hidden_states(inputs.compact()), expected, inputs)
 
-    def attentions(self, inputs: Inputs) -> Tensor:
-        """A of the stock model: [layers, batch, heads, S, S]."""
-        return torch.stack(self._plain(inputs).attentions)
-
-    def _plain(self, inputs: Inputs):
+    def plain_outputs(self, inputs: Inputs):
+        """Of the stock model."""
         return plain_pass(
             self.plain,
             input_ids=inputs.input_ids,

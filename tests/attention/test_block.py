@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,39 +21,7 @@ from tests.make import IMAGES, SIZES, WHISPER, WORDS, answers, inputs_of, made, 
 HEADS = [(0, 1), (2, 3)]
 MASK = [[1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
 IDENTITY = torch.eye(64).expand(3, 4, 64, 64)
-TEXTS = inputs_of("bert")
-
-
-def refusal(model: Any, heads: Any = (), inputs: Any = None, **options: Any) -> str:
-    call = model if inputs else lambda: pytest.fail("the block was entered")
-    with pytest.raises(PapaError) as error, papa.ablated(model, heads, **options):
-        call(**(inputs or {}))
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
-REFUSED: list[tuple[Any, dict[str, Any], str]] = [
-    ([(3, 0)], {}, "there is no head (3, 0)"),
-    ({0: [4]}, {}, "there is no head (0, 4)"),
-    ([(7,)], {}, "there is no head (7,)"),
-    (torch.ones(4, 3), {}, "expected (3, 4)"),
-    (torch.full((3, 4), 0.5), {}, "no other value"),
-    (torch.full((3, 4), torch.nan), {}, "no other value"),
-    (HEADS, {"by": "averge"}, "there is no substitute 'averge' (known: average"),
-    (HEADS, {"by": "average"}, "data holds no batch"),
-    (HEADS, {"by": torch.ones(2, 4, 8, 8)}, "numbers [3, 4, 8, 8]"),
-    (
-        HEADS,
-        {"by": torch.ones(3, 4, 8, 8), "inputs": TEXTS},
-        "a text has 9 tokens and the constant",
-    ),
-    (HEADS, {"by": lambda *_: torch.ones(2, 2), "inputs": TEXTS}, "of (2, 2), expected (9, 9)"),
-]
-
-
-@pytest.mark.parametrize(("heads", "options", "sentence"), REFUSED)
-def test_what_is_impossible_is_one_sentence(heads: Any, options: Any, sentence: str) -> None:
-    assert sentence in refusal(random_model("bert"), heads, **options)
+TEXTS, BERT = inputs_of("bert"), partial(random_model, "bert")
 
 
 def sigmoid(module: Any, query: Any, key: Any, value: Any, *_: object, **__: object) -> Any:
@@ -82,27 +51,59 @@ def compiled() -> Any:
 T5: dict[str, Any] = {"vocab_size": 50, "d_kv": 8, "d_model": 16, "d_ff": 16, "num_heads": 2}
 SINKS: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2}
 CLIP = {"text_config": {**SIZES, "vocab_size": 50}, "vision_config": IMAGES}
-UNREACHED: dict[str, tuple[Callable[[], Any], bool]] = {
-    "talking heads mix": (made("Deberta", **WORDS, talking_head=True), False),
-    "T5Model": (made("T5", **T5, num_layers=1), False),
-    "model.get_encoder()": (made("Whisper", **WHISPER), False),
-    "CLIPModel has several kinds of attention": (made("CLIP", **CLIP), False),
-    "found a Linear": (lambda: torch.nn.Linear(2, 2), False),
-    "compiled by torch.compile": (compiled, False),
-    "attention function is 'sigmoid'": (with_sigmoid, False),
-    "no head was replaced": (bypassing, True),
-    "'s_aux', which would be lost": (
-        made("GptOss", "ForCausalLM", **{**SIZES, "vocab_size": 50}, **SINKS),
-        True,
+IDS = {"input_ids": torch.tensor([[3, 4]])}
+REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
+    ("there is no head (3, 0)", BERT, {"heads": [(3, 0)]}),
+    ("there is no head (0, 4)", BERT, {"heads": {0: [4]}}),
+    ("there is no head (7,)", BERT, {"heads": [(7,)]}),
+    ("expected (3, 4)", BERT, {"heads": torch.ones(4, 3)}),
+    ("no other value", BERT, {"heads": torch.full((3, 4), 0.5)}),
+    ("no other value", BERT, {"heads": torch.full((3, 4), torch.nan)}),
+    ("there is no substitute 'averge' (known: average", BERT, {"by": "averge"}),
+    ("data holds no batch", BERT, {"by": "average"}),
+    ("numbers [3, 4, 8, 8]", BERT, {"by": torch.ones(2, 4, 8, 8)}),
+    (
+        "a text has 9 tokens and the constant",
+        BERT,
+        {"by": torch.ones(3, 4, 8, 8), "inputs": TEXTS},
     ),
-}
+    ("of (2, 2), expected (9, 9)", BERT, {"by": lambda *_: torch.ones(2, 2), "inputs": TEXTS}),
+    *(
+        (
+            "needs rotary positions of whole heads",
+            partial(random_model, name),
+            {"by": "mean_qk", "data": [inputs_of(name)]},
+        )
+        for name in ("gpt2", "bert", "vit")
+    ),
+    ("talking heads mix", made("Deberta", **WORDS, talking_head=True), {}),
+    ("T5Model", made("T5", **T5, num_layers=1), {}),
+    ("model.get_encoder()", made("Whisper", **WHISPER), {}),
+    ("CLIPModel has several kinds of attention", made("CLIP", **CLIP), {}),
+    ("found a Linear", lambda: torch.nn.Linear(2, 2), {}),
+    ("compiled by torch.compile", compiled, {}),
+    ("attention function is 'sigmoid'", with_sigmoid, {}),
+    ("no head was replaced", bypassing, {"inputs": IDS}),
+    (
+        "'s_aux', which would be lost",
+        made("GptOss", "ForCausalLM", **{**SIZES, "vocab_size": 50}, **SINKS),
+        {"inputs": IDS},
+    ),
+]
 
 
-@pytest.mark.parametrize("sentence", UNREACHED)
-def test_a_model_whose_attention_cannot_be_reached_is_refused_by_name(sentence: str) -> None:
-    make, when_called = UNREACHED[sentence]
-    inputs = {"input_ids": torch.tensor([[3, 4]])} if when_called else None
-    assert sentence in refusal(make(), HEADS, inputs)
+@pytest.mark.parametrize(("sentence", "make", "options"), REFUSED)
+def test_what_is_impossible_is_one_sentence(
+    sentence: str, make: Callable[[], Any], options: dict[str, Any]
+) -> None:
+    """When the block is entered, or where ``inputs`` are given when the model is called."""
+    model, told = make(), {"heads": HEADS, **options}
+    inputs = told.pop("inputs", None)
+    call = model if inputs else lambda: pytest.fail("the block was entered")
+    with pytest.raises(PapaError) as error, papa.ablated(model, **told):
+        call(**(inputs or {}))
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_compiled_passes_follow_each_block() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from papa.attention.average import AttentionAverager
 from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import mixed, replaced
+from papa.attention.replacement import mixed_by, replaced
 from papa.encoders.encoder import Encoder
 from papa.encoders.layer import Heads, LayerAttention, Rule, chosen
 from tests.encoders.inputs import Inputs
@@ -84,33 +83,23 @@ class AsAssigned(Rule):
         return attention.output(heads)
 
 
-@contextmanager
-def as_assigned(encoder: Encoder):
-    with encoder.ruled({layer: AsAssigned() for layer in range(encoder.layers)}):
-        yield
-
-
 @pytest.mark.parametrize("count", [36, 63, 72])
 def test_replaced_heads_with_the_authors_assignment(
     golden: Golden, minilm: Encoder, count: int
 ) -> None:
-    with replaced(minilm, golden.constants, golden.order[:count]), as_assigned(minilm):
-        assert golden.difference(str(count), minilm) < 1e-5
-
-
-def test_the_authors_swap_two_heads_at_63(golden: Golden, minilm: Encoder) -> None:
-    """Negative control of the assignment, and the reason for it: each head left input-dependent
-    differs.
-    """
+    """Without it each head left input-dependent differs at 63, where two are swapped."""
     assert list({6, 9}) == [9, 6]
-    with replaced(minilm, golden.constants, golden.order[:63]):
-        assert golden.difference("63", minilm) > 0.1
+    with replaced(minilm, golden.constants, golden.order[:count]):
+        assert (golden.difference(str(count), minilm) > 0.1) == (count == 63), "negative control"
+        with minilm.ruled({layer: AsAssigned() for layer in range(minilm.layers)}):
+            assert golden.difference(str(count), minilm) < 1e-5
 
 
 def test_mixed(golden: Golden, minilm: Encoder) -> None:
-    with mixed(minilm, golden.constants, golden.tensors["lambda_logits"]):
+    theta = golden.tensors["lambda_logits"]
+    with mixed_by(minilm, golden.constants, theta.sigmoid()):
         assert golden.difference("mix", minilm) < 1e-5
-    with mixed(minilm, golden.constants, -golden.tensors["lambda_logits"]):
+    with mixed_by(minilm, golden.constants, (-theta).sigmoid()):
         assert golden.difference("mix", minilm) > 0.01
 
 

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import papa
 from papa.attention.constants import ConstantMatrices
 from papa.attention.distances import mean_qk
-from papa.attention.replacement import mixed, replaced
+from papa.attention.replacement import mixed_by, replaced
 from papa.encoders.layer import LayerAttention, Watching
 from papa.errors import ArtifactError
 from tests.attention.cases import EVERY, HALF, Case, distance
@@ -44,9 +44,7 @@ def test_compact_equals_padded(anywhere: Case) -> None:
 
 @no_gradients
 def test_positions_are_slots_or_count_tokens(case: Case) -> None:
-    """The same tokens without the gaps, and a token moved to another slot, are other inputs;
-    RoBERTa alone counts tokens and does not notice.
-    """
+    """RoBERTa alone counts tokens: gaps left out and a token moved make no other input."""
     inputs, one = case.inputs(1), some_inputs(1, (3,), pad=case.pad)
     batch = inputs.compact()
     squeezed = replace(batch, columns=torch.arange(len(batch.columns)))
@@ -65,16 +63,6 @@ def test_positions_are_slots_or_count_tokens(case: Case) -> None:
 
 
 @no_gradients
-def test_extra_padding_changes_nothing(case: Case) -> None:
-    inputs = case.inputs(1)
-    wide = inputs.compact(extra=(12, 17))
-    kept = torch.isin(wide.columns, inputs.compact().columns)
-    with replaced(case.encoder, case.constants(), HALF):
-        padded = [states.cpu()[:, kept] for states in case.encoder.hidden_states(wide)]
-        assert case.away(inputs, padded) < case.tolerance
-
-
-@no_gradients
 def test_mixing_equals_plain(anywhere: Case) -> None:
     """λ = 1 is the encoder as it is, λ = 0 all heads constant."""
     case = anywhere
@@ -90,7 +78,7 @@ def test_mixing_equals_plain(anywhere: Case) -> None:
         (case.theta(40.0), own, constant),
         (case.theta(-40.0), constant, own),
     ):
-        with mixed(case.encoder, constants, given):
+        with mixed_by(case.encoder, constants, given.sigmoid()):
             assert case.away(inputs, same) < case.tolerance
             assert case.away(inputs, other) > 0.1
 
@@ -103,8 +91,12 @@ def test_replacing_equals_plain(anywhere: Case, count: int) -> None:
     heads = (HALF + [head for head in EVERY if head not in HALF])[:count]
     with plainly(case.modules(), with_constants(constants.matrices, heads, inputs.attention_mask)):
         expected = case.padded(inputs)
+    wide = inputs.compact(extra=(12, 17))
+    kept = torch.isin(wide.columns, inputs.compact().columns)
     with replaced(case.encoder, constants, heads):
         assert case.away(inputs, expected) < case.tolerance
+        padded = [states.cpu()[:, kept] for states in case.encoder.hidden_states(wide)]
+        assert case.away(inputs, padded) < case.tolerance
     with replaced(case.encoder, case.constants(seed=6), heads):
         assert case.away(inputs, expected) > 0.01
 
@@ -116,7 +108,8 @@ def test_average_equals_plain(anywhere: Case) -> None:
     real = inputs.attention_mask.double()
     pairs = torch.einsum("bi,bj->ij", real, real)
     both = real[:, :, None] * real[:, None, :]
-    total = (case.attentions(inputs).double() * both[None, :, None]).sum(dim=1)
+    attentions = torch.stack(case.plain_outputs(inputs).attentions).double()
+    total = (attentions * both[None, :, None]).sum(dim=1)
     average = case.average(inputs[0:2], inputs[2:6]).average()
     assert float((average.matrices - total / pairs.clamp(min=1)).abs().max()) < case.tolerance / 10
     assert torch.equal(average.seen, pairs > 0)
@@ -131,7 +124,7 @@ def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
     before = case.states(inputs)
     for block in (
         replaced(case.encoder, constants, HALF),
-        mixed(case.encoder, constants, case.theta()),
+        mixed_by(case.encoder, constants, case.theta().sigmoid()),
     ):
         with suppress(KeyError), block:
             assert case.away(inputs, before) > 0.05
@@ -158,7 +151,7 @@ def test_gradients_of_theta_equal_plain(anywhere: Case, lengths: tuple[int, ...]
         expected = theta_gradient(case.padded(inputs), inputs, plain)
 
     def away(used: ConstantMatrices) -> float:
-        with mixed(case.encoder, used, theta):
+        with mixed_by(case.encoder, used, theta.sigmoid()):
             states = case.encoder.hidden_states(inputs.compact())
             found = theta_gradient(states, inputs, theta)
         return float((found - expected).abs().max() / expected.abs().max())
@@ -179,7 +172,7 @@ def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) 
     held = (
         replaced(case.encoder, case.constants(), EVERY)
         if block == "replaced"
-        else mixed(case.encoder, case.constants(), case.theta(0.0))
+        else mixed_by(case.encoder, case.constants(), case.theta(0.0).sigmoid())
     )
     batch = case.inputs(1, lengths * copies).compact()
     drawn = torch.randn(3, 4, 4, batch.shape[1], 8, dtype=torch.float64).repeat(1, copies, 1, 1, 1)
@@ -202,9 +195,7 @@ def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) 
 
 @no_gradients
 def test_attention_dropout_is_the_models_own(case: Case) -> None:
-    """What a rule is told to drop: nothing in eval mode, the configuration's share in
-    train mode.
-    """
+    """What a rule is told to drop: nothing in eval mode."""
     told: list[float] = []
 
     def listen(attention: LayerAttention, layer: int) -> Tensor:
@@ -247,13 +238,10 @@ def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None
 
 
 def test_constants_of_another_shape_are_refused() -> None:
-    matrices = torch.rand(2, 4, SLOTS, SLOTS)
-    constants = ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
-    with (
-        pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"),
-        replaced(Case("bert").encoder, constants, HALF),
-    ):
-        pass
+    case = Case("bert")
+    other = case.constants().of(case.constants().matrices[:2])
+    with pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"):
+        replaced(case.encoder, other, HALF).__enter__()
 
 
 @no_gradients

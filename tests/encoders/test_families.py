@@ -13,7 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from papa.attention.constants import control
-from papa.attention.replacement import mixed
+from papa.attention.replacement import mixed_by
 from papa.corpora.batches import MicroBatch
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import resolve_encoder
@@ -93,7 +93,7 @@ def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:
     theta = torch.zeros(encoder.layers, encoder.heads, requires_grad=True)
     with torch.inference_mode():
         encoder.hidden_states(batch)
-    with mixed(encoder, constants, theta):
+    with mixed_by(encoder, constants, theta.sigmoid()):
         encoder.hidden_states(batch)[-1].square().sum().backward()
     assert theta.grad is not None
     assert bool((theta.grad != 0).all())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from papa.attention.average import AttentionAverager, AttentionSums
-from papa.attention.replacement import mixed, replaced
+from papa.attention.replacement import mixed_by, replaced
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import EMBEDDED, chosen_precision, has_bfloat16, resolve_encoder
 from papa.errors import SpecError
@@ -55,9 +55,9 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
         with replaced(half, constants, heads):
             assert 0 < away(inputs, expected) < WITHIN * away(other, expected)
     own = half.hidden_states(inputs.compact())
-    with mixed(half, constants, torch.full((3, 4), 40.0)):
+    with mixed_by(half, constants, torch.ones(3, 4)):
         difference = away(inputs, own)
-    with mixed(half, constants, torch.zeros(3, 4)):
+    with mixed_by(half, constants, torch.full((3, 4), 0.5)):
         assert difference < WITHIN * away(inputs, own)
     # Constants of one input reproduce its forward pass; sums are exact, so shards merge.
     own = half.hidden_states(one.compact())

@@ -88,14 +88,12 @@ def test_means_by_slot_are_those_of_the_stock_model(
     expected = (sums / real.sum(0).clamp(min=1)[:, None]).unflatten(1, (12, -1)).transpose(0, 1)
     found, had = of_split(encoder, train, by_slot=True), real.sum(0) > 0
     assert not had.all()
-    torch.testing.assert_close(
-        found.outputs[1][:, had], expected[:, had].float(), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(found.values[1][:, had], expected[:, had].float(), atol=1e-5, rtol=0)
     overall = (sums.sum(0) / real.sum()).unflatten(0, (12, -1)).float()
     for slot in (~had).nonzero()[:3, 0]:
-        torch.testing.assert_close(found.outputs[1][:, slot], overall, atol=1e-5, rtol=0)
+        torch.testing.assert_close(found.values[1][:, slot], overall, atol=1e-5, rtol=0)
     one = of_split(encoder, train, by_slot=False)
-    torch.testing.assert_close(one.outputs[1][:, 0], overall, atol=1e-5, rtol=0)
+    torch.testing.assert_close(one.values[1][:, 0], overall, atol=1e-5, rtol=0)
 
 
 def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(

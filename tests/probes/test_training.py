@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from papa.attention.constants import control
-from papa.attention.replacement import mixed
+from papa.attention.replacement import mixed_by
 from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus
 from papa.corpora.tokens import IGNORED
@@ -182,7 +182,8 @@ def test_the_whole_is_the_probes_own_mean_loss(
         micro_batch(learner.split, MINIBATCH),
     )
     constants = control("toeplitz", encoder.layers, encoder.heads, corpus.slots)
-    with torch.no_grad(), mixed(encoder, constants, torch.zeros(encoder.layers, encoder.heads)):
+    half = torch.full((encoder.layers, encoder.heads), 0.5)
+    with torch.no_grad(), mixed_by(encoder, constants, half):
         features = live_features(encoder.token_states(batch), learner.split, batch)
         logits = probe(features.values.flatten(1)[None])[0]
     expected = -logits.log_softmax(-1)[torch.arange(len(logits)), features.labels].mean()
