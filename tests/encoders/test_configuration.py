@@ -37,12 +37,12 @@ def change(folder: Path, content: str | dict[str, Any]) -> None:
 
 
 NO_CONFIGURATION: list[tuple[Any, str]] = [
-    ("[]", "holds a list, not a mapping"),
-    ("null", "holds a NoneType, not a mapping"),
-    ("", "it is not JSON"),
-    ("[" * 100_000, "it is not JSON"),
+    ("[]", "it holds no mapping in JSON"),
+    ("null", "it holds no mapping in JSON"),
+    ("", "it holds no mapping in JSON"),
+    ("[" * 100_000, "it holds no mapping in JSON"),
     ('{"model_type": ["bert"]}', "is not supported"),
-    ('{"num_hidden_layers": ' + "9" * 5000 + "}", "it is not JSON"),
+    ('{"num_hidden_layers": ' + "9" * 5000 + "}", "it holds no mapping in JSON"),
     ({"num_attention_heads": 0}, "with 0 attention heads"),
     ({"num_attention_heads": 7}, "a width of 384 cannot be split into 7 attention heads"),
     ({"num_attention_heads": "12"}, "num_attention_heads"),
