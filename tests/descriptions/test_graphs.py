@@ -15,15 +15,13 @@ from scipy.stats import binomtest
 from papa.descriptions.relations import (
     ALL,
     POSITION,
-    Syntax,
-    Trees,
     arborescence,
     of_words,
     picked,
 )
 from papa.descriptions.rollout import PART, Rollout, flows_from, step_by_step
 from papa.descriptions.seen import ATTENTIONS
-from papa.descriptions.table import joined
+from papa.descriptions.table import OF_TREES, joined
 from papa.descriptions.treebank import Tree
 from papa.reporting.tables import described_tables
 from papa.scores.intervals import wilson
@@ -129,7 +127,7 @@ def attention(tree: Tree) -> torch.Tensor:
 
 
 def frames(kind):
-    description = kind()
+    description = OF_TREES[kind]()
     for tree in TREES:
         own = attention(tree)
         for of, one in [("input-dependent", own), ("constant", own.flip(1)), ("replaced", own)]:
@@ -147,13 +145,13 @@ def test_words_add_columns_and_average_rows() -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", [Syntax, Trees])
+@pytest.mark.parametrize("kind", OF_TREES)
 def test_heads_that_know_the_tree_are_found(kind) -> None:
     frame = frames(kind)
     looks = {of: values(frame, "from dependent", of) for of in ATTENTIONS}
     own = looks["input-dependent"][0]
     assert own[0, ALL] == 1
-    assert values(frame, "from head")[0, 1, ALL] == 1 or kind is Syntax
+    assert values(frame, "from head")[0, 1, ALL] == 1 or kind == "syntax"
     assert own[3, ALL] < 0.6, "one that sleeps"
     assert looks["constant"][0, 3, ALL] == 1, "heads are the other way round there"
     assert looks["replaced"][0].equals(own), "each of its own"
@@ -161,14 +159,14 @@ def test_heads_that_know_the_tree_are_found(kind) -> None:
 
 
 def test_position_alone_is_the_best_offset() -> None:
-    words, best = (values(frames(Syntax), name, POSITION) for name in ("words", "best"))
+    words, best = (values(frames("syntax"), name, POSITION) for name in ("words", "best"))
     # nsubj is always one before its head; det is one or two before it, by the sentence's parity, so
     # that what is picked in one half fails in the other.
     assert (words["nsubj"], best["nsubj"]) == (4, 1)
     assert (words["det"], best["det"]) == (4, 0)
     assert words[ALL] == 12
     assert "root" not in words
-    chain = values(frames(Trees), "best", POSITION)
+    chain = values(frames("trees"), "best", POSITION)
     assert (chain["nsubj"], chain["det"]) == (1, 0.5)
 
 
@@ -182,7 +180,7 @@ def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
 
 
 def test_the_best_head_is_told_with_its_interval() -> None:
-    frame = joined({"syntax": frames(Syntax)}, ["description"], [])
+    frame = joined({"syntax": frames("syntax")}, ["description"], [])
     _, table = described_tables(frame)
     assert table.headings[-3:] == ["input-dependent", "constant", "replaced"]
     rows = {row[0]: row[1:] for row in table.rows}
