@@ -68,9 +68,7 @@ def test_an_error_is_the_same_after_its_way_from_a_worker_and_commands_no_termin
     assert str(PapaError("no file a\n\x1b[2J: give one")) == r"no file a\n\x1b[2J: give one"
 
 
-def test_a_token_of_the_hub_is_known_and_long_texts_are_looked_through_at_once() -> (
-    None
-):
+def test_a_token_of_the_hub_is_known_and_long_texts_are_looked_through_at_once() -> None:
     assert without_credentials("no encoder hf_AbCdEfGhIjKlMnOpQrStUv") == "no encoder ***"
     # Each would take hours if what is tried grew with the square of its length.
     for text in ("aa:/" * 50_000, "?token" * 40_000, "aa://a:" * 40_000, "a" * 250_000):
