@@ -111,7 +111,7 @@ def constant_heads_against_sdpa() -> Comparison:
 
     def ours() -> None:
         with replaced(encoder, constants, order):
-            encoder.observe(batch)
+            encoder.token_states(batch)
 
     return in_turn(ours, Part(lambda: stock(input_ids=batch.input_ids.view(inputs, slots))))
 

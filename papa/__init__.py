@@ -30,25 +30,19 @@ if TYPE_CHECKING:
     from papa.library.steps import replaced as replaced
     from papa.library.tasks import Task as Task
 
-_HOMES = {
-    "Measurement": "papa.library.measuring",
-    "PapaError": "papa.errors",
-    "Task": "papa.library.tasks",
-    "ablated": "papa.library.ablating",
-    "average": "papa.library.steps",
-    "constant_heads": "papa.library.head_scores",
-    "constants": "papa.library.steps",
-    "describe": "papa.library.steps",
-    "export": "papa.exported",
-    "features": "papa.library.steps",
-    "fidelity": "papa.library.fidelity",
-    "head_scores": "papa.library.head_scores",
-    "load_encoder": "papa.library.encoder",
-    "load_scores": "papa.library.head_scores",
-    "measure": "papa.library.measuring",
-    "replaced": "papa.library.steps",
+_NAMES = {
+    "papa.errors": "PapaError",
+    "papa.exported": "export",
+    "papa.library.ablating": "ablated",
+    "papa.library.encoder": "load_encoder",
+    "papa.library.fidelity": "fidelity",
+    "papa.library.head_scores": "constant_heads head_scores load_scores",
+    "papa.library.measuring": "Measurement measure",
+    "papa.library.steps": "average constants describe features replaced",
+    "papa.library.tasks": "Task",
 }
-__all__ = list(_HOMES)
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_HOMES)
 _HOMES["ConstantHeadsConfig"] = "papa.exported"
 
 

@@ -1,7 +1,5 @@
-"""The errors a user can mend, alone or several at once.
-
-Every message is one sentence that says what is wrong, where, what was expected, what was found and
-what to do. The command line prints the message alone and ends with an exit code that is not 0.
+"""The errors a user can mend, alone or several at once: each is one sentence that says what is
+wrong, where, what was expected, what was found and what to do.
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 
 from papa.credentials import without_credentials
 
@@ -17,13 +15,10 @@ from papa.credentials import without_credentials
 class PapaError(Exception):
     """Base of every error that the user can mend.
 
-    What it says holds no password or key of an address, and is printable, whatever it quotes: a
-    name with line breaks stays on its line, and one with a terminal's control sequences commands no
-    terminal.
+    What it says holds no password or key of an address, and is printable, whatever it quotes.
     """
 
     says = "{}"
-    """The sentence about what an error was made with."""
 
     def __init__(self, *told: object) -> None:
         # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
@@ -75,9 +70,7 @@ class DamagedError(ArtifactError):
 
 
 class NumbersError(PapaError):
-    """NaN or infinity among numbers that were computed: where, from the inside out, such as ``the
-    output of layer 3 of row 17, batch 2 of the train split``; and why.
-    """
+    """NaN or infinity among numbers that were computed: where, from the inside out; and why."""
 
     says = "{} holds NaN or infinity: {}"
 
@@ -114,18 +107,12 @@ def shown(value: object) -> str:
     return shortened(repr(value))
 
 
-_MOST = 12
-
-
-def nearest_first(wanted: str, existing: Iterable[str]) -> str:
+def nearest_first(wanted: str, existing: Iterable[str], most: int = 12) -> str:
     """The existing names as a message lists them, nearest to ``wanted`` first; "none" for none."""
-
-    def likeness(name: str) -> float:
-        return SequenceMatcher(None, name.lower(), wanted.lower()).ratio()
-
-    names = sorted(existing, key=likeness, reverse=True)
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return (", ".join(shortened(name, 60) for name in names[:_MOST]) or "none") + more
+    names = [*existing]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    near = get_close_matches(wanted, names, most, cutoff=0)
+    return (", ".join(shortened(name, 60) for name in near) or "none") + more
 
 
 def meant(wanted: object, existing: Iterable[str]) -> str:
@@ -165,20 +152,17 @@ def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
 
 
 class CheckError(SpecError):
-    """A study cannot run as it is, for several reasons; a hub that does not answer is one, whatever
-    it was asked for.
-    """
+    """A study cannot run as it is, for several reasons; a silent hub is one, whatever was asked."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         silent = [one.error for one in problems if isinstance(one.error, HubUnreachableError)]
-        self.problems = tuple(map(str, problems))
+        lines = [*map(str, problems)]
         if len(silent) > 1:
-            others = [str(one) for one in problems if one.error not in silent]
+            lines = [str(one) for one in problems if one.error not in silent]
             mend = "check the network, or give local files and folders"
-            self.problems = (*others, f"hub: {missing_from(silent)}: {mend}")
-        lines = self.problems
+            lines.append(f"hub: {missing_from(silent)}: {mend}")
         if len(lines) > 1:
-            lines = (f"{len(lines)} problems keep this study from running:", *lines)
+            lines.insert(0, f"{len(lines)} problems keep this study from running:")
         super().__init__("\n  ".join(lines))
 
     def __str__(self) -> str:

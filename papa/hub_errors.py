@@ -1,8 +1,4 @@
-"""The Hugging Face hub: its refusals and its silence as sentences, the same for encoders and
-datasets.
-
-The library sends the user's token, which it finds by itself, to the hub alone; PAPA never reads it.
-"""
+"""The Hugging Face hub: its refusals and its silence as sentences, for encoders and datasets."""
 
 from __future__ import annotations
 

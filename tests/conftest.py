@@ -1,6 +1,4 @@
-"""What several test folders need: the shared data, the embedded encoder, a server; and what holds
-for every test.
-"""
+"""What several test folders need, and what holds for every test."""
 
 from __future__ import annotations
 
@@ -10,13 +8,15 @@ import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import jaxtyping
 import pytest
+from beartype import BeartypeConf, beartype
 
 from tests.integration.s3 import S3Server, s3_server
-from tests.typecheck import check_calls, check_signatures
 
 # Three pytest workers share two cores; processes that tests start inherit it. Torch, not imported
 # yet, reads it once.
@@ -26,8 +26,23 @@ for _name in ("PAPA_CACHE", "PREFECT_HOME"):
     os.environ[_name] = tempfile.mkdtemp(prefix="papa-tests-")
     atexit.register(shutil.rmtree, os.environ[_name], ignore_errors=True)
 _processes = sys.argv[sys.argv.index("-n") + 1] if "-n" in sys.argv else "0"
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An int is taken for a float, as PEP 484 has it. jaxtyping asks for a check of what a call is
+    given, and for one of that and of what it returns: the second need not look at the first again.
+    """
+    returned = function.__annotations__.get("return", Any)
+    if returned is not Any:
+        function.__annotations__ = {"return": returned}
+    return beartype(conf=BeartypeConf(is_pep484_tower=True))(function)
+
+
 if _processes == "0" or "PYTEST_XDIST_WORKER" in os.environ:  # Not where others run the tests.
-    check_signatures()
+    # The hook compiles anew whatever is imported first while a module of papa runs: these are not.
+    import transformers.modeling_utils  # noqa: F401
+
+    jaxtyping.install_import_hook("papa", f"{__name__}.checked")
 
 SHARED = Path(
     os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared"
@@ -56,7 +71,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     global _light
     marked = any(item.get_closest_marker(name) for name in ("server", "integration", "faults"))
     _light = None if marked else item.nodeid
-    check_calls(not (marked or item.get_closest_marker("unchecked")))
+    # It takes two fifths of a study's time.
+    unchecked = marked or item.get_closest_marker("unchecked") is not None
+    jaxtyping.config.update("jaxtyping_disable", unchecked)
     try:
         return (yield)
     finally:
@@ -74,9 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with real corpora and the golden tensors: $PAPA_SHARED, else beside
-    the checkout.
-    """
+    """The folder with real corpora and golden tensors: $PAPA_SHARED, else beside the checkout."""
     if not SHARED.is_dir():
         pytest.skip(f"real corpora and golden tensors are not at {SHARED}")
     return SHARED
@@ -106,9 +121,7 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def prefect() -> Iterator[dict[str, str]]:
-    """For ``papa run``: a Prefect server that runs already, where a test is not about the one that
-    a study starts.
-    """
+    """For ``papa run``: a Prefect server that runs already."""
     from tests.flows.history import own_server
 
     with own_server() as server:
@@ -125,9 +138,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="class")
 def s3_client(s3: S3Server) -> Iterator[S3Server]:
-    """The server, with clients that are new for each class of tests, or test outside of one, and
-    for those after it: they keep the address and the keys that they began with.
-    """
+    """The server, with new clients, which keep the address and the keys that they began with."""
     from s3fs import S3FileSystem
 
     S3FileSystem.clear_instance_cache()
@@ -137,9 +148,7 @@ def s3_client(s3: S3Server) -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3_place(s3_client: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address on the server with nothing below it; this process has the owner's keys and a cache
-    of its own.
-    """
+    """A new address on the server; this process has the owner's keys and a cache of its own."""
     own = {**s3_client.environment(), "PAPA_CACHE": str(tmp_path / "cache")}
     for variable, value in own.items():
         monkeypatch.setenv(variable, value)

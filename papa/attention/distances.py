@@ -181,9 +181,7 @@ def mean_qk(encoder: Encoder, batches: Iterable[MicroBatch], slots: int) -> Cons
     """
     modules, matrices = encoder.dispatch.modules, list[Tensor]()
     means = MeanQueriesAndKeys(encoder.model, modules)
-    with encoder.watched(means.see):
-        for batch in batches:
-            encoder.observe(batch)
+    encoder.watch(means.see, batches)
     apart = torch.arange(slots)[:, None] - torch.arange(slots)
     for module, scores in zip(modules, means.substitute(slots).scores.cpu(), strict=True):
         found = scores[:, apart + slots - 1]

@@ -1,6 +1,4 @@
-"""What single heads and layers do: which are alike, which do nothing, what they bring and how much
-they mix, how far single numbers stand out.
-"""
+"""What single heads and layers do: which are alike, which do nothing, what they bring and mix."""
 
 from __future__ import annotations
 
@@ -30,11 +28,7 @@ class Similarity(Means):
     def see(self, seen: Seen) -> None:
         self.heads, output = seen.attention.shape[1], seen.output.flatten(0, 1).double()
         unit = torch.nn.functional.normalize(output, dim=-1).flatten(1)
-        sums = {
-            "divergence": divergences(seen.attention.flatten(0, 1)),
-            # Of the outputs, or 0, added up over tokens.
-            "cosine": unit @ unit.T,
-        }
+        sums = {"divergence": divergences(seen.attention.flatten(0, 1)), "cosine": unit @ unit.T}
         self.add(seen.of, len(seen.separators), sums)
 
     def frame(self) -> pd.DataFrame:
@@ -117,12 +111,9 @@ class Mixing(Means):
 
     def see(self, seen: Seen) -> None:
         of_itself = seen.attention.diagonal(dim1=-2, dim2=-1)[..., None] * seen.value
-        own, whole = (
-            torch.einsum("lhnd,lhdw->lnw", heads, seen.output_maps)
-            for heads in (of_itself, seen.output)
-        )
-        others = whole - own
-        kept = own + seen.states[:-1]
+        both = (of_itself, seen.output)
+        own, whole = (torch.einsum("lhnd,lhdw->lnw", one, seen.output_maps) for one in both)
+        others, kept = whole - own, own + seen.states[:-1]
         sums = {"mixing": _ratio(others, own), "mixing_with_residual": _ratio(others, kept)}
         weights = torch.tensor(torch.nan) if seen.norm_weights is None else seen.norm_weights
         behind = (behind_norm(part, weights.expand(whole[:, 0].shape)) for part in (others, kept))

@@ -4,9 +4,8 @@ tree, beside what position alone finds.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,30 +23,30 @@ DIRECTIONS = ("from dependent", "from head")
 ALL, POSITION = "all", "position alone"
 
 
-class Relations(ABC):
+class Relations:
     """Of each relation (``of``), the share of words whose gold head each head finds, by direction,
     with its 95 % interval over words (Wilson), and how many ``words`` there are, without roots.
 
     ``best`` is the share that the best head and direction, or rule of positions alone, find, picked
     in every other sentence and counted in the rest, and the reverse, as the best of many is good by
     luck too; its layer and head are those with the most words found.
+
+    ``judge`` says whether each head, and ``position`` whether each rule that knows positions alone,
+    finds each word's gold head.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        judge: Callable[
+            [Float[np.ndarray, "heads words words"], Tree], Bool[np.ndarray, "heads words"]
+        ],
+        position: Callable[[Tree], Bool[np.ndarray, "rules words"]],
+    ) -> None:
+        self.judge, self.position = judge, position
         self.found: dict[tuple[str, str], list[Any]] = defaultdict(lambda: [0, 0])
         self.words: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(2, dtype=int))
         self.sentences = 0
         self.last: tuple[Tensor, np.ndarray] | None = None
-
-    @abstractmethod
-    def judge(
-        self, weights: Float[np.ndarray, "heads words words"], tree: Tree
-    ) -> Bool[np.ndarray, "heads words"]:
-        """Whether each head finds each word's gold head; rows of ``weights`` are dependents."""
-
-    @abstractmethod
-    def positions(self, tree: Tree) -> Bool[np.ndarray, "rules words"]:
-        """Whether each rule that knows positions alone finds it."""
 
     def see(self, seen: Seen) -> None:
         assert seen.tree is not None
@@ -59,7 +58,7 @@ class Relations(ABC):
             self.last = seen.attention, np.reshape(judged, (*both.shape[:3], -1))
         first = seen.of == "input-dependent"
         self.sentences += first
-        half, guessed = self.sentences % 2, self.positions(seen.tree)
+        half, guessed = self.sentences % 2, self.position(seen.tree)
         for relation, at in _places(seen.tree):
             self.found[seen.of, relation][half] += self.last[1][..., at].sum(axis=-1)
             if first:
@@ -67,37 +66,32 @@ class Relations(ABC):
                 self.found[POSITION, relation][half] += guessed[:, at].sum(axis=-1)
 
     def frame(self) -> pd.DataFrame:
-        return pd.concat(list(self._parts()), ignore_index=True)
-
-    def _parts(self) -> Iterator[pd.DataFrame]:
+        parts = []
         for relation, words in self.words.items():
-            yield rows(POSITION, "words", words.sum(), of=relation)
+            parts.append(rows(POSITION, "words", words.sum(), of=relation))
             for of in (POSITION, *ATTENTIONS):
                 halves = np.stack(np.broadcast_arrays(*self.found[of, relation]))
-                count = int(words.sum())
-                best, correct = picked(halves, words), halves.sum(axis=0)
-                if of == POSITION:
-                    yield _shares(of, "best", best, count, relation)
-                    continue
-                _, layer, head = np.unravel_index(correct.argmax(), correct.shape)
-                yield _shares(of, "best", best, count, relation, layer=layer, head=head)
-                layer, head = (axis.ravel() for axis in np.indices(correct.shape[1:]))
-                for direction, own in zip(DIRECTIONS, correct, strict=True):
-                    yield _shares(of, direction, own, count, relation, layer=layer, head=head)
-
-
-def _shares(
-    of: str, measure: str, correct: np.ndarray | int, words: int, relation: str, **place: object
-) -> pd.DataFrame:
-    share = np.ravel(correct) / words
-    low, high = wilson(share, words)
-    return rows(of, measure, share, of=relation, **place).assign(low=low, high=high)
+                correct, places = halves.sum(axis=0), dict[str, Any]()
+                if of != POSITION:
+                    _, *best = np.unravel_index(correct.argmax(), correct.shape)
+                    places = dict(zip(("layer", "head"), best, strict=True))
+                told: list[tuple[str, Any, dict[str, Any]]] = [
+                    ("best", picked(halves, words), places)
+                ]
+                if of != POSITION:
+                    layer, head = (axis.ravel() for axis in np.indices(correct.shape[1:]))
+                    places = {"layer": layer, "head": head}
+                    told += [(*one, places) for one in zip(DIRECTIONS, correct, strict=True)]
+                for measure, found, place in told:
+                    share = np.ravel(found) / words.sum()
+                    low, high = wilson(share, int(words.sum()))
+                    of_measure = rows(of, measure, share, of=relation, **place)
+                    parts.append(of_measure.assign(low=low, high=high))
+        return pd.concat(parts, ignore_index=True)
 
 
 def picked(correct: Int[np.ndarray, " 2 *heads"], words: Int[np.ndarray, " 2"]) -> int:
-    """What the best of several finds, picked in each half and counted in the other; in all where a
-    half has no word.
-    """
+    """What the best of several finds, picked in each half and counted in the other, or in all."""
     if not words.all():
         return int(correct[0 if words[0] else 1].max())
     return int(correct[1].flat[correct[0].argmax()] + correct[0].flat[correct[1].argmax()])
@@ -120,40 +114,38 @@ def of_words(seen: Seen) -> Float[Tensor, "layers heads words words"]:
     return (member / member.sum(dim=0)).T @ (seen.attention @ member)
 
 
-class Syntax(Relations):
-    """A word's head is taken to be the other word with the largest weight (Clark et al., 2019,
-    Section 4.2); by position alone, the word at the best fixed offset.
+def by_largest(
+    weights: Float[np.ndarray, "heads words words"], tree: Tree
+) -> Bool[np.ndarray, "heads words"]:
+    """Whether the other word with the largest weight is a word's head (Clark et al., 2019, Section
+    4.2); rows of ``weights`` are dependents.
     """
-
-    def judge(
-        self, weights: Float[np.ndarray, "heads words words"], tree: Tree
-    ) -> Bool[np.ndarray, "heads words"]:
-        others = np.where(np.eye(len(tree.heads), dtype=bool), -np.inf, weights)
-        return others.argmax(axis=-1) == tree.heads
-
-    def positions(self, tree: Tree) -> Bool[np.ndarray, "rules words"]:
-        offsets = tree.heads - np.arange(len(tree.heads))
-        return (np.array([-3, -2, -1, 1, 2])[:, None] == offsets) & (tree.heads >= 0)
+    others = np.where(np.eye(len(tree.heads), dtype=bool), -np.inf, weights)
+    return others.argmax(axis=-1) == tree.heads
 
 
-class Trees(Relations):
-    """The tree from the gold root with the largest sum of log weights, which are clipped first,
-    edges without direction (Htut et al., 2019, Section 3); by position, each word beside the next.
+def at_offsets(tree: Tree) -> Bool[np.ndarray, "rules words"]:
+    """Whether it stands at a fixed offset."""
+    offsets = tree.heads - np.arange(len(tree.heads))
+    return (np.array([-3, -2, -1, 1, 2])[:, None] == offsets) & (tree.heads >= 0)
+
+
+def by_tree(
+    weights: Float[np.ndarray, "heads words words"], tree: Tree
+) -> Bool[np.ndarray, "heads words"]:
+    """Whether the two are joined in the tree from the gold root with the largest sum of log
+    weights, which are clipped first (Htut et al., 2019, Section 3).
     """
+    edges = np.log(weights.clip(0.001, 0.999)).swapaxes(-1, -2)
+    parents = np.stack([arborescence(own, int(tree.heads.argmin())) for own in edges])
+    up = parents == tree.heads
+    return (up | (parents[:, tree.heads] == np.arange(len(tree.heads)))) & (tree.heads >= 0)
 
-    def judge(
-        self, weights: Float[np.ndarray, "heads words words"], tree: Tree
-    ) -> Bool[np.ndarray, "heads words"]:
-        # Rows are dependents, and edges go from heads to them.
-        edges = np.log(weights.clip(0.001, 0.999)).swapaxes(-1, -2)
-        root = int(tree.heads.argmin())
-        parents = np.stack([arborescence(weights, root) for weights in edges])
-        up = parents == tree.heads
-        return (up | (parents[:, tree.heads] == np.arange(len(tree.heads)))) & (tree.heads >= 0)
 
-    def positions(self, tree: Tree) -> Bool[np.ndarray, "rules words"]:
-        near = np.abs(tree.heads - np.arange(len(tree.heads))) == 1
-        return (near & (tree.heads >= 0))[None]
+def beside(tree: Tree) -> Bool[np.ndarray, "rules words"]:
+    """Whether it is the next word, or the one before."""
+    near = np.abs(tree.heads - np.arange(len(tree.heads))) == 1
+    return (near & (tree.heads >= 0))[None]
 
 
 def arborescence(weights: Float[np.ndarray, "n n"], root: int) -> Int[np.ndarray, " n"]:

@@ -1,6 +1,4 @@
-"""Where a state's content comes from, through all layers below: by rollout, and at most, by maximum
-flow.
-"""
+"""Where a state's content comes from, through all layers below: by rollout, and by maximum flow."""
 
 from __future__ import annotations
 
@@ -35,14 +33,14 @@ class Rollout(Means):
         return torch.stack(shares)
 
     def see(self, seen: Seen) -> None:
-        if seen.of == "input-dependent":
-            self.attention = seen.attention
-            self.reference = self.reach(step_by_step(seen.attention))
         parts: dict[str, Tensor] = {seen.of: seen.attention}
         if seen.of == "constant":
             parts[PART] = (self.attention - seen.attention).clamp_min(0)
         for of, attention in parts.items():
             shares = self.reach(step_by_step(attention))
+            if of == "input-dependent":
+                self.attention: Tensor = attention
+                self.reference = shares
             sums = {
                 "own": shares.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
                 "from_separators": shares[..., seen.separators].sum(dim=(-1, -2)),

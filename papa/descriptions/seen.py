@@ -1,13 +1,11 @@
-"""What descriptions see: one text at a time, of the model as it is, of its constants, and of the
-model after replacement; and their means over texts.
-"""
+"""What descriptions see of texts, one at a time, and their means over texts."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -26,8 +24,7 @@ if TYPE_CHECKING:  # A report needs no encoder.
     from papa.encoders.encoder import Encoder
     from papa.encoders.layer import LayerAttention
 
-Attention = Literal["input-dependent", "constant", "replaced"]
-ATTENTIONS: tuple[Attention, ...] = ("input-dependent", "constant", "replaced")
+ATTENTIONS = ("input-dependent", "constant", "replaced")
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Seen:
         norm_weights: γ of each layer's normalisation after attention; None where there is none.
     """
 
-    of: Attention
+    of: str
     attention: Float[Tensor, "layers heads n n"]
     value: Float[Tensor, "layers heads n head_width"]
     states: Float[Tensor, "states n width"]
@@ -79,7 +76,7 @@ def seen_in(
     for head in heads or ():
         replaced[head] = True
     held, gamma = constants.to(encoder.device), encoder.attention_norm_weights
-    fixed, attentions, values = list[Tensor](), list[Tensor](), list[Tensor]()
+    fixed = list[Tensor]()
 
     def see(attention: LayerAttention, layer: int) -> Tensor:
         rows, value = attention.probabilities(every)[0], at_least_single(attention.value)[0]
@@ -92,8 +89,8 @@ def seen_in(
         return (rows @ value)[None]
 
     rules = {layer: Watching(see=see, layer=layer) for layer in range(encoder.layers)}
-    of: Attention
     for of in ("input-dependent", "replaced"):
+        attentions, values = list[Tensor](), list[Tensor]()
         with encoder.ruled(rules):
             states = torch.stack(encoder.token_states(batch))
         seen = Seen(
@@ -107,8 +104,6 @@ def seen_in(
             torch.from_numpy(laid.words[row]) if laid else None,
             None if gamma is None else gamma.cpu(),
         )
-        attentions.clear()
-        values.clear()
         yield seen
         if of == "input-dependent":
             yield replace(seen, of="constant", attention=torch.stack(fixed).cpu())
@@ -128,8 +123,8 @@ def rows(
 
 
 class Means:
-    """Means over texts of what is added up text by text: a row for each attention, measure, layer
-    and, where a measure has them, head, with its 95 % interval over texts; nan of one text.
+    """Means over texts: a row for each attention, measure, layer and, where a measure has them,
+    head, with its 95 % interval over texts; nan of one text.
     """
 
     def __init__(self) -> None:
@@ -137,7 +132,7 @@ class Means:
         self.amounts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))
 
     def add(self, of: str, amount: int, sums: Mapping[str, Float[Tensor, "*shape"]]) -> None:
-        """Add each measure's sum over the ``amount`` tokens of a text; 1 where it is the text's."""
+        """Add each measure's sum over a text's ``amount`` tokens; 1 where it is the text's."""
         for measure, values in sums.items():
             own = values.double()
             moments = torch.stack([own, own.square(), own * amount])
@@ -153,10 +148,9 @@ class Means:
             yield of, measure, mean, error * (stdtrit(texts - 1, 0.975) if texts > 1 else np.nan)
 
     def frame(self) -> pd.DataFrame:
-        """All of them."""
         parts = []
         for of, measure, mean, half in self.told():
-            places = zip(("layer", "head"), np.indices(mean.shape), strict=False)
-            named = {name: index.ravel() for name, index in places}
+            places = (index.ravel() for index in np.indices(mean.shape))
+            named = dict(zip(("layer", "head"), places, strict=False))
             parts.append(rows(of, measure, mean, half, **named))
         return pd.concat(parts, ignore_index=True)

@@ -1,10 +1,9 @@
-"""Every description by its name, and what they tell of texts. To add one: its file, and its line
-here.
-"""
+"""Every description by its name, and what they tell of texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -12,7 +11,7 @@ import pandas as pd
 from papa.attention.constants import ConstantMatrices
 from papa.corpora.batches import MicroBatch
 from papa.descriptions.heads import Mixing, Norms, Outliers, Separators, Similarity
-from papa.descriptions.relations import Syntax, Trees
+from papa.descriptions.relations import Relations, at_offsets, beside, by_largest, by_tree
 from papa.descriptions.rollout import Flow, Rollout
 from papa.descriptions.seen import seen_in
 from papa.descriptions.treebank import COLUMNS, LaidTrees
@@ -22,7 +21,10 @@ from papa.spec.orders import Head
 if TYPE_CHECKING:
     from papa.encoders.encoder import Encoder
 
-OF_TREES: dict[str, Callable[[], Any]] = {"syntax": Syntax, "trees": Trees}
+OF_TREES: dict[str, Callable[[], Any]] = {
+    "syntax": partial(Relations, by_largest, at_offsets),
+    "trees": partial(Relations, by_tree, beside),
+}
 """Those that need gold trees."""
 DESCRIPTIONS: dict[str, Callable[[], Any]] = {
     "similarity": Similarity,
@@ -72,8 +74,8 @@ def described(
         seen_rows(texts)
     every = encoder.layers * encoder.heads
     record = {"descriptions": list(names), "texts": texts, "tokens": tokens, "heads": every}
-    record["left_out"] = laid.dropped if laid else 0
-    record["constant_heads"] = every if heads is None else len(set(heads))
+    record |= {"left_out": laid.dropped if laid else 0}
+    record |= {"constant_heads": every if heads is None else len(set(heads))}
     return joined({name: one.frame() for name, one in found.items()}, ["description"], [record])
 
 

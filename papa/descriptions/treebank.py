@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("tokens", "head", "deprel")
 """Of a table of trees, as the hub's Universal Dependencies name them."""
 _NONE = {"_", "None", ""}
-"""What stands where nothing is said: what has no head is no word of the tree, such as "don't"
-beside "do" and "n't".
-"""
+"""What has no head is no word of the tree, such as "don't" beside "do" and "n't"."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,7 @@ def has_trees(columns: Sequence[str]) -> bool:
 
 
 def read_trees(path: Path) -> list[Tree]:
-    """The trees of a file: CoNLL-U where its name ends in ``.conllu``, else a table with the
-    columns ``tokens``, ``head`` and ``deprel``.
-    """
+    """The trees of a file: CoNLL-U by its name, else a table as of ``trees_of``."""
     table = read_file(path, format_of(path) or "text")
     if format_of(path) == "conllu":
         # Of the hub's tables, these are ranges such as "don't"; here each is a word.

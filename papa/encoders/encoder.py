@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.corpora.batches import MicroBatch
@@ -22,7 +22,7 @@ from papa.encoders.reference import EncoderReference, check_device, check_precis
 from papa.encoders.supported import family_of, supported
 from papa.encoders.weights import load_model, sharing_weights
 from papa.errors import EncoderError, NumbersError, joined
-from papa.progress import Progress
+from papa.progress import Progress, ignore_progress
 from papa.spec import Precision
 
 
@@ -61,10 +61,8 @@ class Encoder:
             model.set_attn_implementation(PACKED)  # type: ignore[operator]
         self.model = model.requires_grad_(False).eval().to(device)
         self.device, self.precision = torch.device(device), precision
-        self.config = config
-        self.layers: int = config.num_hidden_layers
-        self.heads: int = config.num_attention_heads
-        self.width: int = config.hidden_size
+        self.config, self.layers = config, int(config.num_hidden_layers)
+        self.heads, self.width = int(config.num_attention_heads), int(config.hidden_size)
         self.head_width = self.width // self.heads
         if precision == "bfloat16" and self.device.type == "cpu":
             _hold_in_bfloat16(model)
@@ -95,8 +93,7 @@ class Encoder:
     @property
     def attention_norm_weights(self) -> Float[Tensor, "layers width"] | None:
         """γ of each layer's normalisation after attention; None where there is none."""
-        norms = self.family.attention_norms
-        if norms is None:
+        if (norms := self.family.attention_norms) is None:
             return None
         return torch.stack([norm.get_parameter("weight") for norm in norms(self.model)])
 
@@ -114,29 +111,24 @@ class Encoder:
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""
-        layers = [
-            states.squeeze(0)
-            for states in self._forward(batch, output_hidden_states=True).hidden_states
-        ]
+        found = self._forward(batch, output_hidden_states=True).hidden_states
+        layers = [states.squeeze(0) for states in found]
         check_states(self.model, layers, batch)
         return layers if self.precision == "float32" else [states.float() for states in layers]
 
-    def observe(self, batch: MicroBatch) -> None:
-        """Run a micro-batch for what the rules see of it, and no further than they need."""
-        with suppress(StopForward):
-            self._forward(batch)
-
-    def watched(self, see: See) -> AbstractContextManager[None]:
-        """Inside the block every layer of what is given to ``observe`` is shown to ``see``."""
-        layers, last = range(self.layers), self.layers - 1
-        return self.ruled({one: Watching(see=see, layer=one, last=one == last) for one in layers})
-
-    def watch(self, see: See, batches: Iterable[MicroBatch], rows: int, progress: Progress) -> None:
-        """Show every layer of all batches, which hold so many rows."""
-        done = 0
-        with self.watched(see):
+    def watch(
+        self,
+        see: See,
+        batches: Iterable[MicroBatch],
+        rows: int = 0,
+        progress: Progress = ignore_progress,
+    ) -> None:
+        """Show every layer of all batches, which hold so many rows, and compute no further."""
+        done, layers, last = 0, range(self.layers), self.layers - 1
+        with self.ruled({at: Watching(see=see, layer=at, last=at == last) for at in layers}):
             for batch in batches:
-                self.observe(batch)
+                with suppress(StopForward):
+                    self._forward(batch)
                 done += len(batch.rows)
                 progress(done, rows)
 
@@ -189,9 +181,8 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
 
 
 def _hold_in_bfloat16(model: nn.Module) -> None:
-    """Round the weights of the linear maps of a model's layers, which are in lists of modules, and
-    have them take any floating dtype; products are summed in float32. Maps outside keep float32:
-    those that widen embeddings, from which the residual stream starts.
+    """Round the linear maps of a model's layers, which are in lists of modules, and have them take
+    any floating dtype; those outside, which widen embeddings, keep float32.
     """
     stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
     for linear in dict.fromkeys(one for stack in stacks for one in stack.modules()):
@@ -226,23 +217,17 @@ def _project(
         else:
             rows = rows.unflatten(0, (-1, dispatch.heads, head_width))
         rows = torch.cat([rows[:2, list(heads)].flatten(), rows[2:].flatten()])
-        dispatch.kept_rows[linear, heads] = _kept(linear, rows.to(linear.weight.device))
+        rows = rows.to(linear.weight.device)
+        # To be used with and without gradients.
+        with torch.inference_mode(False), torch.no_grad():
+            bias = None if linear.bias is None else linear.bias[rows]
+            dispatch.kept_rows[linear, heads] = linear.weight[rows], bias, rows
     weight, bias, rows = dispatch.kept_rows[linear, heads]
     found = F.linear(states.to(weight.dtype), weight, bias)
     if not fused:
         return found
     # Queries and keys of other heads, which nobody reads, are 0.
     return found.new_zeros(*states.shape[:-1], linear.out_features).index_copy(-1, rows, found)
-
-
-@torch.inference_mode(False)
-@torch.no_grad()
-def _kept(
-    linear: nn.Linear, rows: Int[Tensor, " rows"]
-) -> tuple[Tensor, Tensor | None, Int[Tensor, " rows"]]:
-    """Some rows of a map, to be used with and without gradients."""
-    bias = None if linear.bias is None else linear.bias[rows]
-    return linear.weight[rows], bias, rows
 
 
 def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
@@ -256,9 +241,7 @@ def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
 def check_states(
     model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
 ) -> None:
-    """Refuse hidden states, embeddings first, with NaN or infinity, which every later layer of the
-    same token inherits.
-    """
+    """Refuse hidden states with NaN or infinity, which later layers of the same token inherit."""
     if sum_is_finite(layers[-1]):
         return
     for number, states in enumerate(layers):

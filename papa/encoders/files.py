@@ -1,6 +1,5 @@
-"""The files that make an encoder, by the names of ``save_pretrained``, here and on the hub; and
-checks of them that passed before, so that a study that was looked at before imports neither torch
-nor transformers.
+"""The files that make an encoder, here and on the hub; and checks of them that passed before, so
+that a study that was looked at before imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ from papa.hub_errors import download_bar, hub_errors
 CONFIGURATION = "config.json"
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 READER, _POOLING = "sentence_bert_config.json", "*_Pooling/config.json"
-"""How sentence-transformers makes one embedding of a text: the modules in their order, prompts, how
-text is read, how tokens are pooled.
-"""
+"""Of sentence-transformers: modules in their order, prompts, how text is read and tokens pooled."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -39,6 +36,8 @@ TOKENIZER_FILES = (
     "spiece.model",
     "tokenizer.model",
 )
+DESCRIBING = (CONFIGURATION, MODULES, SETTINGS, READER, _POOLING, *TOKENIZER_FILES)
+"""The small files, without weights."""
 SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 _SHARDS = {SAFETENSORS: "model-*-of-*.safetensors", _PICKLED: "pytorch_model-*-of-*.bin"}
 """What holds an encoder's weights, the first that is there is taken, and its shards' names; files
@@ -56,11 +55,9 @@ def read_configuration_file(folder: Path, what: str) -> tuple[dict[str, Any], st
             f"{what}: {path} cannot be read ({error.strerror}): give a folder with an encoder"
         ) from None
     except (ValueError, RecursionError):
-        raise EncoderError(f"{path} is damaged: it is not JSON") from None
+        document = None
     if not isinstance(document, dict):
-        raise EncoderError(
-            f"{path} is damaged: it holds a {type(document).__name__}, not a mapping"
-        )
+        raise EncoderError(f"{path} is damaged: it holds no mapping in JSON")
     return document, hashlib.sha256(data).hexdigest()
 
 
@@ -98,9 +95,7 @@ def embeds_by(folder: Path) -> str | None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights of the encoder in ``folder``: one, or its shards; none where
-    they are not all there.
-    """
+    """The files of the weights in ``folder``: one, or its shards; none where not all are there."""
     for name in _SHARDS:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
@@ -141,17 +136,6 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
-def fetch_configuration(name: str, revision: str | None, what: str) -> Path:
-    """The folder, named by the commit, where an encoder's configuration and tokenizer now are."""
-    files = (CONFIGURATION, MODULES, SETTINGS, READER, _POOLING, *TOKENIZER_FILES)
-    return _fetched(name, revision, what, files)
-
-
-def fetch_weights(name: str, folder: Path, what: str) -> None:
-    """Download an encoder's weights, where they are not here, to its configuration's folder."""
-    _fetched(name, folder.name, what, weight_patterns(name, folder, what))
-
-
 def weight_patterns(name: str, folder: Path, what: str) -> list[str]:
     """Patterns of the files that hold an encoder's weights, as the hub listed its files."""
     from huggingface_hub import constants, errors, get_cached_repo_tree
@@ -168,8 +152,8 @@ def weight_patterns(name: str, folder: Path, what: str) -> list[str]:
     raise no_weights(what, f"{constants.ENDPOINT}/{name}", files)
 
 
-def _fetched(name: str, revision: str | None, what: str, patterns: Sequence[str]) -> Path:
-    """The folder of a commit; the files of these names in it are on this machine."""
+def fetched(name: str, revision: str | None, what: str, patterns: Sequence[str]) -> Path:
+    """The folder, named by the commit, where the files of these names now are."""
     from huggingface_hub import HfApi, constants, errors, get_cached_repo_tree, snapshot_download
 
     wanted: dict[str, Any] = {"revision": revision, "allow_patterns": list(patterns)}

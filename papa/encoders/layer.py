@@ -165,7 +165,7 @@ class Rule:
 
 
 class StopForward(Exception):
-    """Raised by a rule that needs no more of the forward pass; ends it in ``Encoder.observe``."""
+    """Raised by a rule that needs no more of the forward pass; ends it in ``Encoder.watch``."""
 
 
 See = Callable[[LayerAttention, int], Tensor]

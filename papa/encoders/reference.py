@@ -1,6 +1,4 @@
-"""Which encoder is meant: its folder, digests and shape, published shapes without files, and in
-which precision it computes.
-"""
+"""Which encoder is meant: its folder, digests and shape, and in which precision it computes."""
 
 from __future__ import annotations
 
@@ -19,17 +17,18 @@ import yaml
 
 from papa.encoders.files import (
     CONFIGURATION,
+    DESCRIBING,
     SAFETENSORS,
     embeds_by,
     encoder_digest,
-    fetch_configuration,
-    fetch_weights,
+    fetched,
     no_weights,
     read_configuration_file,
     remembered,
     tokenizer_digest,
     tokenizer_files,
     weight_files,
+    weight_patterns,
 )
 from papa.errors import EncoderError, SpecError, in_one_line
 from papa.files import sha256_of_file
@@ -93,7 +92,7 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
     folder = Path(described.folder)
     if described.revision is not None:
-        fetch_weights(spec.name, folder, what)
+        fetched(spec.name, folder.name, what, weight_patterns(spec.name, folder, what))
     weights = {path.name: sha256_of_file(path) for path in weight_files(folder)}
     if not weights:
         raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
@@ -115,16 +114,14 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
 
 
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
-    """An encoder's shape and tokenizer, from its small files; its weights are not fetched and its
-    digest is unknown.
-    """
+    """An encoder's shape and tokenizer, from its small files; its digest is unknown."""
     what, folder, revision = f"encoder '{spec.name}'", Path(spec.name), None
     if spec.name == EMBEDDED:
         folder = embedded_folder()
     elif spec.name.startswith("embedded/"):
         raise EncoderError(f"{what} is unknown: the embedded one is {EMBEDDED}")
     elif not folder.is_absolute():
-        folder = fetch_configuration(spec.name, spec.revision, what)
+        folder = fetched(spec.name, spec.revision, what, DESCRIBING)
         revision = folder.name
     elif not folder.is_dir():
         raise EncoderError(
@@ -154,16 +151,14 @@ def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
     config, found = read_configuration(folder, what)
     if found != digest:
         raise EncoderError(f"{folder / CONFIGURATION} changed while it was read: run again")
-    shape = {
-        "model_type": config.model_type,
-        "layers": config.num_hidden_layers,
-        "heads": config.num_attention_heads,
-        "width": config.hidden_size,
-    }
-    if config.model_type not in DECODERS:
-        return {**shape, "positions": family_for(config, what).positions(config)}
-    keys = getattr(config, "num_key_value_heads", config.num_attention_heads)
-    return {**shape, "key_heads": keys, "positions": config.max_position_embeddings}
+    heads, keys = config.num_attention_heads, None
+    if config.model_type in DECODERS:
+        keys = getattr(config, "num_key_value_heads", heads)
+        positions = config.max_position_embeddings
+    else:
+        positions = family_for(config, what).positions(config)
+    shape = {"model_type": config.model_type, "layers": config.num_hidden_layers, "heads": heads}
+    return {**shape, "width": config.hidden_size, "key_heads": keys, "positions": positions}
 
 
 def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
@@ -220,10 +215,6 @@ def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | N
     )
 
 
-HOLDS_IN_BFLOAT16 = frozenset({EMBEDDED})
-"""Encoders whose scores hold in bfloat16 on a CPU, by ``python -m benchmarks.precision``."""
-
-
 def has_bfloat16() -> bool:
     """Whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
     import torch
@@ -274,5 +265,6 @@ def chosen_precision(
     """What ``auto`` means for these encoders on the device; other precisions stay."""
     if asked != "auto":
         return asked
-    holds = HOLDS_IN_BFLOAT16.issuperset(encoders) and device == "cpu" and has_bfloat16()
+    # Its scores hold in bfloat16 on a CPU, by ``python -m benchmarks.precision``.
+    holds = {EMBEDDED}.issuperset(encoders) and device == "cpu" and has_bfloat16()
     return "bfloat16" if holds else "float32"

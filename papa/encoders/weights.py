@@ -1,6 +1,4 @@
-"""An encoder's weights: models made of what their files hold, safetensors or pickles of tensors
-alone; copies that share them.
-"""
+"""Models made of safetensors or pickles of tensors; copies that share their weights."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ def load_model(
     dtype: torch.dtype | str = torch.float32,
 ) -> nn.Module:
     """Load the model that a reference stands for, by a class of transformers; of one with a head
-    every weight is needed. Files are read once, and what was read is checked. A ``dtype`` of "auto"
-    is that of its configuration or weights.
+    every weight is needed. Files are read once, and what was read is checked.
     """
     import transformers
 
@@ -65,8 +62,7 @@ def load_model(
             f"correct its {CONFIGURATION}"
         ) from None
     kind, headless = model.config.model_type, head == "AutoModel"
-    others = sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0])
-    if others:
+    if others := sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0]):
         name, stored, expected = others[0]
         raise EncoderError(
             f"{what}: {len(others)} weights do not fit the {kind} encoder that {CONFIGURATION} "
@@ -134,12 +130,8 @@ def _quiet() -> Iterator[None]:
 
 
 def sharing_weights(model: nn.Module) -> nn.Module:
-    """A copy of the modules and configuration of ``model`` whose parameters lie in the same
-    memory.
-
-    Parameters are objects of their own, so that gradient flags and moves to a device are the copy's
-    alone, while an optimiser's steps on the model are seen by both. Hooks are not copied: they
-    expect inputs as the model gets them.
+    """A copy of the modules and configuration of ``model``, whose parameters, objects of their own,
+    lie in the same memory. Hooks are not copied: they expect inputs as the model gets them.
     """
     # deepcopy takes what its memo names for copied already.
     memo: dict[int, Any] = {id(buffer): buffer.detach() for buffer in model.buffers()}

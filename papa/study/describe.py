@@ -30,7 +30,7 @@ def describe_study(
     """Descriptions of the first validation rows of every task, with the study's own average as the
     constant matrices, and of sentences with gold trees: as of ``papa.describe``.
     """
-    wanted, of_trees = chosen(names, trees is not None), trees.name if trees else ""
+    wanted = chosen(names, trees is not None)
     held = finished.manifest
     entries = [entry for entry in held.averages if not held.encoders[entry.encoder].causal]
     if not entries:
@@ -38,11 +38,10 @@ def describe_study(
             f"study '{held.study}' has no average of an encoder to describe its heads with: run it "
             "with average among its constants"
         )
-    sources = {
-        "validation rows": [name for name in wanted if name not in OF_TREES],
-        of_trees: [name for name in wanted if name in OF_TREES],
-    }
-    sentences = read_trees(trees)[:limit] if trees and sources[of_trees] else []
+    of_trees = [name for name in wanted if name in OF_TREES]
+    sources = {"validation rows": [name for name in wanted if name not in OF_TREES]}
+    sentences = read_trees(trees)[:limit] if trees and of_trees else []
+    sources |= {trees.name: of_trees} if trees else {}
     # All that can be wrong is found before the first is described.
     constant = [_constant_heads(finished, entry, fraction) for entry in entries]
     frames, records = {}, []
@@ -59,7 +58,7 @@ def describe_study(
             if not asked:
                 continue
             laid, batches = None, micro_batches(split, split.rows[:limit], 1)
-            if source == of_trees:
+            if asked is of_trees:
                 laid = lay_out(sentences, tokenizer, special, entry.slots)
                 batches = laid.batches(1)
             given = running, average, batches, special.sep, asked
@@ -78,8 +77,7 @@ def _constant_heads(
     study, order = finished.manifest.study, finished.study.orders[0]
     line = entry.encoder, entry.task, "average", order
     alike = {round(cell.fraction, 6): cell for cell in finished.manifest.cells if cell.line == line}
-    cell = alike.get(round(fraction, 6))
-    if cell is None:
+    if (cell := alike.get(round(fraction, 6))) is None:
         raise SpecError(
             f"study '{study}' has no cell of {entry.encoder} on {entry.task} with average, order "
             f"'{order}' and fraction {fraction:g}: give --fraction "

@@ -68,9 +68,7 @@ class Case:
 
     def average(self, *batches: Inputs) -> AttentionSums:
         averager = AttentionAverager(*self.shape, SLOTS, self.encoder.device)
-        with self.encoder.watched(averager.see):
-            for batch in batches:
-                self.encoder.observe(batch.compact())
+        self.encoder.watch(averager.see, [batch.compact() for batch in batches])
         return averager.result()
 
     def constants(self, seed: int = 5) -> ConstantMatrices:

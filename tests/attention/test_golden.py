@@ -107,9 +107,8 @@ def test_average(golden: Golden, minilm: Encoder) -> None:
     corpus = golden.inputs("corpus.")
     by_length = corpus.attention_mask.sum(dim=1).argsort(stable=True)
     averager = AttentionAverager(minilm.layers, minilm.heads, SLOTS)
-    with torch.inference_mode(), minilm.watched(averager.see):
-        for rows in by_length.split(50):
-            minilm.observe(corpus[rows].compact())
+    with torch.inference_mode():
+        minilm.watch(averager.see, [corpus[rows].compact() for rows in by_length.split(50)])
     assert torch.equal(averager.counts.float(), golden.tensors["counts"])
     found = averager.result().average().matrices
     assert float((found - golden.tensors["average_attention"]).abs().max()) < 2e-6

@@ -22,7 +22,7 @@ def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None
     )
     separators = torch.arange(n) == n - 1
     numbers = None if words is None else torch.tensor(words)
-    return Seen(of, attention, value, states, separators, maps, tree, numbers)  # type: ignore[arg-type]
+    return Seen(of, attention, value, states, separators, maps, tree, numbers)
 
 
 def values(frame: DataFrame, measure: str, of: str = "input-dependent") -> Series:

@@ -1,6 +1,4 @@
-"""Spanning trees and flows against networkx; rollout by hand; planted heads that know a sentence's
-tree, and heads that know its positions alone.
-"""
+"""Spanning trees and flows against networkx; rollout by hand; heads planted to know trees."""
 
 from __future__ import annotations
 
@@ -15,15 +13,13 @@ from scipy.stats import binomtest
 from papa.descriptions.relations import (
     ALL,
     POSITION,
-    Syntax,
-    Trees,
     arborescence,
     of_words,
     picked,
 )
 from papa.descriptions.rollout import PART, Rollout, flows_from, step_by_step
 from papa.descriptions.seen import ATTENTIONS
-from papa.descriptions.table import joined
+from papa.descriptions.table import OF_TREES, joined
 from papa.descriptions.treebank import Tree
 from papa.reporting.tables import described_tables
 from papa.scores.intervals import wilson
@@ -51,23 +47,20 @@ def test_arborescences_are_as_heavy_as_those_of_networkx(n: int, seed: int) -> N
     assert weight == pytest.approx(best.size(weight="weight"))
 
 
-def steps(layers: int = 3, n: int = 4, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return step_by_step(torch.rand(layers, 2, n, n, generator=generator).pow(6))
+def steps() -> torch.Tensor:
+    return step_by_step(torch.rand(3, 2, 4, 4, generator=torch.Generator().manual_seed(0)).pow(6))
 
 
-@pytest.mark.parametrize("token", [0, 2])
-def test_flows_are_those_of_networkx(token: int) -> None:
-    matrices = steps().numpy()
-    graph = nx.DiGraph()
+def test_flows_are_those_of_networkx() -> None:
+    matrices, graph = steps().numpy(), nx.DiGraph()
     for (layer, i, j), capacity in np.ndenumerate(matrices):
         graph.add_edge((layer + 1, i), (layer, j), capacity=float(capacity))
-    top = (len(matrices), token)
-    expected = [nx.maximum_flow_value(graph, top, (0, sink)) for sink in range(4)]
-    np.testing.assert_allclose(flows_from(matrices, token), expected, atol=1e-4)
     changed = matrices.copy()
     changed[1] = np.eye(4)
-    assert not np.allclose(flows_from(changed, token), expected, atol=1e-2), "negative control"
+    for token in (0, 2):
+        expected = [nx.maximum_flow_value(graph, (3, token), (0, sink)) for sink in range(4)]
+        np.testing.assert_allclose(flows_from(matrices, token), expected, atol=1e-4)
+        assert not np.allclose(flows_from(changed, token), expected, atol=1e-2), "negative control"
 
 
 def test_rollout_multiplies_from_below() -> None:
@@ -100,12 +93,8 @@ def test_rollout_says_what_of_it_is_constant() -> None:
 
 
 TREES = [
-    Tree(
-        ("the", "old", "dog", "barked"), np.array([2, 2, 3, -1]), ("det", "amod", "nsubj", "root")
-    ),
-    Tree(
-        ("a", "dog", "barked", "loud"), np.array([1, 2, -1, 2]), ("det", "nsubj", "root", "advmod")
-    ),
+    Tree(("the", "old", "dog", "sat"), np.array([2, 2, 3, -1]), ("det", "amod", "nsubj", "root")),
+    Tree(("a", "dog", "sat", "up"), np.array([1, 2, -1, 2]), ("det", "nsubj", "root", "advmod")),
 ] * 2
 WORDS = [-1, 0, 1, 1, 2, 3, -1]
 """The second word has two tokens."""
@@ -129,7 +118,7 @@ def attention(tree: Tree) -> torch.Tensor:
 
 
 def frames(kind):
-    description = kind()
+    description = OF_TREES[kind]()
     for tree in TREES:
         own = attention(tree)
         for of, one in [("input-dependent", own), ("constant", own.flip(1)), ("replaced", own)]:
@@ -147,13 +136,13 @@ def test_words_add_columns_and_average_rows() -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", [Syntax, Trees])
+@pytest.mark.parametrize("kind", OF_TREES)
 def test_heads_that_know_the_tree_are_found(kind) -> None:
     frame = frames(kind)
     looks = {of: values(frame, "from dependent", of) for of in ATTENTIONS}
     own = looks["input-dependent"][0]
     assert own[0, ALL] == 1
-    assert values(frame, "from head")[0, 1, ALL] == 1 or kind is Syntax
+    assert values(frame, "from head")[0, 1, ALL] == 1 or kind == "syntax"
     assert own[3, ALL] < 0.6, "one that sleeps"
     assert looks["constant"][0, 3, ALL] == 1, "heads are the other way round there"
     assert looks["replaced"][0].equals(own), "each of its own"
@@ -161,28 +150,27 @@ def test_heads_that_know_the_tree_are_found(kind) -> None:
 
 
 def test_position_alone_is_the_best_offset() -> None:
-    words, best = (values(frames(Syntax), name, POSITION) for name in ("words", "best"))
+    words, best = (values(frames("syntax"), name, POSITION) for name in ("words", "best"))
     # nsubj is always one before its head; det is one or two before it, by the sentence's parity, so
     # that what is picked in one half fails in the other.
     assert (words["nsubj"], best["nsubj"]) == (4, 1)
     assert (words["det"], best["det"]) == (4, 0)
     assert words[ALL] == 12
     assert "root" not in words
-    chain = values(frames(Trees), "best", POSITION)
+    chain = values(frames("trees"), "best", POSITION)
     assert (chain["nsubj"], chain["det"]) == (1, 0.5)
 
 
 def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
     first, second = np.array([5, 0, 4]), np.array([0, 5, 4])
-    assert picked(np.stack([first, second]), np.array([5, 5])) == 0, (
-        "not the 5 of 10 that picking afterwards shows"
-    )
+    # Not the 5 of 10 that picking afterwards shows.
+    assert picked(np.stack([first, second]), np.array([5, 5])) == 0
     assert picked(np.stack([first, first]), np.array([5, 5])) == 10
     assert picked(np.array([[0, 0], [1, 2]]), np.array([0, 3])) == 2, "one half has no word"
 
 
 def test_the_best_head_is_told_with_its_interval() -> None:
-    frame = joined({"syntax": frames(Syntax)}, ["description"], [])
+    frame = joined({"syntax": frames("syntax")}, ["description"], [])
     _, table = described_tables(frame)
     assert table.headings[-3:] == ["input-dependent", "constant", "replaced"]
     rows = {row[0]: row[1:] for row in table.rows}

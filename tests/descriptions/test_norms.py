@@ -47,14 +47,11 @@ def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
     assert not torch.allclose(kept, expected, atol=1e-2), "negative control: a part is missing"
 
 
-def case() -> Seen:
+def case() -> tuple[Seen, torch.Tensor]:
+    """What is seen, and what token j brings to token i: [layer, head, i, j, width]."""
     attention = torch.rand(2, 2, 4, 4, generator=torch.Generator().manual_seed(3)).softmax(dim=-1)
-    return seen("input-dependent", attention)
-
-
-def brought_by(one: Seen) -> torch.Tensor:
-    """What token j brings to token i, behind the output map: [layer, head, i, j, width]."""
-    return torch.einsum("lhij,lhjd,lhdw->lhijw", one.attention, one.value, one.output_maps)
+    one = seen("input-dependent", attention)
+    return one, torch.einsum("lhij,lhjd,lhdw->lhijw", attention, one.value, one.output_maps)
 
 
 def mean(frame: Any, measure: str) -> list[float]:
@@ -68,8 +65,7 @@ def told(kind: type[Norms | Mixing], one: Seen) -> Any:
 
 
 def test_norms_are_what_each_token_brings() -> None:
-    one = case()
-    brought = brought_by(one)
+    one, brought = case()
     shares = brought.norm(dim=-1)
     shares = shares / shares.sum(dim=-1, keepdim=True)
     expected = {
@@ -85,8 +81,8 @@ def test_norms_are_what_each_token_brings() -> None:
 
 
 def test_mixing_counts_other_tokens_against_the_own() -> None:
-    one = case()
-    brought = brought_by(one).sum(dim=1)
+    one, brought = case()
+    brought = brought.sum(dim=1)
     own = torch.stack([brought[:, i, i] for i in range(4)], dim=1)
     others, kept = brought.sum(dim=2) - own, own + one.states[:2]
 

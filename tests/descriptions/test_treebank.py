@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from papa.corpora.table import SourceTable
 from papa.corpora.tokens import special_tokens_of
-from papa.descriptions.treebank import lay_out, read_trees, trees_of
+from papa.descriptions.treebank import Tree, lay_out, read_trees, trees_of
 from papa.errors import DataError
 from tests.corpora.conftest import bert  # noqa: F401
 
@@ -37,17 +36,13 @@ def table(tokens: object, head: object, deprel: object) -> SourceTable:
     return SourceTable(pa.table({"tokens": tokens, "head": head, "deprel": deprel}), "trees.jsonl")
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[[str], Path]:
-    def written(text: str) -> Path:
-        (tmp_path / "two.conllu").write_text(text)
-        return tmp_path / "two.conllu"
-
-    return written
+def written(folder: Path, text: str) -> list[Tree]:
+    (folder / "two.conllu").write_text(text)
+    return read_trees(folder / "two.conllu")
 
 
-def test_conllu_and_a_table_of_the_hub_give_the_same_trees(write: Callable[[str], Path]) -> None:
-    first, second = read_trees(write(FILE))
+def test_conllu_and_a_table_of_the_hub_give_the_same_trees(tmp_path: Path) -> None:
+    first, second = written(tmp_path, FILE)
     assert first.words == ("He", "did", "n't", "run", ".")
     assert first.heads.tolist() == [3, 3, 3, -1, 3]
     assert first.relations == ("nsubj", "aux", "advmod", "root", "punct")
@@ -58,8 +53,8 @@ def test_conllu_and_a_table_of_the_hub_give_the_same_trees(write: Callable[[str]
     assert (own.words, own.heads.tolist()) == (first.words, first.heads.tolist())
 
 
-def test_tokens_know_their_words(write: Callable[[str], Path], bert: Any) -> None:  # noqa: F811
-    trees, special_tokens = read_trees(write(FILE)), special_tokens_of(bert)
+def test_tokens_know_their_words(tmp_path: Path, bert: Any) -> None:  # noqa: F811
+    trees, special_tokens = written(tmp_path, FILE), special_tokens_of(bert)
     laid = lay_out(trees, bert, special_tokens, 32)
     rows = np.split(laid.tokens.input_ids, laid.tokens.offsets[1:-1])
     for tree, words, ids in zip(laid.trees, laid.words, rows, strict=True):
@@ -90,9 +85,9 @@ def test_what_is_no_tree_is_one_sentence(head: Any, relations: Any, said: str) -
         trees_of(table([["a", "b", "c"][: max(len(head), 2)]], [head], [relations]))
 
 
-def test_files_without_trees(write: Callable[[str], Path], tmp_path: Path) -> None:
+def test_files_without_trees(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("text\na\n")
     with pytest.raises(DataError, match=r"texts.csv has no trees .columns: text."):
         read_trees(tmp_path / "texts.csv")
     with pytest.raises(DataError, match="sentence 1 has a word without a head"):
-        read_trees(write("1\tw\t_\tX\t_\t_\t0\troot\t_\t_\n2\tw\t_\tX\t_\t_\t_\tdep\t_\t_\n"))
+        written(tmp_path, "1\tw\t_\tX\t_\t_\t0\troot\t_\t_\n2\tw\t_\tX\t_\t_\t_\tdep\t_\t_\n")

@@ -1,6 +1,4 @@
-"""Every family: found, resolved from a folder, loaded, run on all of its slots, or refused in a
-sentence.
-"""
+"""Every family: resolved from a folder, loaded, run on all of its slots, or refused."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ from transformers import AutoConfig, AutoModel
 
 from papa.attention.constants import control
 from papa.attention.replacement import mixed_by
-from papa.corpora.batches import MicroBatch
 from papa.encoders.encoder import Encoder, load_encoder
 from papa.encoders.reference import resolve_encoder
 from papa.encoders.supported import FAMILIES, family_of
@@ -22,12 +19,6 @@ from papa.errors import EncoderError
 from papa.spec import EncoderSpec
 from tests.encoders.inputs import SLOTS, Inputs, some_inputs
 from tests.make import ENCODERS, SIZES, random_model
-
-
-def full_batch(slots: int, pad: int) -> MicroBatch:
-    """One input with a token at every slot."""
-    ids = torch.full((1, slots), pad + 7)
-    return Inputs(ids, torch.ones_like(ids).bool(), torch.zeros_like(ids)).compact()
 
 
 def test_every_supported_architecture_has_a_variant_in_the_tests() -> None:
@@ -56,13 +47,16 @@ def test_there_are_positions_for_the_slots_that_are_promised_and_no_more(variant
     model = random_model(variant)
     family = family_of(model.config.model_type)
     assert family is not None
-    slots, pad = family.positions(model.config), model.config.pad_token_id
+    # A token at every slot, and one more.
+    ids = torch.full((1, family.positions(model.config) + 1), model.config.pad_token_id + 7)
+    more = Inputs(ids, torch.ones_like(ids).bool(), torch.zeros_like(ids)).compact()
+    full = Inputs(ids[:, 1:], torch.ones_like(ids).bool()[:, 1:], torch.zeros_like(ids)[:, 1:])
     with torch.inference_mode():
-        states = Encoder(model).hidden_states(full_batch(slots, pad))
+        states = Encoder(model).hidden_states(full.compact())
         assert bool(states[-1].isfinite().all())
         if variant in ("bert", "roberta", "mpnet", "distilbert", "albert", "deberta_near"):
             with pytest.raises(IndexError):  # Families whose positions are embedded.
-                Encoder(model).hidden_states(full_batch(slots + 1, pad))
+                Encoder(model).hidden_states(more)
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -100,9 +94,6 @@ def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:
 
 
 def test_attention_that_bypasses_the_dispatch_is_noticed() -> None:
-    """A wrapped model's configuration is the model's own object: whoever changes it would switch
-    PAPA off unseen.
-    """
     encoder, batch = Encoder(random_model("bert")), some_inputs(1).compact()
     encoder.hidden_states(batch)
     encoder.config._attn_implementation = "sdpa"

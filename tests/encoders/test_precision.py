@@ -20,9 +20,7 @@ from tests.make import ENCODERS, random_model
 
 HEADS = [(layer, head) for layer in range(3) for head in range(4)]
 WITHIN = 0.05
-"""Of the difference that the negative control makes: bfloat16 keeps 8 bits, and attention here is
-sharp.
-"""
+"""Of the difference that the negative control makes: bfloat16 keeps 8 bits."""
 
 
 @torch.no_grad()
@@ -39,8 +37,7 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
 
     def average(batch: Inputs) -> AttentionSums:
         averager = AttentionAverager(half.layers, half.heads, SLOTS)
-        with half.watched(averager.see):
-            half.observe(batch.compact())
+        half.watch(averager.see, [batch.compact()])
         return averager.result()
 
     def away(batch: Inputs, expected: list[Tensor]) -> float:
@@ -68,30 +65,18 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
     assert average(one).sums.dtype == torch.float64
 
 
-@pytest.fixture
-def without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU that PyTorch finds no instructions for bfloat16 in."""
-    without = dict.fromkeys(torch.cpu.get_capabilities(), False)
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: without)
-
-
-@pytest.mark.usefixtures("without_bfloat16")
-def test_what_a_cpu_lacks_is_refused_before_weights_are_read() -> None:
-    reference = resolve_encoder(EncoderSpec(name=EMBEDDED), "bfloat16")
-    reason = (
-        "precision: bfloat16 needs a GPU, or a CPU with AMX, .* set precision: float32, or auto"
-    )
-    with pytest.raises(SpecError, match=reason):
-        load_encoder(replace(reference, folder="/nowhere"))
-
-
-def test_auto_takes_bfloat16_for_known_encoders_on_a_cpu_that_has_it(
-    request: pytest.FixtureRequest,
+def test_auto_takes_bfloat16_for_known_encoders_on_a_cpu_that_has_it_and_others_refuse_it(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = "bfloat16" if has_bfloat16() else "float32"
     assert chosen_precision("auto", [EMBEDDED], "cpu") == expected
     assert chosen_precision("auto", [EMBEDDED, "bert-base-cased"], "cpu") == "float32"
     assert chosen_precision("auto", [EMBEDDED], "cuda") == "float32"
     assert chosen_precision("bfloat16", ["bert-base-cased"], "cpu") == "bfloat16"
-    request.getfixturevalue("without_bfloat16")
+    without = dict.fromkeys(torch.cpu.get_capabilities(), False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: without)
     assert chosen_precision("auto", [EMBEDDED], "cpu") == "float32"
+    reference = resolve_encoder(EncoderSpec(name=EMBEDDED), "bfloat16")
+    reason = "bfloat16 needs a GPU, or a CPU with AMX, .* set precision: float32, or auto"
+    with pytest.raises(SpecError, match=reason):
+        load_encoder(replace(reference, folder="/nowhere"))  # Before weights are read.

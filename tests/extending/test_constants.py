@@ -36,7 +36,7 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     value.register_forward_hook(lambda *given: seen.append(given[2][0]))
     output.register_forward_hook(lambda module, given, _: seen.append(given[0][0]))
     with torch.no_grad(), replaced(case.encoder, constants, everything):
-        case.encoder.observe(batch := inputs.compact())
+        case.encoder.token_states(batch := inputs.compact())
     for number in range(len(batch.rows)):
         own = batch.inputs_of_tokens == number
         expected = seen[0][own].mean(0).expand(int(own.sum()), -1)
