@@ -200,14 +200,8 @@ def load_corpus(artifact: ArtifactReference | Address) -> TokenisedCorpus:
     shards = {shard["file"] for name in SPLITS for shard in held["shards"][name]}
     if not shards <= metadata["files"].keys():
         raise ArtifactError(f"{artifact} names shards that are none of its files")
-    names = held["label_names"]
-    return TokenisedCorpus(
-        folder,
-        held["kind"],
-        held["slots"],
-        None if names is None else tuple(names),
-        {**metadata, **held},
-    )
+    names = None if held["label_names"] is None else tuple(held["label_names"])
+    return TokenisedCorpus(folder, held["kind"], held["slots"], names, {**metadata, **held})
 
 
 def tokenise_corpus(
@@ -266,9 +260,7 @@ def _laid_out(
     split: Split,
     start: int,
 ) -> tuple[PackedTokens, Labels, int, int]:
-    """The tokens and labels of some rows, the first of which has the number ``start``; how many
-    texts and how many labelled words are cut.
-    """
+    """The tokens and labels of rows; how many texts, and words with a label, are cut."""
     special_tokens = special_tokens_of(tokenizer, task.kind)
     slots = (split == "validation" and task.validation_slots) or task.slots
     kept, words_cut = text_capacity(layout, task.kind, slots), 0

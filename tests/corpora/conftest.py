@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, RobertaTokenizer
 
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.spec import LayoutSpec, TaskSpec
+from papa.spec.file import resolve_study
 from tests.hub.encoders import bytes_of
 
 Make = Callable[..., TaskSpec]
@@ -27,6 +28,15 @@ WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metr
 UD = {**WORDS, "columns": {"words": "tokens", "label": "pos_tags"}}
 ENTITIES = {**WORDS, "metric": "entity_f1"}
 COLA = {"columns": {"text": "sentence", "label": "label"}, "slots": 64}
+
+
+def known_task(name: str, **overrides: object) -> TaskSpec:
+    document = {
+        "name": "study",
+        "encoders": ["embedded/all-MiniLM-L6-v2"],
+        "tasks": [{"name": name, **overrides}],
+    }
+    return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
 
 def texts(*labels: Any, **more: Any) -> list[dict[str, Any]]:

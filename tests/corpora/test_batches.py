@@ -76,18 +76,18 @@ def test_batches_keep_to_their_budget_and_fill_it(split: TokenisedSplit, batch_t
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == split.rows.tolist()
 
 
-def test_almost_no_padding_is_left(split: TokenisedSplit) -> None:
-    batches, least = list(micro_batches(split, None, 512)), int(split.lengths.sum())
-    assert places(batches) < 1.25 * least
+def test_rows_of_like_length_go_together(split: TokenisedSplit) -> None:
+    batches = list(micro_batches(split, None, 512))
+    assert places(batches) < 1.25 * int(split.lengths.sum()), "almost no padding is left"
     # The control: the same rows unsorted leave much more.
     unsorted = [micro_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
-    assert places(unsorted) > 1.4 * least
-
-
-def test_the_same_rows_give_the_same_batches(split: TokenisedSplit) -> None:
+    assert places(unsorted) > 1.4 * int(split.lengths.sum())
     rows = np.random.default_rng(0).permutation(len(split))[:50]
-    first = [batch.rows.tolist() for batch in micro_batches(split, rows, 2048)]
-    assert first == [batch.rows.tolist() for batch in micro_batches(split, rows[::-1], 2048)]
+    first, again = (
+        [batch.rows.tolist() for batch in micro_batches(split, given, 2048)]
+        for given in (rows, rows[::-1])
+    )
+    assert first == again, "the same rows give the same batches"
     assert sorted(row for batch in first for row in batch) == sorted(rows.tolist())
 
 

@@ -16,18 +16,14 @@ from papa.corpora.rows import read_rows
 from papa.corpora.sources import commit_of, fingerprint, read_split
 from papa.corpora.table import SourceTable
 from papa.errors import DataError
-from papa.spec import HubSource, TaskSpec
-from papa.spec.file import registry, resolve_study
+from papa.spec import HubSource
+from papa.spec.file import registry
+from tests.corpora.conftest import known_task
 from tests.hub.conftest import forget
 from tests.hub.datasets import NER, POS, ROWS, UPOS, write_glue, write_readme
 from tests.hub.server import TOKEN, Hub
 
 PARQUET = "refs/convert/parquet"
-
-
-def task(name: str) -> TaskSpec:
-    document = {"name": "study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [name]}
-    return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
 
 def glue(**changes: str | None) -> HubSource:
@@ -43,7 +39,7 @@ def train_of(**source: Any) -> SourceTable:
     "name", sorted(name for name, entry in registry().items() if entry["source"]["kind"] == "hub")
 )
 def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
-    entry = task(name)
+    entry = known_task(name)
     rows = read_rows(entry)
     # Of mlm half of the rows in two files: the others are blank.
     found = rows.train.num_rows, rows.validation.num_rows
@@ -78,15 +74,15 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
 def test_what_was_read_once_is_read_without_the_hub(
     public: Hub, monkeypatch: pytest.MonkeyPatch, name: str, how: str
 ) -> None:
-    before, print_before = read_rows(task(name)), fingerprint(task(name).source)
+    before, print_before = read_rows(known_task(name)), fingerprint(known_task(name).source)
     forget()
     if how == "gone":
         public.stop()
     else:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     asked = len(public.requests)
-    assert read_rows(task(name)).train.equals(before.train)
-    assert fingerprint(task(name).source) == print_before
+    assert read_rows(known_task(name)).train.equals(before.train)
+    assert fingerprint(known_task(name).source) == print_before
     assert len(public.requests) == asked
 
 
