@@ -79,11 +79,6 @@ class MicroBatch:
         """The token at each place, input by input; any token where there is none."""
         return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0)
 
-    @cached_property
-    @torch.inference_mode(False)
-    def _places_of_tokens(self) -> Int[Tensor, " tokens"]:
-        return self.inputs_of_tokens * len(self.columns) + self.column_ids
-
     def unpack(
         self, states: Float[Tensor, "1 *heads tokens width"]
     ) -> Float[Tensor, "batch *heads m width"]:
@@ -95,8 +90,8 @@ class MicroBatch:
         self, states: Float[Tensor, "batch *heads m width"]
     ) -> Float[Tensor, "1 *heads tokens width"]:
         """The states of the tokens alone, input by input."""
-        places = states.movedim(-2, 1).flatten(0, 1)
-        return places.index_select(0, self._places_of_tokens).movedim(0, -2)[None]
+        kept = self.inputs_of_tokens * len(self.columns) + self.column_ids
+        return states.movedim(-2, 1).flatten(0, 1).index_select(0, kept).movedim(0, -2)[None]
 
     def to(self, device: torch.device) -> MicroBatch:
         """The batch on a device; itself where it is there."""

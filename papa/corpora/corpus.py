@@ -21,7 +21,6 @@ from papa.corpora.layout import (
     arrange_causal,
     arrange_one,
     arrange_pair,
-    concatenated,
     offsets_of,
     pair_capacity,
     positions_in_spans,
@@ -75,18 +74,6 @@ def write_shard(path: Path, tokens: PackedTokens, labels: Labels, *, label_per_t
         writer.write_batch(batch)
 
 
-def _read_shard(path: Path) -> tuple[PackedTokens, Labels]:
-    """The tokens and labels of a shard, views on the mapped file."""
-    with pa.memory_map(str(path)) as file:
-        batch = pa.ipc.open_file(file).get_batch(0)
-    ids, slots, types, labels, first_lengths = (
-        (column.values if pa.types.is_list(column.type) else column).to_numpy()
-        for column in batch.columns
-    )
-    lengths = np.diff(batch.column("input_ids").offsets.to_numpy()).astype(np.int64)
-    return PackedTokens(ids, slots, types, lengths, first_lengths.astype(np.int64)), labels
-
-
 @dataclass(frozen=True)
 class TokenisedSplit:
     """The rows of one split, or of one shard of it, laid out; real tokens only. Rows keep their
@@ -121,8 +108,17 @@ class TokenisedSplit:
 
     @cached_property
     def _opened(self) -> tuple[PackedTokens, Labels]:
-        tokens, labels = zip(*map(_read_shard, self.shards), strict=True)
-        return concatenated(tokens), np.concatenate(labels)
+        """The tokens and labels; of one shard, views on the mapped file."""
+        shards = [pa.ipc.open_file(pa.memory_map(str(path))).read_all() for path in self.shards]
+        # The slots of a shard may need more bits than those of another.
+        whole = pa.concat_tables(shards, promote_options="permissive")
+        (batch,) = whole.combine_chunks().to_batches()
+        ids, slots, types, labels, first_lengths = (
+            (column.values if pa.types.is_list(column.type) else column).to_numpy()
+            for column in batch.columns
+        )
+        lengths = np.diff(batch.column("input_ids").offsets).astype(np.int64)
+        return PackedTokens(ids, slots, types, lengths, first_lengths.astype(np.int64)), labels
 
     @property
     def lengths(self) -> Int64[np.ndarray, " rows"]:
@@ -204,14 +200,8 @@ def load_corpus(artifact: ArtifactReference | Address) -> TokenisedCorpus:
     shards = {shard["file"] for name in SPLITS for shard in held["shards"][name]}
     if not shards <= metadata["files"].keys():
         raise ArtifactError(f"{artifact} names shards that are none of its files")
-    names = held["label_names"]
-    return TokenisedCorpus(
-        folder,
-        held["kind"],
-        held["slots"],
-        None if names is None else tuple(names),
-        {**metadata, **held},
-    )
+    names = None if held["label_names"] is None else tuple(held["label_names"])
+    return TokenisedCorpus(folder, held["kind"], held["slots"], names, {**metadata, **held})
 
 
 def tokenise_corpus(
@@ -270,9 +260,7 @@ def _laid_out(
     split: Split,
     start: int,
 ) -> tuple[PackedTokens, Labels, int, int]:
-    """The tokens and labels of some rows, the first of which has the number ``start``; how many
-    texts and how many labelled words are cut.
-    """
+    """The tokens and labels of rows; how many texts, and words with a label, are cut."""
     special_tokens = special_tokens_of(tokenizer, task.kind)
     slots = (split == "validation" and task.validation_slots) or task.slots
     kept, words_cut = text_capacity(layout, task.kind, slots), 0

@@ -16,7 +16,7 @@ Padding is never stored: each token has the number of its slot. Texts are token 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Literal
@@ -88,14 +88,6 @@ class PackedTokens:
         per_token = (self.input_ids, self.slot_ids, self.token_type_ids)
         ids, slots, types = (values[tokens] for values in per_token)
         return PackedTokens(ids, slots, types, lengths, self.first_lengths[rows])
-
-
-def concatenated(parts: Sequence[PackedTokens]) -> PackedTokens:
-    """The rows of all parts; the part itself where it is the only one."""
-    if len(parts) == 1:
-        return parts[0]
-    names = (field.name for field in fields(PackedTokens))
-    return PackedTokens(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
 
 
 def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:

@@ -61,7 +61,7 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
         sides, labels, names = _in_classes(task, sides, warnings)
     else:  # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(side.table), np.int64) for side in sides]
-    tables, drawn = [], []
+    tables, classes = [], []
     limits = (task.train_rows, task.validation_rows)
     for side, label, limit in zip(sides, map(pa.array, labels), limits, strict=True):
         table = side.table
@@ -70,7 +70,10 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
             label = pa.LargeListArray.from_arrays(offsets, label)
         if "label" in KINDS[task.kind].columns:
             table = table.append_column("label", label)
-        table = table.take(_sampled(len(table), limit, task.sample_seed))
+        if limit is not None and limit < len(table):
+            # Without repeats; a smaller sample of the same seed is the start of a larger one.
+            drawn = np.random.default_rng(task.sample_seed).permutation(len(table))
+            table = table.take(drawn[:limit])
         if task.kind == "similarity":
             # The two texts of a pair are two rows, one after the other, both with its label.
             first, second = (table[name].to_pylist() for name in ("text", "text_pair"))
@@ -79,9 +82,9 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
         tables.append(table)
         if names:
             flat = pc.list_flatten(table["label"]) if of_words else table["label"]
-            drawn.append(flat.to_numpy())
+            classes.append(flat.to_numpy())
     if names:
-        warnings += label_warnings(drawn, names, of_words or bool(task.labels))
+        warnings += label_warnings(classes, names, of_words or bool(task.labels))
     return TaskRows(tables[0], tables[1], names, warnings)
 
 
@@ -143,7 +146,7 @@ def _side(task: TaskSpec, source: SourceTable) -> Side:
 
 def _in_classes(
     task: TaskSpec, sides: Sequence[Side], warnings: list[str]
-) -> tuple[list[Side], list[Classes], tuple[str, ...]]:
+) -> tuple[list[Side], list[np.ndarray], tuple[str, ...]]:
     """The rows that have a class, their classes, and the classes' names."""
     label, first = sides[0].column, sides[0].source
     known, given = task.labels or first.class_names.get(label), []
@@ -174,23 +177,12 @@ def _in_classes(
     return given, classes, names
 
 
-def _sampled(count: int, rows: int | None, seed: int) -> np.ndarray:
-    """The numbers of a sample of rows, drawn without repeats: int64 [min(rows, count)]; a smaller
-    one of the same seed is the start of a larger one, and all rows keep their own order.
-    """
-    if rows is None or rows >= count:
-        return np.arange(count)
-    return np.random.default_rng(seed).permutation(count)[:rows]
-
-
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """As one writes it, of 64 bits."""
 _TAG = re.compile(r"O|([BI])-(.+)")
 _UNDECIDED = ("-", "-1")
 """What marks rows on which annotators do not agree, as in SNLI."""
 _NAME_THEM = "name the classes in the task's labels, and these rows are left out"
-Classes = np.ndarray
-"""int64 [labels], the class of each row, or of each word."""
 
 
 def _decided(side: Side, declared: Sequence[str] | None) -> Side:
@@ -212,7 +204,7 @@ def _decided(side: Side, declared: Sequence[str] | None) -> Side:
 
 def to_classes(
     sides: Sequence[Side], names: Sequence[str] | None
-) -> tuple[list[Classes], tuple[str, ...]]:
+) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """Class numbers of both splits, and the classes' names, those of 0, 1, … where they are given.
 
     Text that spells integers as one writes them counts as integers, unless a label of either split
@@ -301,7 +293,7 @@ SHIFTED = 0.25
 """The total variation distance from which on classes are spread differently in the two splits."""
 
 
-def label_warnings(splits: Sequence[Classes], names: Sequence[str], declared: bool) -> list[str]:
+def label_warnings(splits: Sequence[np.ndarray], names: Sequence[str], declared: bool) -> list[str]:
     """What a reader of the scores must know of the classes of a task's splits, in sentences; mostly
     nothing. Classes that look like rows without agreement are none where they were ``declared``.
     """

@@ -187,9 +187,7 @@ def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
 
 
 def _card(listed: Sequence[str]) -> str:
-    """What ``refs/convert/parquet`` has no README to say: that a configuration is a folder and a
-    split a folder below it.
-    """
+    """For ``refs/convert/parquet``, where a configuration is a folder, a split a folder in it."""
     parts = [PurePosixPath(file).parts for file in listed if not file.startswith(".")]
     if not all(len(part) == 3 and part[2].endswith(".parquet") for part in parts):
         return ""

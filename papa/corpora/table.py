@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import chain, dropwhile, groupby
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -112,8 +112,9 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
             rows = _table(_separated(path, "," if chosen == "csv" else "\t", header))
         else:
             lines = path.read_text(encoding="utf-8-sig").split("\n")
-            readers = {"jsonl": _json, "text": _text, "conll": _conll, "conllu": _conllu}
-            rows = _table(readers[chosen](lines))
+            readers = {"jsonl": _json, "conll": _conll, "conllu": _conllu}
+            texts = {"text": [line.strip() for line in lines if line.strip()]}
+            rows = pa.table(texts) if chosen == "text" else _table(readers[chosen](lines))
     except UnicodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}): convert it") from None
     except (pa.ArrowException, csv.Error, ValueError, OSError, RecursionError) as error:
@@ -192,27 +193,20 @@ def _check_width(number: int, fields: Sequence[str], expected: int) -> None:
         raise ValueError(f"line {number} has {len(fields)} columns, expected {expected}")
 
 
-def _text(lines: Sequence[str]) -> Rows:
-    return ({"text": line.strip()} for line in lines if line.strip())
-
-
 def _conll(lines: Sequence[str], width: int = 0) -> Rows:
-    def ends(line: tuple[int, str]) -> bool:
-        return not line[1].strip() or line[1].split()[0] == "-DOCSTART-"
+    def ends(line: tuple[int, list[str]]) -> bool:
+        return not any(line[1]) or _mark(line[1]) == "-DOCSTART-"
 
-    sentences = [
-        [(number, _fields(line)) for number, line in group]
-        for between, group in groupby(enumerate(lines, start=1), ends)
-        if not between
-    ]
-    words = [fields for group in sentences for _, fields in group if not _is_comment(fields)]
+    def is_comment(line: tuple[int, list[str]]) -> bool:
+        # Comments come before a sentence; a word "#" has a tag that other words have.
+        return _mark(line[1]) == "#" and not (len(line[1]) == width and line[1][-1] in tags)
+
+    numbered = ((number, _fields(line)) for number, line in enumerate(lines, start=1))
+    sentences = [list(group) for between, group in groupby(numbered, ends) if not between]
+    words = [fields for group in sentences for _, fields in group if _mark(fields) != "#"]
     width, tags = width or len(words[0] if words else ()), {fields[-1] for fields in words}
     for group in sentences:
-        # Comments come before a sentence; a word "#" has a tag that other words have.
-        while group and _is_comment(fields := group[0][1]):
-            if len(fields) == width and fields[-1] in tags:
-                break
-            del group[0]
+        group = list(dropwhile(is_comment, group))
         for number, fields in group:
             _check_width(number, fields, width)
         columns = zip(*(fields for _, fields in group), strict=True)
@@ -220,8 +214,8 @@ def _conll(lines: Sequence[str], width: int = 0) -> Rows:
             yield {str(index): list(column) for index, column in enumerate(columns)}
 
 
-def _is_comment(fields: Sequence[str]) -> bool:
-    return fields[0].partition(" ")[0] == "#"
+def _mark(fields: Sequence[str]) -> str:
+    return fields[0].partition(" ")[0]
 
 
 def _fields(line: str) -> list[str]:

@@ -14,9 +14,8 @@ from pydantic_core import ErrorDetails
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import CheckError, Problem, SpecError, in_one_line, joined, meant, shown
 from papa.spec import HeadScores, StudySpec
-from papa.spec.data import Frozen
 from papa.spec.orders import module_of, read_scores, scores_in
-from papa.spec.task import OWN_RATE
+from papa.spec.task import OWN_RATE, Frozen
 
 REGISTRY = files("papa") / "corpora" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"

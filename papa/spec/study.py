@@ -9,23 +9,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
-from papa.spec.data import (
+from papa.errors import shown
+from papa.spec.orders import Order
+from papa.spec.task import (
     Amount,
-    CodeSpec,
-    EncoderSpec,
     Frozen,
-    HeadScores,
     Name,
     NotNegative,
     Positive,
     Precision,
     Rate,
     Seed,
-    no_repeats,
+    TaskSpec,
+    Text,
     one_of,
 )
-from papa.spec.orders import Order
-from papa.spec.task import TaskSpec
 
 _AT = "papa.attention"
 CONTROLS: dict[str, str] = {
@@ -118,6 +116,45 @@ class ConstantsSpec(Frozen):
         parts += [f"{self.rows} rows"] if self.rows else []
         parts += [self.start] if self.kind == "trained" and self.start != "toeplitz" else []
         return ":".join(parts)
+
+
+class EncoderSpec(Frozen):
+    """A frozen pretrained encoder: a hub name, a local folder, or ``embedded/all-MiniLM-L6-v2``."""
+
+    name: Text
+    """A name on the hub, a folder (relative to the study's file), or the embedded one."""
+    revision: str | None = None
+    """A branch, tag or commit on the hub; None takes the main branch."""
+
+
+Scores = tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...]
+
+
+class HeadScores(Frozen):
+    """Somebody's scores of all heads; the smallest become constant first."""
+
+    name: Text
+    """What orders call them after ``scores:``."""
+    values: Annotated[Scores, Field(min_length=1)]
+    """A list for each layer, with a number for each head."""
+
+
+class CodeSpec(Frozen):
+    """A file of the user's own code, as the command line gave it."""
+
+    name: Text
+    """What stands before the colon in ``module:name``: the file's name without .py."""
+    sha256: str
+    """Of its text, by which what it computes is known."""
+
+
+def no_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The entries, of which none is called as another is."""
+    labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"{shown(label)} is listed twice")
+    return values
 
 
 CONTROLLED = 5

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, RobertaTokenizer
 
 from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from papa.spec import LayoutSpec, TaskSpec
+from papa.spec.file import resolve_study
 from tests.hub.encoders import bytes_of
 
 Make = Callable[..., TaskSpec]
@@ -25,7 +26,25 @@ PAIR = {
 MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perplexity"}
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metric": "token_f1"}
 UD = {**WORDS, "columns": {"words": "tokens", "label": "pos_tags"}}
+ENTITIES = {**WORDS, "metric": "entity_f1"}
 COLA = {"columns": {"text": "sentence", "label": "label"}, "slots": 64}
+
+
+def known_task(name: str, **overrides: object) -> TaskSpec:
+    document = {
+        "name": "study",
+        "encoders": ["embedded/all-MiniLM-L6-v2"],
+        "tasks": [{"name": name, **overrides}],
+    }
+    return resolve_study(document, folder=Path(), origin="test").tasks[0]
+
+
+def texts(*labels: Any, **more: Any) -> list[dict[str, Any]]:
+    return [{"text": f"text {row}", "label": label, **more} for row, label in enumerate(labels)]
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +82,7 @@ def make_task(tmp_path: Path) -> Make:
         for name, content in (("train", train), ("validation", validation or train)):
             paths[name] = content if isinstance(content, Path) else tmp_path / f"{name}{suffix}"
             if isinstance(content, list):
-                content = "".join(json.dumps(row) + "\n" for row in content)
+                content = lines(content)
             if isinstance(content, str | bytes):
                 paths[name].write_bytes(content.encode() if isinstance(content, str) else content)
         document = {

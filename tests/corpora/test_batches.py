@@ -33,22 +33,19 @@ def split(request: pytest.FixtureRequest, real: Make, bert: Any, corpus_of: Buil
     return corpus_of(task, bert, shard_rows=100).split("train")
 
 
-def at_all_slots(split: TokenisedSplit, batches: Iterable[MicroBatch] | None) -> np.ndarray:
-    """Ids, segments and mask of all rows at all S slots, of batches or of the split itself; a row
-    or slot that comes twice is found.
-    """
-    found, tokens = np.zeros((3, len(split), split.slots), np.int64), split.tokens()
-    rows = np.repeat(np.arange(len(split)), split.lengths)
-    parts = [(rows, tokens.slot_ids, tokens.input_ids, tokens.token_type_ids)]
-    if batches is not None:
-        parts = []
-        for batch in batches:
-            rows = batch.rows[batch.inputs_of_tokens]
-            parts.append((rows, batch.slot_ids, batch.input_ids, batch.token_type_ids))
-    for rows, slots, ids, types in parts:
-        assert not found[2][np.unique(rows)].any(), "a row comes twice"
-        found[0, rows, slots], found[1, rows, slots], found[2, rows, slots] = ids, types, 1
-    return found
+def tokens_of(rows: Any, *parts: Any) -> list[tuple[int, ...]]:
+    """Row, slot, id and segment of every token."""
+    return sorted(zip(*(part.tolist() for part in (rows, *parts)), strict=True))
+
+
+def in_batches(batches: Iterable[MicroBatch]) -> list[tuple[int, ...]]:
+    return sorted(
+        token
+        for one in batches
+        for token in tokens_of(
+            one.rows[one.inputs_of_tokens], one.slot_ids, one.input_ids, one.token_type_ids
+        )
+    )
 
 
 def places(batches: Iterable[MicroBatch]) -> int:
@@ -56,14 +53,15 @@ def places(batches: Iterable[MicroBatch]) -> int:
 
 
 def test_every_real_token_appears_once_at_its_slot(split: TokenisedSplit) -> None:
-    expected, batches = at_all_slots(split, None), list(micro_batches(split, None, 2048))
+    batches, tokens = list(micro_batches(split, None, 2048)), split.tokens()
+    rows = np.repeat(split.rows, split.lengths)
+    expected = tokens_of(rows, tokens.slot_ids, tokens.input_ids, tokens.token_type_ids)
     shards = [split.shard(index) for index in range(len(split.shards))]
     sharded = [batch for shard in shards for batch in micro_batches(shard, None, 512)]
-    for found in (batches, sharded):
-        assert (at_all_slots(split, found) == expected).all()
+    assert in_batches(batches) == in_batches(sharded) == expected
     # The control: a batch whose columns stand for other slots is noticed.
     moved = replace(batches[-1], columns=batches[-1].columns.flip(0))
-    assert (at_all_slots(split, [*batches[:-1], moved]) != expected).any()
+    assert in_batches([*batches[:-1], moved]) != expected
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 512, 2048])
@@ -78,18 +76,18 @@ def test_batches_keep_to_their_budget_and_fill_it(split: TokenisedSplit, batch_t
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == split.rows.tolist()
 
 
-def test_almost_no_padding_is_left(split: TokenisedSplit) -> None:
-    batches, least = list(micro_batches(split, None, 512)), int(split.lengths.sum())
-    assert places(batches) < 1.25 * least
+def test_rows_of_like_length_go_together(split: TokenisedSplit) -> None:
+    batches = list(micro_batches(split, None, 512))
+    assert places(batches) < 1.25 * int(split.lengths.sum()), "almost no padding is left"
     # The control: the same rows unsorted leave much more.
     unsorted = [micro_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
-    assert places(unsorted) > 1.4 * least
-
-
-def test_the_same_rows_give_the_same_batches(split: TokenisedSplit) -> None:
+    assert places(unsorted) > 1.4 * int(split.lengths.sum())
     rows = np.random.default_rng(0).permutation(len(split))[:50]
-    first = [batch.rows.tolist() for batch in micro_batches(split, rows, 2048)]
-    assert first == [batch.rows.tolist() for batch in micro_batches(split, rows[::-1], 2048)]
+    first, again = (
+        [batch.rows.tolist() for batch in micro_batches(split, given, 2048)]
+        for given in (rows, rows[::-1])
+    )
+    assert first == again, "the same rows give the same batches"
     assert sorted(row for batch in first for row in batch) == sorted(rows.tolist())
 
 

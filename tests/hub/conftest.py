@@ -13,6 +13,9 @@ import pytest
 from huggingface_hub import constants
 
 from papa.corpora import sources
+from papa.encoders.reference import EncoderReference, resolve_encoder
+from papa.errors import EncoderError, PapaError
+from papa.spec import EncoderSpec
 from tests.hub.datasets import publish_all, write_all
 from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub
@@ -33,6 +36,23 @@ def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
     }
+
+
+def resolved(name: str | Path, revision: str | None = None) -> EncoderReference:
+    return resolve_encoder(EncoderSpec(name=str(name), revision=revision))
+
+
+def refused(
+    name: str | Path, error: type[PapaError] = EncoderError, revision: str | None = None
+) -> str:
+    """The sentence, which holds neither a token nor a second line."""
+    with pytest.raises(error) as found:
+        resolved(name, revision)
+    said = str(found.value)
+    assert str(name) in said
+    assert "\n" not in said
+    assert "hf_" not in said
+    return said
 
 
 def forget() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,25 +97,19 @@ def bytes_of(folder: Path, *special_tokens: str, json_too: bool = True) -> None:
 
 
 def pieces(folder: Path, name: str, json_too: bool = True, **special_tokens: str | int) -> None:
-    (folder / name).write_bytes(sentence_pieces(**special_tokens))
-    if json_too:
-        tokenizer_json(folder)
-
-
-@cache
-def sentence_pieces(**special_tokens: str | int) -> bytes:
     """A SentencePiece model; ``special_tokens`` are the trainer's names for its first pieces."""
-    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES * 3),
-        model_writer=model,
+        model_writer=(model := io.BytesIO()),
         vocab_size=90,
         hard_vocab_limit=False,
         character_coverage=1.0,
         minloglevel=2,
         **special_tokens,
     )
-    return model.getvalue()
+    (folder / name).write_bytes(model.getvalue())
+    if json_too:
+        tokenizer_json(folder)
 
 
 def tokenizer_json(folder: Path, kind: Any = tf.AutoTokenizer) -> None:

@@ -52,12 +52,8 @@ def digest_of(path: Path) -> str:
 
 @dataclass
 class Repository:
-    """A model or dataset repository.
-
-    Attributes:
-        commits: each commit's folder, which must not change.
-        branches: each branch's (or tag's) commit, ``refs/convert/parquet`` among them.
-        access: "private" ones show nothing without the token, "gated" ones all but their files.
+    """A model or dataset repository: each commit's folder, and each branch's (or tag's) commit;
+    "private" ones show nothing without the token, "gated" ones all but their files.
     """
 
     commits: dict[str, Path] = field(default_factory=dict)
@@ -74,22 +70,18 @@ class Repository:
     def tree(self, commit: str) -> list[dict[str, Any]]:
         """All files at a commit, as the hub's listings describe them."""
         entries: list[dict[str, Any]] = []
-        for place, digest in files_in(self.commits[commit]).items():
-            size = (self.commits[commit] / place).stat().st_size
-            entry = {"type": "file", "oid": digest[:40], "size": size, "path": place}
-            if place.endswith(LARGE):
-                entry["lfs"] = {"oid": digest, "size": size, "pointerSize": 134}
-            entries.append(entry)
+        for path, digest in files_in(folder := self.commits[commit]).items():
+            size = (folder / path).stat().st_size
+            own = {"lfs": {"oid": digest, "size": size, "pointerSize": 134}}
+            entry = {"type": "file", "oid": digest[:40], "size": size, "path": path}
+            entries.append(entry | (own if path.endswith(LARGE) else {}))
         return entries
 
 
 @dataclass
 class Hub:
-    """The hub and its storage, each at an address of its own.
-
-    Attributes:
-        kept_out: names of private and gated repositories that ``TOKEN`` may not read either.
-        requests: in the order of their answers.
+    """The hub and its storage, each at an address of its own; ``TOKEN`` may not read what it is
+    ``kept_out`` of; requests are in the order of their answers.
     """
 
     kept_out: set[str] = field(default_factory=set)

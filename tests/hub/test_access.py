@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
-from papa.encoders.reference import EncoderReference, resolve_encoder
-from papa.errors import CheckError, EncoderError, HubUnreachableError, PapaError
+from papa.errors import CheckError, EncoderError, HubUnreachableError
 from papa.spec import EncoderSpec
 from papa.spec.file import resolve_study
 from papa.study.inputs import resolve_inputs
 from papa.worker import encoder_here
-from tests.hub.conftest import Folder
-from tests.hub.server import TOKEN, Hub
+from tests.hub.conftest import Folder, refused, resolved
+from tests.hub.server import TOKEN, Handler, Hub
 
 PICKLED, BERT = "google/electra-base-discriminator", "google-bert/bert-base-uncased"
-
-
-def resolved(name: str, revision: str | None = None) -> EncoderReference:
-    return resolve_encoder(EncoderSpec(name=name, revision=revision))
-
-
-def refused(name: str, error: type[PapaError] = EncoderError, revision: str | None = None) -> str:
-    """The sentence, which holds neither a token nor a second line."""
-    with pytest.raises(error) as found:
-        resolved(name, revision)
-    said = str(found.value)
-    assert name in said
-    assert "\n" not in said
-    assert "hf_" not in said
-    return said
 
 
 def test_unknown_names_and_revisions(on_hub: Hub, encoder_folder: Folder) -> None:
@@ -141,26 +123,15 @@ def test_what_cannot_be_used_is_refused_before_its_weights_are_fetched(
     assert on_hub.fetched("lab/decoder") == {"config.json"}
 
 
-class Page(BaseHTTPRequestHandler):
-    """A page that wants a login."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"<html>Welcome to our network</html>")
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 def test_an_answer_that_is_no_hubs_is_said(on_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    with HTTPServer(("127.0.0.1", 0), Page) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        assert "what answers is no hub" in refused("lab/one", HubUnreachableError)
-        server.shutdown()
+    def login(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b"<html>Welcome to our network</html>")
+
+    for method in ("do_GET", "do_HEAD"):
+        monkeypatch.setattr(Handler, method, login)
+    assert "what answers is no hub" in refused("lab/one", HubUnreachableError)
 
 
 def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(

@@ -16,18 +16,14 @@ from papa.corpora.rows import read_rows
 from papa.corpora.sources import commit_of, fingerprint, read_split
 from papa.corpora.table import SourceTable
 from papa.errors import DataError
-from papa.spec import HubSource, TaskSpec
-from papa.spec.file import registry, resolve_study
+from papa.spec import HubSource
+from papa.spec.file import registry
+from tests.corpora.conftest import known_task
 from tests.hub.conftest import forget
 from tests.hub.datasets import NER, POS, ROWS, UPOS, write_glue, write_readme
 from tests.hub.server import TOKEN, Hub
 
 PARQUET = "refs/convert/parquet"
-
-
-def task(name: str) -> TaskSpec:
-    document = {"name": "study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [name]}
-    return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
 
 def glue(**changes: str | None) -> HubSource:
@@ -43,7 +39,7 @@ def train_of(**source: Any) -> SourceTable:
     "name", sorted(name for name, entry in registry().items() if entry["source"]["kind"] == "hub")
 )
 def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
-    entry = task(name)
+    entry = known_task(name)
     rows = read_rows(entry)
     # Of mlm half of the rows in two files: the others are blank.
     found = rows.train.num_rows, rows.validation.num_rows
@@ -78,15 +74,15 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
 def test_what_was_read_once_is_read_without_the_hub(
     public: Hub, monkeypatch: pytest.MonkeyPatch, name: str, how: str
 ) -> None:
-    before, print_before = read_rows(task(name)), fingerprint(task(name).source)
+    before, print_before = read_rows(known_task(name)), fingerprint(known_task(name).source)
     forget()
     if how == "gone":
         public.stop()
     else:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     asked = len(public.requests)
-    assert read_rows(task(name)).train.equals(before.train)
-    assert fingerprint(task(name).source) == print_before
+    assert read_rows(known_task(name)).train.equals(before.train)
+    assert fingerprint(known_task(name).source) == print_before
     assert len(public.requests) == asked
 
 
@@ -144,34 +140,34 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     assert "\n" not in str(told.value)
 
 
-def publish_files(hub: Hub, folder: Path, branch: str, files: Mapping[str, str]) -> None:
-    """Parquet files of two rows, one of each class, numbered by its place in the letters."""
+PARTS = {"data/train-00000-of-00002": "ab", "data/train-00001-of-00002": "ba"}
+
+
+@pytest.mark.parametrize(
+    ("branch", "files", "said"),
+    [
+        ("main", {"data/train": "ab", "data/validation": "ab"}, ""),
+        (PARQUET, {"default/partial-train/0000": "ab", "default/validation/0000": "ab"}, ""),
+        ("main", {**PARTS, "data/validation": "ab"}, "its files number their classes differently"),
+    ],
+)
+def test_files_without_a_card(
+    on_hub: Hub, tmp_path: Path, branch: str, files: Mapping[str, str], said: str
+) -> None:
+    """Neither a description in the old form nor the beginning of a split hides others. Each file
+    has a row of each class, whose numbers are their places in the letters.
+    """
+    (tmp_path / "dataset_infos.json").write_text('{"default": {}}')
     for name, letters in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        rows = {"sentence": ["x", "y"], "label": [0, 1]}
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         label = ClassLabel(names=list(letters))
         features = Features({"sentence": Value("string"), "label": label})
-        Dataset.from_dict(rows, features=features).to_parquet(folder / f"{name}.parquet")
-    hub.publish("datasets", "lab/rows", folder, branch=branch)
-
-
-def test_a_description_in_the_old_form_hides_no_data(on_hub: Hub, tmp_path: Path) -> None:
-    (tmp_path / "dataset_infos.json").write_text('{"default": {}}')
-    publish_files(on_hub, tmp_path, "main", {"data/train": "ab", "data/validation": "ab"})
-    assert train_of(name="lab/rows", config=None).rows.num_rows == 2
-
-
-def test_the_beginning_of_a_split_hides_no_other_split(on_hub: Hub, tmp_path: Path) -> None:
-    files = {"default/partial-train/0000": "ab", "default/validation/0000": "ab"}
-    publish_files(on_hub, tmp_path, PARQUET, files)
-    source = glue(name="lab/rows", config=None, revision=PARQUET)
-    assert read_split(source, "validation").rows.num_rows == 2
-
-
-def test_files_that_number_their_classes_differently_are_refused(
-    on_hub: Hub, tmp_path: Path
-) -> None:
-    parts = {"data/train-00000-of-00002": "ab", "data/train-00001-of-00002": "ba"}
-    publish_files(on_hub, tmp_path, "main", {**parts, "data/validation": "ab"})
-    with pytest.raises(DataError, match="its files number their classes differently"):
-        train_of(name="lab/rows", config=None)
+        rows = Dataset.from_dict({"sentence": ["x", "y"], "label": [0, 1]}, features=features)
+        rows.to_parquet(tmp_path / f"{name}.parquet")
+    on_hub.publish("datasets", "lab/rows", tmp_path, branch=branch)
+    source = glue(name="lab/rows", config=None, revision=branch)
+    if said:
+        with pytest.raises(DataError, match=said):
+            read_split(source, "train")
+    else:
+        assert read_split(source, "validation").rows.num_rows == 2

@@ -1,27 +1,36 @@
 """Encoders from the hub: every published layout loads, with its own weights, and nothing else is
-fetched.
+fetched. Weights on disk are whole or in shards, safetensors or pickles; what does not fit is
+refused and leaves nothing.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sentencepiece
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from papa.corpora.tokens import special_tokens_of
 from papa.encoders.encoder import load_encoder
 from papa.encoders.files import TOKENIZER_FILES
-from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.errors import EncoderError
-from papa.spec import EncoderSpec
 from tests.encoders.inputs import some_inputs
-from tests.hub.conftest import Folder
+from tests.hub.conftest import Folder, refused, resolved
 from tests.hub.encoders import OTHERS, PUBLISHED, SENTENCES, write_encoder
 from tests.hub.server import Hub, files_in
 from tests.probes.sentences import SIMILAR, dense, mean, original, pairs, sentence_encoder
+
+BERT = "google-bert/bert-base-uncased"
+PICKLED = "google/electra-base-discriminator"
 
 
 def hidden_states(reference: EncoderReference) -> list[Tensor]:
@@ -43,7 +52,7 @@ def saved_plainly(name: str, source: Path, folder: Path, seed: int = 0) -> Encod
     for file in TOKENIZER_FILES:
         if (source / file).is_file():
             shutil.copyfile(source / file, folder / "plain" / file)
-    return resolve_encoder(EncoderSpec(name=str(folder / "plain")))
+    return resolved(folder / "plain")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -52,7 +61,7 @@ def test_published_layouts_load(
 ) -> None:
     folder = encoder_folder(name)
     commit = on_hub.publish("models", name, folder)
-    reference = resolve_encoder(EncoderSpec(name=name))
+    reference = resolved(name)
     assert (reference.name, reference.revision) == (name, commit)
     assert (reference.layers, reference.heads, reference.width) == (2, 4, 32)
     found = hidden_states(reference)
@@ -74,10 +83,8 @@ def test_sentencepiece_models_read_alone(
     folder = shutil.copytree(encoder_folder(name), tmp_path / "repository")
     (folder / "tokenizer.json").unlink(missing_ok=True)
     on_hub.publish("models", name, folder)
-    tokenizer = load_tokenizer(resolve_encoder(EncoderSpec(name=name)))
+    tokenizer = load_tokenizer(resolved(name))
     (model,) = folder.glob("*.model")
-    import sentencepiece
-
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for sentence in SENTENCES:
         assert tokenizer.tokenize(sentence) == pieces.encode(sentence, out_type=str)
@@ -92,3 +99,123 @@ def test_modules_of_an_encoder_of_the_hub_are_read(on_hub: Hub, tmp_path: Path) 
     (folder / "modules.json").unlink()
     on_hub.publish("models", "somebody/plain", folder)
     assert abs(original("somebody/plain", rows, **SIMILAR)) <= 1
+
+
+@pytest.fixture
+def folder(encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """ELECTRA's repository as a local folder; its weights are a pickle."""
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    return shutil.copytree(encoder_folder(PICKLED), tmp_path / "electra")
+
+
+def refused_folder(folder: Path) -> str:
+    """The sentence; the cache holds nothing of the encoder."""
+    said = refused(folder)
+    cache = Path(os.environ["PAPA_CACHE"]) / "encoders"
+    assert not [path for path in cache.glob("*") if path.suffix != ".lock"]
+    return said
+
+
+def weights_of(folder: Path) -> dict[str, Any]:
+    return torch.load(folder / "pytorch_model.bin", weights_only=True)
+
+
+def fetched_as(hub: Hub, folder: Path, whole: Path) -> set[str]:
+    """The weights that are fetched of a repository, which are those of another folder."""
+    hub.publish("models", "lab/shards", folder)
+    found = hidden_states(resolved("lab/shards"))
+    expected = hidden_states(resolved(whole))
+    assert all(torch.equal(ours, other) for ours, other in zip(found, expected, strict=True))
+    return {name for name in hub.fetched("lab/shards") if name.endswith((".safetensors", ".bin"))}
+
+
+def test_shards_of_safetensors(on_hub: Hub, tmp_path: Path) -> None:
+    """Files with other names are not fetched: other precisions, adapters."""
+    model = write_encoder(BERT, tmp_path / "whole").base_model
+    without, shards = shutil.ignore_patterns("*.safetensors", "*.bin"), tmp_path / "shards"
+    shutil.copytree(tmp_path / "whole", shards, ignore=without)
+    model.save_pretrained(shards, max_shard_size="40KB")
+    names = {path.name for path in shards.glob("model-*-of-*.safetensors")}
+    assert len(names) > 1
+    for name in ("model.fp16.safetensors", "adapter_model.safetensors", "pytorch_model.bin"):
+        (shards / name).write_bytes(b"other weights")
+    assert fetched_as(on_hub, shards, tmp_path / "whole") == names
+
+
+def test_shards_of_pickles(on_hub: Hub, folder: Path, tmp_path: Path) -> None:
+    shards, weights = tmp_path / "shards", weights_of(folder)
+    shutil.copytree(folder, shards, ignore=shutil.ignore_patterns("*.bin"))
+    names = [f"pytorch_model-0000{part}-of-00002.bin" for part in (1, 2)]
+    places = {name: names[index % 2] for index, name in enumerate(sorted(weights))}
+    for part in names:
+        torch.save({name: weights[name] for name in places if places[name] == part}, shards / part)
+    index = json.dumps({"metadata": {}, "weight_map": places})
+    (shards / "pytorch_model.bin.index.json").write_text(index)
+    assert fetched_as(on_hub, shards, folder) == {*names}
+    (shards / names[1]).unlink()
+    assert "whole or in all its shards" in refused_folder(shards)
+
+
+class Command:
+    """What a pickle can hold and PAPA must not run."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_pickles_of_more_than_tensors_are_refused(folder: Path, tmp_path: Path) -> None:
+    weights = weights_of(folder)
+    torch.save({**weights, "more": Command(tmp_path / "mark")}, folder / "pytorch_model.bin")
+    assert "holds more than tensors (posix.mkdir)" in refused_folder(folder)
+    assert not (tmp_path / "mark").exists()
+    torch.load(folder / "pytorch_model.bin", weights_only=False)
+    assert (tmp_path / "mark").exists(), "the control: the pickle would do it"
+    torch.save([torch.zeros(2)], folder / "pytorch_model.bin")
+    assert "is damaged, or holds more than tensors" in refused_folder(folder)
+
+
+WEIGHT = "electra.encoder.layer.1.output.dense.weight"
+LACKS = rf"lacks 1 weights of a electra encoder \({WEIGHT[8:]}, …\)"
+SHAPE = rf"{WEIGHT[8:]} is \[32, 64\], expected \[32, 48\]"
+UNFIT: list[tuple[Any, str]] = [
+    (lambda sound: {name: sound[name] for name in sound if name != WEIGHT}, LACKS),
+    (lambda sound: {**sound, WEIGHT: torch.zeros(32, 64)}, SHAPE),
+    (lambda _: {"gpt.h.0.weight": torch.zeros(2, 2)}, r"lacks \d+ weights of a electra encoder"),
+    (lambda sound: sound, ""),
+    (slice(2000), "(is|are) damaged"),
+    (b"<html>sign in</html>", "(is|are) damaged"),
+    (b"", "(is|are) damaged"),
+]
+
+
+@pytest.mark.parametrize("kind", ["pytorch_model.bin", "model.safetensors"])
+@pytest.mark.parametrize(("change", "said"), UNFIT)
+def test_weights_that_do_not_fit_are_refused(
+    change: Any, said: str, kind: str, folder: Path
+) -> None:
+    weights, path = weights_of(folder), folder / kind
+    (folder / "pytorch_model.bin").unlink()
+    save = torch.save if kind.endswith("bin") else save_file
+    changed = change(weights) if callable(change) else weights
+    save(changed, path)
+    if not callable(change):
+        path.write_bytes(path.read_bytes()[change] if isinstance(change, slice) else change)
+    assert re.search(said, refused_folder(folder) if said else resolved(folder).digest)
+
+
+@pytest.mark.parametrize("index", ['{"weight_map": {"a": "../secret.bin"}}', "[]", "{}", "{"])
+def test_an_index_that_does_not_fit_is_refused(index: str, folder: Path) -> None:
+    (folder / "pytorch_model.bin").rename(folder.parent / "secret.bin")
+    (folder / "pytorch_model.bin.index.json").write_text(index)
+    assert "whole or in all its shards" in refused_folder(folder)
+
+
+def test_a_repository_without_weights_lists_what_it_has(on_hub: Hub, folder: Path) -> None:
+    (folder / "pytorch_model.bin").unlink()
+    on_hub.publish("models", "lab/flax", folder)
+    said = "no model.safetensors and no pytorch_model.bin.*flax_model.msgpack"
+    assert re.search(said, refused("lab/flax"))
+    assert not on_hub.fetched("lab/flax") & {"flax_model.msgpack", "tf_model.h5", "rust_model.ot"}

@@ -14,14 +14,11 @@ from papa.spec.orders import Cell, constant_count, partial_counts
 HALF = Cell("encoder", "task", "average", "lambda", 0.5)
 
 
-def test_the_papers_fractions_in_whole_heads() -> None:
+def test_fractions_in_whole_heads() -> None:
     """BERT-base has 144 heads, and all-MiniLM-L6-v2 72: 1/16 of them are 4.5."""
     fractions = (1, 1 / 2, 1 / 8, 1 / 16, 0)
     assert [constant_count(fraction, 144) for fraction in fractions] == [0, 72, 126, 135, 144]
     assert [constant_count(fraction, 72) for fraction in fractions] == [0, 36, 63, 68, 72]
-
-
-def test_orders_differ_only_where_some_heads_are_constant_and_others_not() -> None:
     # 0.999 of 72 heads are all of them, and 0.06 and 1/16 leave 4 each.
     counts = partial_counts((1.0, 0.999, 0.5, 0.06, 0.0625, 0.001, 0.0), 72)
     assert counts == {0.5: 36, 0.06: 68, 0.0625: 68}
@@ -50,20 +47,15 @@ def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> Non
     assert in_heads(0.999) == in_heads(1.0) == Cell("encoder", "task", "", "", 1.0)
     assert in_heads(0.001) == in_heads(0.0) == Cell("encoder", "task", "average", "", 0.0)
     assert replace(HALF, fraction=0.06).result() != replace(HALF, fraction=0.0625).result()
-
-
-def test_a_cell_is_read_from_the_columns_it_writes() -> None:
-    assert Cell.of(vars(HALF)) == HALF
-    assert Cell.of({**vars(HALF), "fraction": 0.333333}) == Cell.of(
-        {**vars(HALF), "fraction": 1 / 3}
+    rounded = {**vars(HALF), "fraction": 0.333333}
+    assert (
+        Cell.of(rounded) == Cell.of({**rounded, "fraction": 1 / 3}) != Cell.of(vars(HALF)) == HALF
     )
 
 
-LAMBDAS = torch.tensor([[0.3, 0.1], [0.1, 0.9]])
-
-
 def test_ties_go_by_layer_and_head() -> None:
-    assert head_order("lambda", LAMBDAS, 2, 2) == [(0, 1), (1, 0), (0, 0), (1, 1)]
-    assert head_order("lambda_reversed", LAMBDAS, 2, 2) == [(1, 1), (0, 0), (0, 1), (1, 0)]
+    scores = torch.tensor([[0.3, 0.1], [0.1, 0.9]])
+    assert head_order("lambda", scores, 2, 2) == [(0, 1), (1, 0), (0, 0), (1, 1)]
+    assert head_order("lambda_reversed", scores, 2, 2) == [(1, 1), (0, 0), (0, 1), (1, 0)]
     assert head_order("first_to_last", None, 2, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert head_order("last_to_first", None, 2, 2) == [(1, 0), (1, 1), (0, 0), (0, 1)]

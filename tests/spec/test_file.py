@@ -36,35 +36,29 @@ def study(folder: Path, document: dict[str, Any], *overrides: str) -> StudySpec:
     return load_study(path, overrides)
 
 
-def test_names_become_full_tasks_and_defaults_are_the_papers(tmp_path: Path) -> None:
+def test_a_study_in_full(tmp_path: Path) -> None:
+    """Names become tasks of the registry, paths absolute, and all else is the paper's."""
     found = study(tmp_path, SMALLEST)
     assert found.tasks[0].columns.label == "label"
     assert found.fractions == (1, 0.5, 0.125, 0.0625, 0)
     assert (found.orders, [own.kind for own in found.constants]) == (("lambda",), ["average"])
-
-
-def test_paths_are_relative_to_the_study(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "paper.csv").write_text("")
-    own = {"tasks": [OWN], "encoders": ["./model"], "reference": "paper.csv"}
-    found = study(tmp_path, SMALLEST | own)
+    cola = {"name": "cola", "source": OWN["source"], "probe": {"epochs": 1}}
+    kinds = ["local", {"kind": "local", "window": 5}, {"kind": "low_rank", "rank": 3}]
+    own = {"tasks": [OWN, cola], "encoders": ["./model"], "reference": "paper.csv"}
+    said = ("seeds=[1, 2]", "tasks.0.train_rows=10", "execution.workers=3")
+    found = study(tmp_path, SMALLEST | own | {"seeds": [7], "constants": kinds}, *said)
     assert found.tasks[0].source.train == tmp_path / "t.jsonl"
     assert found.encoders[0].name == str(tmp_path / "model")
     assert found.reference == tmp_path / "paper.csv"
-
-
-def test_a_known_task_with_another_source_keeps_the_rest(tmp_path: Path) -> None:
-    entry = {"name": "cola", "source": OWN["source"], "probe": {"epochs": 1}}
-    task = study(tmp_path, SMALLEST | {"tasks": [entry]}).tasks[0]
-    assert (task.source.kind, task.metric) == ("files", "matthews")
+    task = found.tasks[1]
+    assert (task.source.kind, task.metric) == ("files", "matthews"), "another source alone"
     assert (task.probe.epochs, task.probe.batch_size) == (1, 16)
-
-
-def test_set_wins_over_the_file(tmp_path: Path) -> None:
-    said = ("seeds=[1, 2]", "tasks.0.train_rows=10", "execution.workers=3", "constants=[toeplitz]")
-    found = study(tmp_path, SMALLEST | {"seeds": [7]}, *said)
-    assert (found.seeds, found.tasks[0].train_rows) == ((1, 2), 10)
-    assert (found.execution.workers, found.constants[0].kind) == (3, "toeplitz")
+    assert (found.seeds, found.tasks[0].train_rows) == ((1, 2), 10), "--set wins over the file"
+    assert found.execution.workers == 3
+    assert [one.label for one in found.constants] == ["local:2", "local:5", "low_rank:3:0"]
+    assert study(tmp_path, found.model_dump(mode="json")) == found
 
 
 def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
@@ -104,27 +98,18 @@ def test_a_random_order_is_drawn_for_each_seed_and_any_other_is_shared(tmp_path:
         assert draws_of(found, order) == {(0, 3): ()}
 
 
-def test_parameters_of_constants_have_defaults_and_are_in_the_label(tmp_path: Path) -> None:
-    kinds = ["local", {"kind": "local", "window": 5}, {"kind": "low_rank", "rank": 3}]
-    found = study(tmp_path, SMALLEST | {"constants": kinds})
-    assert [one.label for one in found.constants] == ["local:2", "local:5", "low_rank:3:0"]
-    assert study(tmp_path, found.model_dump(mode="json")) == found
-
-
 DECODER = OWN | {"kind": "causal", "columns": {"text": "a"}, "metric": "agreement", "head": "own"}
 SIMILAR = {"kind": "similarity", "metric": "cosine_spearman", "head": "own"}
 SIMILAR = OWN | SIMILAR | {"columns": {"text": "a", "text_pair": "b"}}
 BY_SLOT = "average is read by slot, and task mine has 16 slots and validation_slots 32: take"
 NO_RATE = {"batch_size": 1, "epochs": 1}
-CONTROLLED = (OWN, DECODER, OWN | {"head": "own"})
-"""What the refused ones below differ from."""
 
 
 def of_task(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"tasks": [*tasks], **more}
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED: list[tuple[dict[str, Any] | str, str]] = [
     (of_task(DECODER | {"columns": OWN["columns"]}), "of kind 'causal' reads text: name"),
     (of_task(DECODER | {"head": "probe"}), "is answered by a model's own head: set head: own"),
     (of_task(DECODER | {"metric": "f1"}), "by negative_log_perplexity, agreement, not 'f1'"),
@@ -155,19 +140,29 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (of_task(OWN | {"metric": "entity_f1"}), "accuracy, matthews, f1, spearman, not 'entity_f1'"),
     ({"constants": [{"kind": "local", "rank": 3}]}, "rank belongs to kind 'low_rank', not 'local'"),
     ({"reference": "nowhere.csv"}, "'reference': Path does not point to a file, found '/"),
+    ("seeds", "--set seeds: expected KEY=VALUE, such as execution.workers=2"),
+    ("tasks.4.slots=8", "'4' is no key or index of ['reviews']"),
+    ("seeds.0.x=1", "--set seeds.0.x=1: 'x' is no key or index of 7"),
+    ("name.x=1", "study.yaml: 'name': Input should be a valid string"),
+    ("execution.worker=1", "unknown key 'execution.worker' (did you mean 'workers'?)"),
 ]
+"""A change of a study that is sound, or an override of it, and what is said."""
 
 
 @pytest.mark.parametrize(("change", "said"), REFUSED)
 def test_what_is_wrong_is_named_in_one_sentence(
-    tmp_path: Path, change: dict[str, Any], said: str
+    tmp_path: Path, change: dict[str, Any] | str, said: str
 ) -> None:
-    for task in CONTROLLED:
-        study(tmp_path, SMALLEST | {"tasks": [task]})
+    changes, overrides = ({}, [change]) if isinstance(change, str) else (change, [])
     with pytest.raises(SpecError, match=re.escape(said)) as raised:
-        study(tmp_path, SMALLEST | change)
-    assert str(raised.value).startswith(str(tmp_path / "study.yaml"))
+        study(tmp_path, SMALLEST | {"seeds": [7]} | changes, *overrides)
+    assert str(raised.value).startswith((str(tmp_path / "study.yaml"), "--set "))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("task", [OWN, DECODER, OWN | {"head": "own"}])
+def test_what_the_refused_ones_differ_from_is_sound(tmp_path: Path, task: dict[str, Any]) -> None:
+    assert study(tmp_path, SMALLEST | {"tasks": [task]}).tasks[0].slots == 16
 
 
 def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
@@ -191,23 +186,6 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
         assert [sentence for sentence in found if sentence.startswith(expected)], (expected, found)
     assert len(found) == 6
     assert isinstance(raised.value, SpecError)
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("seeds", "--set seeds: expected KEY=VALUE, such as execution.workers=2"),
-        ("tasks.4.slots=8", "'4' is no key or index of ['reviews']"),
-        ("seeds.0.x=1", "--set seeds.0.x=1: 'x' is no key or index of 7"),
-        ("name.x=1", "study.yaml: 'name': Input should be a valid string"),
-        ("execution.worker=1", "unknown key 'execution.worker' (did you mean 'workers'?)"),
-    ],
-)
-def test_overrides_that_fit_nothing_are_refused(
-    tmp_path: Path, override: str, message: str
-) -> None:
-    with pytest.raises(SpecError, match=re.escape(message)):
-        study(tmp_path, SMALLEST | {"seeds": [7]}, override)
 
 
 NO_STUDY = {

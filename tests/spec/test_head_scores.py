@@ -12,12 +12,11 @@ import papa
 
 LAYERS, HEADS = 3, 4
 SCORES = np.random.default_rng(0).random((LAYERS, HEADS))
-EVERY = [f"{layer}-{head}" for layer in range(LAYERS) for head in range(HEADS)]
 
 
-def test_duo_attention_writes_a_line_for_each_layer(tmp_path: Path) -> None:
-    """Their training ends in ``numpy.savetxt`` with tabs; their evaluation reads it with
-    ``numpy.loadtxt``.
+def test_files_as_others_write_them(tmp_path: Path) -> None:
+    """Duo attention's training ends in ``numpy.savetxt`` with tabs; retrieval heads' detection
+    appends a score a sample under ``"layer-head"`` and dumps the dictionary.
     """
     file = tmp_path / "full_attention_heads.tsv"
     np.savetxt(file, SCORES, delimiter="\t")
@@ -25,14 +24,12 @@ def test_duo_attention_writes_a_line_for_each_layer(tmp_path: Path) -> None:
     assert found.columns.tolist() == ["layer", "head", "method", "score", "low", "high"]
     assert np.array_equal(found["score"], SCORES.ravel())
     assert set(found["method"]) == {file.name}
-    least = divmod(int(SCORES.argmin()), HEADS)
-    assert papa.constant_heads(papa.load_scores(file), 1 - 1 / 12) == (least,)
-
-
-def test_retrieval_head_writes_lists_of_scores(tmp_path: Path) -> None:
-    """Their detection appends a score a sample under ``"layer-head"`` and dumps the dictionary."""
-    lists = [[score + sample for sample in range(5)] for score in SCORES.ravel()]
-    (tmp_path / "llama.json").write_text(json.dumps(dict(zip(EVERY, lists, strict=True))))
+    assert papa.constant_heads(found, 1 - 1 / 12) == (divmod(int(SCORES.argmin()), HEADS),)
+    lists = {
+        f"{layer}-{head}": [score + sample for sample in range(5)]
+        for (layer, head), score in np.ndenumerate(SCORES)
+    }
+    (tmp_path / "llama.json").write_text(json.dumps(lists))
     assert np.allclose(papa.load_scores(tmp_path / "llama.json")["score"], SCORES.ravel() + 2)
 
 
