@@ -1,12 +1,17 @@
-"""``papa check``: what is wrong with a study, and what is missing for it; nothing is computed."""
+"""``papa check``, ``papa plan``: what is wrong with a study, and what of it would run."""
 
 from __future__ import annotations
 
+from itertools import groupby
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import typer
+from rich.console import Console
+from rich.table import Column, Table
 
 from flows.cli import options
+from flows.progress import duration
 from papa.errors import shortened
 
 if TYPE_CHECKING:
@@ -60,9 +65,50 @@ def _show_inputs(checked: Checked) -> None:
     tasks = []
     for text in named_texts(checked.inputs.study):
         seen = checked.previews.get(text)
-        rows = [f"{count:,}" for count in seen.rows] if seen and seen.rows else ["?", "?"]
+        rows = [f"{count:,}" for count in seen.rows] if seen else ["?", "?"]
         labels = shortened(", ".join((seen and seen.label_names) or ()), 40)
         commit = (getattr(text.source, "revision", None) or "local")[:12]
         tasks.append((text.name, text.metric, *rows, labels, commit))
     of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
     options.print_table(of_tasks, tasks)
+
+
+def plan(
+    study: options.Study,
+    overrides: options.Overrides = None,
+    code: options.Code = None,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    workers: options.Workers = None,
+) -> None:
+    """Show what would run, what is cached and how long such steps took here; compute nothing."""
+    with options.one_sentence():
+        from flows.check import check_study
+        from papa.spec.file import load_study
+        from papa.storage.artifacts import metadata_below
+
+        spec, opened = load_study(study, overrides or ()), options.open_store(store)
+        checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
+        for note in checked.unchecked:
+            typer.echo(f"not checked: {note}")
+        steps = checked.steps.steps
+        cached = {step for step in steps if step.is_complete(opened)}
+        did = {
+            stage: metadata_below(f"{opened.artifacts}/{stage}").values()
+            for stage in {step.stage for step in steps}
+        }
+        left = [step for step in steps if step not in cached]
+        took = {stage: [one["seconds"] for one in done] for stage, done in did.items()}
+        seconds = {step: mean(took[step.stage]) for step in left if took[step.stage]}
+        caption = "time on one worker: the mean of this store's finished steps of the stage"
+        table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)
+        for stage, of_stage in groupby(steps, lambda step: step.stage):
+            table.add_section()
+            for step in of_stage:
+                state = "[green]cached[/]" if step in cached else "to run"
+                about = duration(seconds[step]) if step in seconds else ""
+                table.add_row(stage, step.name.removeprefix(f"{stage} · "), state, about)
+        Console().print(table)
+        total = f" took {duration(sum(seconds.values()))} of a worker here"
+        would = f"{len(left)} would run" if left else "nothing would run"
+        would += f", of which {len(seconds)}{total}" if seconds else ""
+        typer.echo(f"{len(cached)} of {len(steps)} steps are cached; {would}.")
