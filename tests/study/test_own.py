@@ -280,10 +280,6 @@ def pairs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def frame(pairs: Path, split: str) -> pandas.DataFrame:
-    return pandas.read_json(pairs / f"{split}.jsonl", lines=True)
-
-
 @pytest.fixture(scope="module")
 def scored(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
     to = tmp_path_factory.mktemp("s") / "store"
@@ -302,7 +298,7 @@ def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pair
         real = inputs["attention_mask"][:, :, None]
         return (stock(**inputs).last_hidden_state * real).sum(1) / real.sum(1)
 
-    rows = frame(pairs, "validation")
+    rows = pandas.read_json(pairs / "validation.jsonl", lines=True)
     first, second = (embedded(rows[name].tolist()) for name in ("premise", "hypothesis"))
     cosines = torch.nn.functional.cosine_similarity(first, second).numpy()
     expected = spearmanr(cosines, rows["follows"]).statistic
@@ -318,7 +314,7 @@ def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, p
     (step,) = (one for one in scored.steps.steps if one.stage == "average")
     ours = ConstantMatrices.load(step.folder(scored.store), encoder=step["encoder"], slots=SLOTS)
     encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
-    rows = frame(pairs, "train")
+    rows = pandas.read_json(pairs / "train.jsonl", lines=True)
     texts = [*rows["premise"], *rows["hypothesis"]]
     alone = papa.average(encoder, texts, progress=False)
     torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)
