@@ -12,6 +12,7 @@ import pandas
 
 from papa.progress import Progress, ignore_progress
 from papa.spec.file import load_study, resolve_study
+from papa.spec.orders import Cell
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
@@ -64,6 +65,11 @@ def described(encoder: object, *tasks: Any, **parts: Any) -> dict[str, Any]:
     held = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
     ranking = {"ranking": {"seeds": [0]}}
     return {"name": "s", "encoders": [str(encoder)], "tasks": held, **design, **ranking, **parts}
+
+
+def cells_of(steps: StudySteps) -> dict[Cell, tuple[Step, ...]]:
+    """The steps that score each cell."""
+    return {cell: probes for part in steps.parts for cell, probes in part.cells.items()}
 
 
 class Scored(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import groupby
 from statistics import mean
-from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -13,9 +12,6 @@ from rich.table import Column, Table
 from flows.cli import options
 from flows.progress import duration
 from papa.errors import shortened
-
-if TYPE_CHECKING:
-    from flows.check import Checked
 
 
 def check(
@@ -33,6 +29,7 @@ def check(
         from flows.check import check_study
         from flows.server import missing_engines
         from papa.spec.file import load_study
+        from papa.study.inputs import named_texts
 
         checked = check_study(
             load_study(study, overrides or ()),
@@ -42,7 +39,21 @@ def check(
             fetch_weights=False,
             code=code or (),
         )
-        _show_inputs(checked)
+        encoders, texts = [], []
+        for encoder, label in checked.inputs.labels.items():
+            shape = f"{encoder.layers} × {encoder.heads}"
+            commit = (encoder.revision or "local")[:12]
+            encoders.append((label, encoder.model_type, shape, str(encoder.positions), commit))
+        of_encoders = "Encoder", "Architecture", "Layers × heads", "Positions", "Commit"
+        options.print_table(of_encoders, encoders)
+        for text in named_texts(checked.inputs.study):
+            seen = checked.previews.get(text)
+            rows = [f"{count:,}" for count in seen.rows] if seen else ["?", "?"]
+            labels = shortened(", ".join((seen and seen.label_names) or ()), 40)
+            commit = (getattr(text.source, "revision", None) or "local")[:12]
+            texts.append((text.name, text.metric, *rows, labels, commit))
+        of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
+        options.print_table(of_tasks, texts)
         for sentence in checked.unchecked:
             typer.echo(f"not checked: {sentence}")
         for note in checked.notes:
@@ -50,27 +61,6 @@ def check(
         if missing := missing_engines():
             typer.echo(f"warning: {missing}")
         typer.echo("ready" if checked.to_run else "ready: every step is cached")
-
-
-def _show_inputs(checked: Checked) -> None:
-    from papa.study.inputs import named_texts
-
-    encoders = []
-    for encoder, label in checked.inputs.labels.items():
-        shape = f"{encoder.layers} × {encoder.heads}"
-        commit = (encoder.revision or "local")[:12]
-        encoders.append((label, encoder.model_type, shape, str(encoder.positions), commit))
-    of_encoders = "Encoder", "Architecture", "Layers × heads", "Positions", "Commit"
-    options.print_table(of_encoders, encoders)
-    tasks = []
-    for text in named_texts(checked.inputs.study):
-        seen = checked.previews.get(text)
-        rows = [f"{count:,}" for count in seen.rows] if seen else ["?", "?"]
-        labels = shortened(", ".join((seen and seen.label_names) or ()), 40)
-        commit = (getattr(text.source, "revision", None) or "local")[:12]
-        tasks.append((text.name, text.metric, *rows, labels, commit))
-    of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
-    options.print_table(of_tasks, tasks)
 
 
 def plan(
@@ -92,12 +82,10 @@ def plan(
             typer.echo(f"not checked: {note}")
         steps = checked.steps.steps
         cached = {step for step in steps if step.is_complete(opened)}
-        did = {
-            stage: metadata_below(f"{opened.artifacts}/{stage}").values()
-            for stage in {step.stage for step in steps}
-        }
-        left = [step for step in steps if step not in cached]
-        took = {stage: [one["seconds"] for one in done] for stage, done in did.items()}
+        left, took = [step for step in steps if step not in cached], dict[str, list[float]]()
+        for stage in {step.stage for step in steps}:
+            did = metadata_below(f"{opened.artifacts}/{stage}").values()
+            took[stage] = [one["seconds"] for one in did]
         seconds = {step: mean(took[step.stage]) for step in left if took[step.stage]}
         caption = "time on one worker: the mean of this store's finished steps of the stage"
         table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)

@@ -207,9 +207,11 @@ class Context:
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
         step = self.step
-        named = {"stage": step.stage, "name": step.name, "key": step.key, "spec": step.spec}
         return {
-            **named,
+            "stage": step.stage,
+            "name": step.name,
+            "key": step.key,
+            "spec": step.spec,
             "stage_version": step.of.version,
             "inputs": [need.address for need in step.needs],
             "seconds": time.monotonic() - self._started,

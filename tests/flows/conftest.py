@@ -42,6 +42,8 @@ SMALL: dict[str, Any] = {
 }
 FEW = SMALL["tasks"][0] | {"slots": 16, "train_rows": 32, "validation_rows": 24}
 TINY = SMALL | {"tasks": [FEW], "orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
+IDENTITY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "fractions": [1, 0]}
+"""Without averages and λ."""
 COMMAND = """
 import sys
 from flows.cli import app
@@ -180,9 +182,9 @@ def task_on(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
     return {"name": name, "source": source, **kind, "slots": 32, "probe": PROBE, **others}
 
 
-def steps_of(study: str, store: Path) -> list[Step]:
+def steps_of(study: str, store: Path, *changes: str) -> list[Step]:
     """The steps of a study."""
-    return list(check_study(load_study(Path(study)), Store(store)).steps.steps)
+    return list(check_study(load_study(Path(study), changes), Store(store)).steps.steps)
 
 
 def artifacts(store: Path, *stages: str) -> dict[str, int]:

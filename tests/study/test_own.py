@@ -36,7 +36,7 @@ from papa.study.stages.probe import read_answers
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
-from tests.finished import Scored, described, score_study
+from tests.finished import Scored, cells_of, described, score_study
 from tests.flows.conftest import hurried  # noqa: F401
 from tests.plain import plain_model, plainly, with_constants
 
@@ -119,7 +119,7 @@ def finished(
 def own_step(study: Scored, metric: str, fraction: float) -> Step:
     (step,) = next(
         probes
-        for cell, probes in study[0].cells.items()
+        for cell, probes in cells_of(study[0]).items()
         if (cell.task, cell.fraction) == (metric, fraction)
     )
     return step

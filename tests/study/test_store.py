@@ -18,6 +18,14 @@ from papa.storage.store import MARKER, Store
 from papa.storage.unused import survey
 from tests.storage.files import names, put
 
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "folder":
+        return Store(tmp_path / "store")
+    return Store(request.getfixturevalue("s3_place"))
+
+
 MARKERS = {
     b'{"format": 1}': "is a store of format 1, this PAPA knows format 3",
     b"{": "is a store of format '{', this PAPA knows format 3",
