@@ -57,9 +57,7 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Ready:
-    """A study that was checked, and what is called where it is interrupted; ``link`` is its page in
-    MLflow in the end, or why it failed.
-    """
+    """A study that was checked; ``link`` is its page in MLflow in the end, or why it failed."""
 
     checked: Checked
     store: Store

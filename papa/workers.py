@@ -179,9 +179,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
 
 def _init(address: str | None, cores: int, temporary: str) -> Any:
-    """Ray's module, after it started here on loopback, or this process joined a cluster: by
-    ``host:port`` of the head where this machine is a node, or ``ray://host:port`` from anywhere.
-    """
+    """Ray's module, after it started here on loopback, or this process joined a cluster."""
     if address:
         host, _, port = address.removeprefix(_CLIENT).rpartition(":")
         try:

@@ -24,9 +24,7 @@ _RETRY_SECONDS = [5.0, 30.0]
 
 @dataclass(eq=False)
 class StudyRun:
-    """What the tasks of a run share: what steps may use, with a reporter that counts those that are
-    ``finished``; MLflow's runs; and the failures by step.
-    """
+    """What the tasks of a run share; ``failures`` says why, by the step."""
 
     session: Session
     tracking: Tracking

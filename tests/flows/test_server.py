@@ -1,6 +1,4 @@
-"""Prefect's and MLflow's servers: where their data are, who may ask them, and that nothing they say
-is run.
-"""
+"""Prefect's and MLflow's servers: who may ask them, and that nothing they say is run."""
 
 from __future__ import annotations
 

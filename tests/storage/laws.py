@@ -1,6 +1,4 @@
-"""What holds of artifacts wherever they lie: written once, inherited by a class of tests for each
-kind of store.
-"""
+"""What holds of artifacts wherever they lie: a class of tests for each store inherits it."""
 
 from __future__ import annotations
 
@@ -78,9 +76,7 @@ def table(folder: Path, size: int) -> None:
 
 
 class StoreLaws:
-    """A kind of store gives the fixture ``place``: an address with nothing below it; the cache is
-    this test's own.
-    """
+    """A kind of store gives ``place``: an address with nothing below it, and a cache."""
 
     @abstractmethod
     def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -1,6 +1,4 @@
-"""Artifacts behind URIs, which are fetched into the machine's cache: on fsspec's filesystem in this
-process, and on a real S3-compatible server (``tests/integration/s3.py`` starts SeaweedFS).
-"""
+"""Artifacts behind URIs: fsspec's memory, and a real S3-compatible server (SeaweedFS)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every study that comes with the repository can be loaded; those of the paper run what it ran, and
-are compared with its numbers.
-"""
+"""The repository's studies can be loaded; those of the paper are its own, with its numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A decoder's own head in a study, run in this process: a small GPT-2 that copies what stands 23
-tokens before.
-"""
+"""A decoder's own head in a study: a small GPT-2 that copies what stood 23 tokens before."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What is refused before anything is computed, and inputs that are exchanged meanwhile: what was
-read of them is refused, and nothing is published.
-"""
+"""Inputs that are not what the key says: they are refused, and nothing is published."""
 
 from __future__ import annotations
 
@@ -15,15 +13,16 @@ from papa.encoders.encoder import load_encoder
 from papa.encoders.files import weight_files
 from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import DataError, EncoderError
-from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
+from papa.study.run import run_here
 from papa.study.stages.tokenise import tokenise
 from tests.encoders.lower import lower_layers
+from tests.finished import Told
 from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
-from tests.study.minilm import computed as compute
 
 
 def test_what_auto_takes_is_what_study_and_all_encoders_say(
@@ -67,15 +66,15 @@ def test_inputs_that_are_not_what_the_key_says(
     for path in splits.values():
         write_rows(path, "after")
         with pytest.raises(DataError, match=r"source of task 'task' changed meanwhile .*run again"):
-            compute(step, store)
+            run_here([step], store, ExecutionSpec(), Told())
         write_rows(path, "before")
     path, before = folder / "tokenizer.json", (folder / "tokenizer.json").read_text()
     path.write_text(before.replace("##a", "##z"))
     with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile"):
-        compute(step, store)
+        run_here([step], store, ExecutionSpec(), Told())
     assert not step.is_complete(store)
     path.write_text(before)
-    compute(step, store)
+    run_here([step], store, ExecutionSpec(), Told())
     assert step.is_complete(store)
     load_encoder(encoder)
     document = json.loads((folder / "config.json").read_text())

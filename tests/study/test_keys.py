@@ -1,6 +1,4 @@
-"""Keys: a stage's function gets nothing but its arguments, and each of these is in its key, or its
-reason stands below. What a study names and a stage does not read, it is not given.
-"""
+"""Keys hold all that a stage is given, and a stage is given no more than it reads."""
 
 from __future__ import annotations
 

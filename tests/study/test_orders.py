@@ -1,6 +1,4 @@
-"""Studies of constant outputs, of orders by scores of heads, and of an encoder in which one head
-carries the label.
-"""
+"""Studies of constant outputs, of scores of heads, and of a head that carries the label."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A model's own head in a study, run in this process: against the stock model, and against itself;
-pairs with labels among them.
-"""
+"""A model's own head in a study: against the stock model, and against itself."""
 
 from __future__ import annotations
 
@@ -131,7 +129,7 @@ def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarra
 
 def scores(study: Scored, metric: str) -> dict[float, float]:
     """The mean by fraction."""
-    return study[2][study[2]["task"] == metric].groupby("fraction")["score"].mean().to_dict()
+    return study.table.query("task == @metric").groupby("fraction")["score"].mean().to_dict()
 
 
 TEXT = {"kind": "text", "columns": {"text": "text"}}
@@ -221,15 +219,12 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     study = finished(tmp_path, folder, data, tasks, fractions=[1, 0])
     corpus = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1]))
     split = corpus.split("validation")
-    tokens, losses = split.tokens(), list[torch.Tensor]()
-    ends = np.cumsum(tokens.lengths)[:-1]
-    each = zip(np.split(tokens.input_ids, ends), np.split(split.labels, ends), strict=True)
-    for ids, labels in each:
-        logits = model(input_ids=torch.from_numpy(ids.astype(np.int64))[None]).logits[0]
-        kept = torch.from_numpy(labels != IGNORED)
-        truth = torch.from_numpy(labels)[kept]
-        losses.append(torch.nn.functional.cross_entropy(logits[kept], truth, reduction="none"))
-    expected = -float(torch.cat(losses).mean())
+    tokens, logits = split.tokens(), list[torch.Tensor]()
+    for ids in np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1]):
+        logits.append(model(input_ids=torch.from_numpy(ids)[None]).logits[0])
+    labels = torch.from_numpy(split.labels).long()
+    loss = torch.nn.functional.cross_entropy(torch.cat(logits), labels, ignore_index=IGNORED)
+    expected = -float(loss)
     assert scores(study, "negative_log_perplexity")[1] == pytest.approx(expected, abs=1e-5)
     assert scores(study, "agreement")[1] == 1
     assert scores(study, "agreement")[0] < 0.95

@@ -1,6 +1,4 @@
-"""A store says what it is, and where it lies; what results reach stays, and what nothing refers to,
-and what killed runs left, is found.
-"""
+"""A store says what it is; what results reach stays, and what nothing refers to is found."""
 
 from __future__ import annotations
 
