@@ -106,14 +106,6 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return with_tokenizer(model.eval(), tmp_path_factory.mktemp("classifier"))
 
 
-def finished(
-    folder: Path, encoder: object, data: Path, tasks: list[dict[str, Any]], **parts: Any
-) -> Scored:
-    """A study with heads of its own, run in this process."""
-    own = [{"head": "own", **task} for task in tasks]
-    return score_study(described(encoder, *own, **parts), data, folder / "store")
-
-
 def own_step(study: Scored, metric: str, fraction: float) -> Step:
     (step,) = next(
         probes
@@ -132,15 +124,15 @@ def scores(study: Scored, metric: str) -> dict[float, float]:
     return study.table.query("task == @metric").groupby("fraction")["score"].mean().to_dict()
 
 
-TEXT = {"kind": "text", "columns": {"text": "text"}}
-LABELLED = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
+TEXT = {"kind": "text", "head": "own", "columns": {"text": "text"}}
+LABELLED = {**TEXT, "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
 
 
 @pytest.fixture(scope="module")
 def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    tasks = [LABELLED, {**TEXT, "metric": "agreement"}]
     how = {"orders": ["first_to_last", "random"], "seeds": [0, 1, 2]}
-    return finished(tmp_path_factory.mktemp("classified"), classifier, data, tasks, **how)
+    document = described(classifier, LABELLED, {**TEXT, "metric": "agreement"}, **how)
+    return score_study(document, data, tmp_path_factory.mktemp("classified") / "store")
 
 
 @torch.no_grad()
@@ -192,7 +184,8 @@ def test_constant_heads_are_those_of_a_plain_implementation(
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
-    study = finished(tmp_path, EMBEDDED, data, tasks, fractions=[1, 0], seeds=[0, 1])
+    document = described(EMBEDDED, *tasks, fractions=[1, 0], seeds=[0, 1])
+    study = score_study(document, data, tmp_path / "store")
     stages = [step.stage for step in study[0].steps]
     counts = [stages.count(stage) for stage in ("tokenise", "average", "answers", "own")]
     assert counts == [1, 1, 2, 8]
@@ -216,7 +209,7 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
-    study = finished(tmp_path, folder, data, tasks, fractions=[1, 0])
+    study = score_study(described(folder, *tasks, fractions=[1, 0]), data, tmp_path / "store")
     corpus = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1]))
     split = corpus.split("validation")
     tokens, logits = split.tokens(), list[torch.Tensor]()
@@ -246,7 +239,7 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
     for has_head, task, said in MISFITS:
-        document = described(classifier if has_head else EMBEDDED, {"head": "own", **task})
+        document = described(classifier if has_head else EMBEDDED, task)
         study = resolve_study(document, folder=tmp_path, origin="test")
         with pytest.raises(CheckError, match=re.escape(said)):
             check_study(study, Store(tmp_path / "store"))
