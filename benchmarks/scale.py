@@ -157,7 +157,8 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
             of_study.ready.set(of_study.Ready(checked, store, progress))
             before, started = (cpu(psutil.Process()), cpu(server)), time.monotonic()
             of_study.run_study(study="none.yaml", return_state=True)
-            cells, clock = len(checked.steps.cells), time.monotonic() - started
+            clock = time.monotonic() - started
+            cells = sum(len(part.cells) for part in checked.steps.parts)
             probes = (Path(store.artifacts) / "probe").glob("*/metadata.json")
             texts = (Path(store.artifacts) / "tokenise").glob("*/metadata.json")
             ended = [max(one.stat().st_mtime for one in files) for files in (texts, probes)]

@@ -57,9 +57,7 @@ STAGES = {
 
 @dataclass(frozen=True)
 class Ready:
-    """A study that was checked, and what is called where it is interrupted; ``link`` is its page in
-    MLflow in the end, or why it failed.
-    """
+    """A study that was checked; ``link`` is its page in MLflow in the end, or why it failed."""
 
     checked: Checked
     store: Store
@@ -147,7 +145,7 @@ def _run(given: Ready) -> str:
         with Tracking(store, spec, checked.steps, partial(progress.told, spec.name)) as tracking:
             given.on_interrupt.extend([partial(tracking.end, "KILLED"), pool.abandon])
             session = Session(store, pool, spec.execution, progress, tracking.epoch)
-            run = StudyRun(session, tracking, progress.finished)
+            run = StudyRun(session, tracking)
             futures: dict[Step, PrefectFuture[Any]] = {}
             for task, stages in STAGES.items():
                 for step in (step for step in steps if step.stage in stages):

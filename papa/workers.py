@@ -151,14 +151,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for _ in range(self._size):
             self._hire()
 
-    def _new(self) -> Any:
-        worker = self._ray.remote(Worker).options(num_cpus=1, num_gpus=self._share)
-        versions = versions_here() if self._address else None
-        return worker.remote("cuda" if self._share else "cpu", versions=versions)
-
     def _hire(self) -> None:
         """Have another worker come up, which is idle once it answers, if it ever does."""
-        self._actors.add(actor := self._new())
+        worker = self._ray.remote(Worker).options(num_cpus=1, num_gpus=self._share)
+        versions = versions_here() if self._address else None
+        actor = worker.remote("cuda" if self._share else "cpu", versions=versions)
+        self._actors.add(actor)
 
         def answered(answer: Future[None]) -> None:
             if (error := answer.exception()) is None:
@@ -181,9 +179,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
 
 def _init(address: str | None, cores: int, temporary: str) -> Any:
-    """Ray's module, after it started here on loopback, or this process joined a cluster: by
-    ``host:port`` of the head where this machine is a node, or ``ray://host:port`` from anywhere.
-    """
+    """Ray's module, after it started here on loopback, or this process joined a cluster."""
     if address:
         host, _, port = address.removeprefix(_CLIENT).rpartition(":")
         try:

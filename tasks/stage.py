@@ -24,13 +24,10 @@ _RETRY_SECONDS = [5.0, 30.0]
 
 @dataclass(eq=False)
 class StudyRun:
-    """What the tasks of a run share: what steps may use, MLflow's runs, who is called with the name
-    of each step that is finished and whether it was computed, and the failures by step.
-    """
+    """What the tasks of a run share; ``failures`` says why, by the step."""
 
     session: Session
     tracking: Tracking
-    finished: Callable[[str, bool], None]
     failures: dict[str, str] = field(default_factory=dict)
 
     def compute(self, step: Step) -> bool:
@@ -57,7 +54,7 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
             run.session.reporter.told(step.name, f"{how}: {why}")
             run.failures |= {} if again else {step.name: why}
             raise
-        run.finished(step.name, made)
+        run.session.reporter.finished(step.name, made)
         return Completed() if made else Completed(name="Cached")
 
     return task(

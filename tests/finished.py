@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas
 
+from papa.progress import Progress, ignore_progress
 from papa.spec.file import load_study, resolve_study
+from papa.spec.orders import Cell
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
@@ -17,9 +21,25 @@ from papa.study.results import results_table
 from papa.study.run import run_here
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
-from tests.study.told import Told
 
 SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
+
+
+@dataclass
+class Told:
+    """A reporter that keeps what ran and what was damaged; nothing waits or is tried again."""
+
+    ran: list[str] = field(default_factory=list)
+    damages: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[Progress]:
+        self.ran.append(name)
+        yield ignore_progress
+
+    def told(self, name: str, sentence: str) -> None:
+        assert sentence.startswith("made again: ")
+        self.damages.append(name)
 
 
 def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] = ()) -> Told:
@@ -45,6 +65,11 @@ def described(encoder: object, *tasks: Any, **parts: Any) -> dict[str, Any]:
     held = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
     ranking = {"ranking": {"seeds": [0]}}
     return {"name": "s", "encoders": [str(encoder)], "tasks": held, **design, **ranking, **parts}
+
+
+def cells_of(steps: StudySteps) -> dict[Cell, tuple[Step, ...]]:
+    """The steps that score each cell."""
+    return {cell: probes for part in steps.parts for cell, probes in part.cells.items()}
 
 
 class Scored(NamedTuple):

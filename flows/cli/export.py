@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from flows.cli import options
-from flows.cli.heads import parse_share
+from flows.cli.finished import parse_share
 from flows.cli.options import option
 from papa.errors import SpecError, joined, nearest_first
 
@@ -53,14 +53,13 @@ def export(
         wanted = {what: name for what, name in names.items() if name is not None}
         share = None if max_drop is None else parse_share(max_drop)
         finished = open_study(options.open_store(store), study)
-        export_cell(finished, wanted, to, Console(), fraction=fraction, max_drop=share)
+        export_cell(finished, wanted, to, fraction=fraction, max_drop=share)
 
 
 def export_cell(
     finished: FinishedStudy,
     wanted: Mapping[str, str],
     folder: Path,
-    console: Console,
     *,
     fraction: float | None = None,
     max_drop: float | None = None,
@@ -93,7 +92,7 @@ def export_cell(
         tokenizer.model_max_length = task.slots // 2 + 1
     found = _found(finished, cell)
     study = {"name": finished.manifest.study, **cell.model_dump(exclude={"probes"}), "found": found}
-    with console.status("writing, and measuring speed …"):
+    with Console().status("writing, and measuring speed …"):
         papa.export(model, tokenizer, heads, constants, folder, pairs=pairs, study=study)
     typer.echo((folder / "README.md").read_text().partition("\n---\n")[2].strip())
     typer.echo(f"\nWritten to {folder}.")

@@ -1,6 +1,4 @@
-"""Options that several commands share, how they print what they say, and how a command ends: in one
-sentence on an error.
-"""
+"""What commands share: options, how they print, and how they end, in a sentence on an error."""
 
 from __future__ import annotations
 

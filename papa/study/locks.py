@@ -42,9 +42,7 @@ def claimed(
 
 @contextmanager
 def in_use(store: Store) -> Iterator[Path | None]:
-    """Hold a lock of this run's own while the block runs; yields its file, by which a node knows
-    that it sees the store, or None where that is behind a URI.
-    """
+    """Hold a lock of this run's own; yields its file for nodes to see, or None behind a URI."""
     own = f"run-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     with claimed(store, own) as path:
         yield store.files.folder and path

@@ -1,6 +1,4 @@
-"""What a finished study is: its ``manifest.json`` says where each number came from, so that who
-reads it resolves nothing again.
-"""
+"""What a finished study is: its ``manifest.json`` says where each number came from."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ class AverageEntry(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The file: the encoders as they were measured, by label; where λ was trained, how alike the
-    head orders of the seeds are; of each text rows, tokens, what was cut off and warnings.
-    """
+    """The file; ``agreement`` says how alike the seeds' orders by λ are, ``texts`` what was cut."""
 
     study: str
     encoders: Mapping[str, EncoderReference]

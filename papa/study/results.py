@@ -126,9 +126,7 @@ def _measured(metric: Metric, parts: Iterable[Sequence[Any]]) -> Measured:
 def found_orders(
     parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]
 ) -> dict[tuple[str, str], dict[str, FoundOrder]]:
-    """The orders of cells in which some heads are constant and others not, by (encoder, task) and
-    name. What several orders share counts for the first of them.
-    """
+    """The orders of cells with some heads constant, by (encoder, task); shared costs count once."""
     from papa.scores.orders import FoundOrder
 
     orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}

@@ -25,9 +25,7 @@ Epoch = tuple[int, Mapping[int, float], float]
 
 @dataclass(eq=False)
 class Session:
-    """What the steps of a run share. ``reporter`` is as ``papa.progress.Bars``; ``on_epoch``
-    gets a step's name and an ``Epoch``, once the step has ended.
-    """
+    """What the steps of a run share; ``reporter`` is as ``papa.progress.Bars``."""
 
     store: Store
     pool: WorkerPool | Worker

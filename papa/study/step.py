@@ -65,9 +65,7 @@ def stage(
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One stage with its arguments, some of which are other steps; ``step[name]`` is an argument.
-    Steps with one key are equal. ``name`` is for people: ``average · all-MiniLM-L6-v2 · reviews``.
-    """
+    """One stage with its arguments, some of which are steps. Steps with one key are equal."""
 
     of: Stage
     name: str
@@ -207,9 +205,11 @@ class Context:
     def metadata(self) -> dict[str, Any]:
         """What the step's artifact says of itself."""
         step = self.step
-        named = {"stage": step.stage, "name": step.name, "key": step.key, "spec": step.spec}
         return {
-            **named,
+            "stage": step.stage,
+            "name": step.name,
+            "key": step.key,
+            "spec": step.spec,
             "stage_version": step.of.version,
             "inputs": [need.address for need in step.needs],
             "seconds": time.monotonic() - self._started,
@@ -224,9 +224,7 @@ class Context:
 
     @contextmanager
     def asked(self, **more: Any) -> Iterator[dict[str, Any]]:
-        """What training is asked beside ``more``: a folder for features during the block, and
-        settings.
-        """
+        """What training is asked beside ``more``: settings, and a folder for features."""
         folder = self.store.scratch / f"features-{self.step.key[:16]}"
         # A killed call may have left its features there.
         shutil.rmtree(folder, ignore_errors=True)

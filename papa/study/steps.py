@@ -41,11 +41,6 @@ class StudySteps:
     steps: tuple[Step, ...]
     parts: tuple[StudyPart, ...]
 
-    @property
-    def cells(self) -> dict[Cell, tuple[Step, ...]]:
-        """The steps that score each cell."""
-        return {cell: probes for part in self.parts for cell, probes in part.cells.items()}
-
 
 def study_steps(inputs: StudyInputs) -> StudySteps:
     """The steps of a study; the last is the aggregation."""

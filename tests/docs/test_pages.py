@@ -1,6 +1,4 @@
-"""What README shows runs when pasted, docs/recipe.py finds a study's numbers, and the references
-leave nothing out.
-"""
+"""What README shows runs, docs/recipe.py finds a study's numbers, references are whole."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ def test_the_study_is_one(tmp_path: Path) -> None:
 @pytest.mark.server
 @pytest.mark.slow
 def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path) -> None:
-    """A checkout and an environment of their own; packages are those of this one, so that nothing
-    is fetched. The demo and the study that ``papa init`` wrote are exchanged for tiny ones.
-    """
+    """Packages are those of this environment: nothing is fetched. Both studies are tiny ones."""
     checkout, fresh = tmp_path / "checkout", tmp_path / "environment"
     for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
         if (ROOT / name).is_file():

@@ -1,6 +1,4 @@
-"""The documentation site: its tutorials followed word for word, built strictly, its notebooks run,
-and what a browser makes of it.
-"""
+"""The documentation site: its tutorials followed, its notebooks run, its pages in a browser."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def agrees(printed: str, shown: str) -> bool:
-    """Whether an output holds the lines that a page shows: ``…`` is any text, decimals are any,
-    blanks are one.
-    """
+    """Whether an output holds what a page shows: ``…`` is any text, decimals are any."""
     literal = re.escape(" ".join(shown.split()).replace("…", "\0"))
     pattern = re.sub(r"(?:\\-)?\d+\\\.\d+", r"-?\\d+\\.\\d+", literal).replace("\0", ".*?")
     return re.search(pattern, " ".join(printed.split())) is not None

@@ -13,6 +13,7 @@ from papa.attention.replacement import replaced
 from papa.errors import SpecError
 from papa.spec.study import CONTROLS
 from tests.attention.cases import Case
+from tests.finished import cells_of
 from tests.study.test_steps import steps_of
 
 
@@ -24,7 +25,7 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
 
     monkeypatch.setitem(CONTROLS, "uniform", f"{__name__}:uniform")
     steps = steps_of(constants=["uniform"])
-    assert {cell.constants for cell in steps.cells} == {"uniform"}
+    assert {cell.constants for cell in cells_of(steps)} == {"uniform"}
     kind = steps.parts[0].constants["uniform"].kind
 
     case = Case("bert")

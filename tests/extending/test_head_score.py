@@ -17,8 +17,8 @@ from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
+from tests.finished import Told
 from tests.flows.conftest import SMALL
-from tests.study.told import Told
 
 
 def score(asked: Asked) -> Scored:

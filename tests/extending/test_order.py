@@ -19,6 +19,7 @@ from papa.spec.file import load_study, resolve_study
 from papa.study.inputs import resolve_inputs
 from papa.study.manifest import specification
 from papa.study.steps import study_steps
+from tests.finished import cells_of
 from tests.flows.conftest import SMALL
 from tests.study.test_steps import steps_of
 
@@ -31,7 +32,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     arranged = HeadOrder("every second head first", lambda heads, *_: heads[::2] + heads[1::2])
     monkeypatch.setitem(HEAD_ORDERS, "every_second", arranged)
     steps = steps_of(orders=["every_second", "first_to_last"], fractions=[0.5])
-    heads = {cell.order: step["heads"].chosen({}) for cell, (step,) in steps.cells.items()}
+    heads = {cell.order: step["heads"].chosen({}) for cell, (step,) in cells_of(steps).items()}
     assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
     assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"
@@ -54,7 +55,7 @@ def probes(study: StudySpec) -> list[Any]:
     """The steps at 1/2."""
     steps = study_steps(resolve_inputs(study).inputs())
     assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
-    return [step for cell, own in steps.cells.items() if cell.fraction == 0.5 for step in own]
+    return [step for cell, own in cells_of(steps).items() if cell.fraction == 0.5 for step in own]
 
 
 def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:

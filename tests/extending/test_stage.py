@@ -16,7 +16,7 @@ from papa.storage.store import Store
 from papa.study.run import Session, make
 from papa.study.step import Context, stage
 from papa.worker import Worker
-from tests.study.told import Told
+from tests.finished import Told
 
 
 @stage("vocabulary", version=1)

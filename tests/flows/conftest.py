@@ -16,11 +16,7 @@ from typing import IO, Any
 import pytest
 from typer.testing import CliRunner
 
-from flows.check import check_study
 from flows.cli import app
-from papa.spec.file import load_study
-from papa.storage.store import Store
-from papa.study.step import Step
 from tests.finished import finish_study
 from tests.flows.processes import PATIENCE_SECONDS, without_engines
 
@@ -42,6 +38,8 @@ SMALL: dict[str, Any] = {
 }
 FEW = SMALL["tasks"][0] | {"slots": 16, "train_rows": 32, "validation_rows": 24}
 TINY = SMALL | {"tasks": [FEW], "orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
+IDENTITY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "fractions": [1, 0]}
+"""Without averages and λ."""
 COMMAND = """
 import sys
 from flows.cli import app
@@ -72,9 +70,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def tiny(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The file of a study that is finished, of an encoder of two layers, and its store: a test that
-    changes it leaves it whole, or copies it.
-    """
+    """The file of a finished study, and its store, which a test leaves whole, or copies."""
     folder = tmp_path_factory.mktemp("tiny")
     study, store = known(write_study(folder, TINY | {"encoders": [shallow]})), folder / "store"
     finish_study(study, store)
@@ -178,11 +174,6 @@ def task_on(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
     columns = {"text": "text", "label": "label"}
     kind = {"kind": "text", "columns": columns, "metric": "accuracy"}
     return {"name": name, "source": source, **kind, "slots": 32, "probe": PROBE, **others}
-
-
-def steps_of(study: str, store: Path) -> list[Step]:
-    """The steps of a study."""
-    return list(check_study(load_study(Path(study)), Store(store)).steps.steps)
 
 
 def artifacts(store: Path, *stages: str) -> dict[str, int]:

@@ -1,6 +1,4 @@
-"""What Prefect recorded of the studies of a store, asked through its API; and the states of its
-runs in MLflow.
-"""
+"""What Prefect's API tells of a store's studies; and the states of its runs in MLflow."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Commands that compute nothing: what they show, and that all that is wrong is told at once, in a
-sentence each, before any engine is imported.
-"""
+"""Commands that compute nothing: all that is wrong is told at once, before engines start."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Code of the user's own in a study: only from files that the command line gives, in keys by what
-they hold, and never from what a store names.
-"""
+"""A user's own code in a study: only from files given, and never from what a store names."""
 
 from __future__ import annotations
 
@@ -97,9 +95,7 @@ def test_a_study_computes_what_its_code_says(store: Path) -> None:
 def test_what_reads_a_stored_study_runs_nothing_of_it(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: None
 ) -> None:
-    """A module of that name that writes a file lies where Python would import it; the control is
-    given on the command line.
-    """
+    """Nor a module of its name that lies where Python looks; the control is given by name."""
     fired, evil = tmp_path / "fired", tmp_path / "my_code.py"
     evil.write_text(f"open({str(fired)!r}, 'w').close()\n" + CODE)
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,4 @@
-"""A store in which something was damaged: a plan says so, and a run makes it again, to the same
-results.
-"""
+"""What is damaged in a store: a plan says so, and a run makes it again, to the same bits."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ import pytest
 
 from papa.storage.artifacts import METADATA, signed
 from tests.finished import finish_study
-from tests.flows.conftest import said, steps_of
+from tests.flows.conftest import said
+from tests.tasks.tracked import steps_of
 
 pytestmark = pytest.mark.server
 
@@ -62,11 +61,9 @@ def scores(store: Path) -> pandas.DataFrame:
 
 
 def test_what_is_damaged_is_made_again_by_what_reads_it(tiny: tuple[str, Path]) -> None:
-    """Within files, of which a plan and a run that reads nothing of them see nothing; in their
-    sizes; and in metadata.
-    """
+    """Within files, which a plan does not see; in their sizes; and in metadata."""
     study, store = tiny
-    before, steps = scores(store), len(steps_of(study, store))
+    before, steps = scores(store), len(steps_of(study)[1].steps)
     damage_all(store, flip)
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
     for stage in ("probe", "aggregate"):

@@ -1,6 +1,4 @@
-"""Ctrl-C and SIGTERM in every phase of a study: no process left, a sentence, and it goes on where
-it was to the same scores. Kills are in ``tests/faults``.
-"""
+"""Ctrl-C and SIGTERM in every phase of a study. Kills are in ``tests/faults``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Prefect's and MLflow's servers: where their data are, who may ask them, and that nothing they say
-is run.
-"""
+"""Prefect's and MLflow's servers: who may ask them, and that nothing they say is run."""
 
 from __future__ import annotations
 
@@ -30,11 +28,6 @@ from tests.tasks.tracked import address_in, log_study, logged
 
 pytestmark = pytest.mark.server
 
-STUDY = cli.TINY | {
-    "orders": ["first_to_last"],
-    "constants": ["identity"],
-    "fractions": [1, 0],
-}
 LOADS_IT = """
 import sys
 from prefect.client.schemas.objects import State, StateType
@@ -56,7 +49,7 @@ class Fires:
 
 @pytest.fixture
 def study(shallow: str, tmp_path: Path) -> str:
-    return cli.known(cli.write_study(tmp_path, STUDY | {"encoders": [shallow]}))
+    return cli.known(cli.write_study(tmp_path, cli.IDENTITY | {"encoders": [shallow]}))
 
 
 def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Path) -> None:

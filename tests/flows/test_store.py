@@ -1,6 +1,4 @@
-"""``papa prune``, a ``--store`` that is none, and one to which others may write: nothing that
-was planted or exchanged there is shown as a study's, and nothing outside is read or written.
-"""
+"""A ``--store`` that is none, what may be deleted of one, and what others planted there."""
 
 from __future__ import annotations
 
@@ -121,9 +119,7 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
 def test_links_of_a_store_lead_nowhere(
     tiny: tuple[str, Path], store: Path, outside: Path, prefect: dict[str, str]
 ) -> None:
-    """A file that no digest names, and links: a run that places and logs its results anew writes
-    and copies nothing of what lies outside.
-    """
+    """A run that places and logs its results anew writes and copies nothing from outside."""
     before, placed = everything(outside), store / "studies" / "small"
     (results,) = (store / "artifacts" / "aggregate").glob("[!.]*")
     (results / ".bashrc").write_text("planted")

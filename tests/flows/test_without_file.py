@@ -1,6 +1,4 @@
-"""A study without a file: of encoders and tasks by name, or of a model as it is used, on one file
-of texts; studies that never finished.
-"""
+"""Studies without a file: of names, or of a model on texts; those that never finished."""
 
 from __future__ import annotations
 

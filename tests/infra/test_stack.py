@@ -93,13 +93,10 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
     assert {user.isdecimal() and int(user) > 0 for user in users} == {True}, "not root"
 
 
-INFRA = Path(__file__).parents[2] / "infra"
-
-
 def test_the_launchers_file_fits_rays_schema_and_every_node_starts_with_the_token() -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="it comes with Ray")
     ray = pytest.importorskip("ray")
-    launcher = yaml.safe_load((INFRA / "ray-cluster.yaml").read_text())
+    launcher = yaml.safe_load((ROOT / "infra" / "ray-cluster.yaml").read_text())
     schema = json.loads((Path(ray.__file__).parent / "autoscaler/ray-schema.json").read_text())
     jsonschema.validate(launcher, schema)
     with pytest.raises(jsonschema.ValidationError):
@@ -112,7 +109,7 @@ def test_the_launchers_file_fits_rays_schema_and_every_node_starts_with_the_toke
 
 
 def test_kuberay_runs_the_ray_that_is_installed_with_a_token_and_pods_may_do_nothing_else() -> None:
-    cluster = yaml.safe_load((INFRA / "kuberay.yaml").read_text())
+    cluster = yaml.safe_load((ROOT / "infra" / "kuberay.yaml").read_text())
     assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
     assert cluster["spec"]["rayVersion"] == version("ray")
     assert cluster["spec"]["authOptions"] == {"mode": "token"}
@@ -132,4 +129,4 @@ def test_kuberay_runs_the_ray_that_is_installed_with_a_token_and_pods_may_do_not
             assert limits.keys() >= {"cpu", "memory"}
             assert limits.get("nvidia.com/gpu") == (1 if group.get("groupName") == "gpu" else None)
             for probe in (container["readinessProbe"], container["livenessProbe"]):
-                assert (INFRA.parent / probe["exec"]["command"][0]).is_file()
+                assert (ROOT / probe["exec"]["command"][0]).is_file()

@@ -1,4 +1,4 @@
-"""A small disk, and a file that nobody may touch."""
+"""A small disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.files import MEGABYTE, SECRET
+from tests.storage.files import MEGABYTE
 
 
 @pytest.fixture
@@ -25,12 +25,3 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", str(place)], check=True)
-
-
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    """A folder beside store and cache, with a file that nobody may read or overwrite."""
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    (folder / "secret.txt").write_text(SECRET)
-    return folder

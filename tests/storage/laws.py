@@ -1,6 +1,4 @@
-"""What holds of artifacts wherever they lie: written once, inherited by a class of tests for each
-kind of store.
-"""
+"""What holds of artifacts wherever they lie: a class of tests for each store inherits it."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +48,7 @@ NAMES = [
     "//escaped.txt", "./file.txt", "inner/", "", "..\\escaped.txt", "C:escaped.txt", "file\0.txt",
     "file\x1b[2J.txt", "metadata.json",
 ]  # fmt: skip
+NO_METADATA = {b"[]": "list indices", b"{}": "'data'", b"{": "Expecting"}
 CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"files": ["file.txt"]}, "'list' object is not a mapping"),
     ({"data": "../../../escaped"}, "is no plain relative path"),
@@ -76,9 +76,7 @@ def table(folder: Path, size: int) -> None:
 
 
 class StoreLaws:
-    """A kind of store gives the fixture ``place``: an address with nothing below it; the cache is
-    this test's own.
-    """
+    """A kind of store gives ``place``: an address with nothing below it, and a cache."""
 
     @abstractmethod
     def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -88,15 +86,7 @@ class StoreLaws:
         """What a hostile writer would: metadata that name data outside."""
         put(address, METADATA, document(name, content))
 
-    def test_an_artifact_is_published_whole_with_digests(self, place: str) -> None:
-        assert not is_complete(f"{place}/a")
-        publish(f"{place}/a")
-        assert read_metadata(f"{place}/a")["stage"] == "test"
-        assert list(read_metadata(f"{place}/a")["files"]) == ["inner/file.txt"]
-        assert names(place) == sorted([f"a/{data(f'{place}/a')}", f"a/{METADATA}"])
-        assert content(f"{place}/a") == "data"
-
-    def test_an_error_leaves_nothing(self, place: str) -> None:
+    def test_an_artifact_is_published_whole_with_digests_or_not_at_all(self, place: str) -> None:
         with suppress(RuntimeError), published(f"{place}/a", {}) as scratch:
             (scratch / "file.txt").write_text("half")
             assert not is_complete(f"{place}/a")
@@ -105,6 +95,11 @@ class StoreLaws:
         assert names(place) == []
         assert not scratch.exists()
         assert not in_cache()
+        publish(f"{place}/a")
+        assert read_metadata(f"{place}/a")["stage"] == "test"
+        assert list(read_metadata(f"{place}/a")["files"]) == ["inner/file.txt"]
+        assert names(place) == sorted([f"a/{data(f'{place}/a')}", f"a/{METADATA}"])
+        assert content(f"{place}/a") == "data"
 
     def test_the_first_to_publish_stays_and_the_other_leaves_nothing(self, place: str) -> None:
         with published(f"{place}/a", {"stage": "late"}) as scratch:
@@ -187,7 +182,9 @@ class StoreLaws:
         publish(f"{place}/a")
         assert content(f"{place}/a") == "data"
 
-    def test_removed_is_gone(self, place: str) -> None:
+    def test_removed_is_gone_also_where_who_removes_is_killed(
+        self, place: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for name in ("a", "ab", "group/c"):
             publish(f"{place}/{name}")
             assert content(f"{place}/{name}") == "data"
@@ -196,19 +193,14 @@ class StoreLaws:
         assert {name.partition("/")[0] for name in names(place)} == {"ab"}
         publish(f"{place}/a", "again")
         assert content(f"{place}/a") == "again"
-
-    def test_who_is_killed_removing_leaves_no_part_of_an_artifact(
-        self, place: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        publish(f"{place}/a")
         with monkeypatch.context() as patch:
             patch.setattr(Files, "remove", killed)
             with pytest.raises(KeyboardInterrupt):
                 remove(f"{place}/a")
-        assert names(place), "its data are left"
+        assert names(f"{place}/a"), "its data are left"
         assert not is_complete(f"{place}/a")
-        publish(f"{place}/a", "again")
-        assert content(f"{place}/a") == "again"
+        publish(f"{place}/a", "once more")
+        assert content(f"{place}/a") == "once more"
 
     def test_small_files_are_written_whole_and_listed(self, place: str) -> None:
         store, begun = Files(place), time.time()
@@ -227,52 +219,41 @@ class StoreLaws:
             store.remove("runs/b")
         assert names(place) == ["runs/a/notes", "runsb/three"]
 
-    @pytest.mark.parametrize("name", NAMES)
-    def test_a_hostile_name_leads_nowhere(
-        self, place: str, tmp_path: Path, outside: Path, name: str
-    ) -> None:
-        """Nor to data whose digest is known."""
-        for evil in (b"evil", SECRET.encode()):
-            self.plant(f"{place}/a", name.format(outside=outside), evil)
+    def test_a_hostile_name_leads_nowhere(self, place: str, tmp_path: Path) -> None:
+        """Nor to data whose digest is known; the control: with a plain name they are read."""
+        sentence = r"is no plain relative path inside the artifact.*delete"
+        (secret := tmp_path / "outside" / "secret.txt").parent.mkdir()
+        secret.write_text(SECRET)
+        for name, evil in product(NAMES, (b"evil", SECRET.encode())):
+            self.plant(f"{place}/a", name.format(outside=secret.parent), evil)
             for read in READERS:
-                with pytest.raises(
-                    ArtifactError, match=r"is no plain relative path inside the artifact.*delete"
-                ) as raised:
+                with pytest.raises(ArtifactError, match=sentence) as raised:
                     read(f"{place}/a")
                 assert len(str(raised.value).splitlines()) == 1
-        assert metadata_below(place) == {}
-        assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret.txt": SECRET}
+            assert metadata_below(place) == {}, name
+            assert not in_cache(), name
+        assert {path: path.read_text() for path in secret.parent.iterdir()} == {secret: SECRET}
         assert not list(tmp_path.rglob("*escaped*"))
-        assert not in_cache()
-
-    def test_the_same_with_a_plain_name_is_read(self, place: str) -> None:
-        """The control: only the name was wrong."""
         self.plant(f"{place}/a", "inner/file.txt", b"evil")
         put(f"{place}/a", data(f"{place}/a"), b"evil")
         for read in READERS:
             read(f"{place}/a")
         assert content(f"{place}/a") == "evil"
 
-    @pytest.mark.parametrize(
-        ("told", "fault"),
-        [(b"[]", "list indices"), (b"{}", "'data'"), (b"{", "Expecting")]
-        + [
-            (json.dumps({**json.loads(document("file.txt", b"data")), **change}).encode(), fault)
-            for change, fault in CHANGES
-        ],
-    )
-    def test_what_is_no_metadata_is_one_sentence(self, place: str, told: bytes, fault: str) -> None:
-        put(f"{place}/a", METADATA, told)
-        for read in READERS:
-            with pytest.raises(
-                ArtifactError, match=rf"a/{METADATA} is damaged, or of .*\(.*{fault}"
-            ):
-                read(f"{place}/a")
+    def test_what_is_no_metadata_is_one_sentence(self, place: str) -> None:
+        sound = json.loads(document("file.txt", b"data"))
+        changed = {json.dumps({**sound, **change}).encode(): fault for change, fault in CHANGES}
+        for told, fault in {**NO_METADATA, **changed}.items():
+            put(f"{place}/a", METADATA, told)
+            for read in READERS:
+                sentence = rf"a/{METADATA} is damaged, or of .*\(.*{fault}"
+                with pytest.raises(ArtifactError, match=sentence):
+                    read(f"{place}/a")
         assert not in_cache()
 
     @pytest.mark.server
     @pytest.mark.parametrize("write", [tensors, table])
-    def test_an_artifact_on_a_full_disk(
+    def test_an_artifact_on_a_full_and_on_a_read_only_disk(
         self, write: Callable[[Path, int], None], disk: Path, place: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
@@ -292,20 +273,13 @@ class StoreLaws:
             write(folder, MEGABYTE)
         assert is_complete(f"{place}/first")
         assert is_complete(f"{place}/second")
-
-    @pytest.mark.server
-    def test_an_artifact_on_a_read_only_disk(
-        self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        place = self.place_on(disk, place, monkeypatch)
-        publish(f"{place}/first")
         before = names(place)
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         sentence = "is read-only: make it writable and run again, what is finished stays"
         try:
             with pytest.raises(ArtifactError, match=sentence):
-                publish(f"{place}/second")
+                publish(f"{place}/third")
         finally:
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         assert names(place) == before
-        publish(f"{place}/second")
+        publish(f"{place}/third")

@@ -1,10 +1,9 @@
-"""A decoder's own head in a study, run in this process: a small GPT-2 that copies what stands 23
-tokens before.
-"""
+"""A decoder's own head in a study: a small GPT-2 that copies what stood 23 tokens before."""
 
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ DESIGN: dict[str, Any] = {
     "fractions": [1, 0.5, 0],
 }
 METRIC = "negative_log_perplexity"
+ALL = {layer: range(HEADS) for layer in range(2)}
 
 
 @pytest.fixture(scope="module")
@@ -89,38 +89,35 @@ def test_a_head_of_positions_may_be_constant_and_may_not_be_zero(study: Scored) 
 
 
 @torch.no_grad()
+def scored_by_stock(by: Any = None, tokens: int = 2 * HALF) -> float:
+    """What the stock model scores, with all heads constant by what training texts say."""
+    model, ids = trained_copier().eval(), repeated(10_001)
+    data = [{"input_ids": repeated(20_000)[:, :tokens]}]
+    with papa.ablated(model, ALL, by=by, data=data) if by else nullcontext():
+        return -float(model(input_ids=ids, labels=ids).loss)
+
+
 def test_relative_is_scored_on_texts_longer_than_its_average(folder: Path, tmp_path: Path) -> None:
     short = HALF + 4
-    model, ids = trained_copier().eval(), repeated(10_001)
     task, to = {"metric": METRIC, **TASK, "slots": short}, tmp_path / "store"
     of = {"constants": ["relative", STREAMING[0]], "fractions": [1, 0]}
     found = finished(folder, to, task | {"validation_slots": 2 * HALF}, **of)
-    stock = -float(model(input_ids=ids, labels=ids).loss)
-    assert score(found, METRIC, "relative", 1) == pytest.approx(stock, abs=1e-4)
-    heads = [(layer, head) for layer in range(2) for head in range(HEADS)]
-    losses = []
-    for tokens in (short, 2 * HALF):
-        data = [{"input_ids": repeated(20_000)[:, :tokens]}]
-        with papa.ablated(model, heads, by="relative", data=data):
-            losses.append(-float(model(input_ids=ids, labels=ids).loss))
-    assert score(found, METRIC, "relative", 0) == pytest.approx(losses[0], abs=1e-4)
-    assert abs(losses[0] - losses[1]) > 1e-3, "an average of longer texts is another"
+    assert score(found, METRIC, "relative", 1) == pytest.approx(scored_by_stock(), abs=1e-4)
+    expected, longer = (scored_by_stock("relative", tokens) for tokens in (short, 2 * HALF))
+    assert score(found, METRIC, "relative", 0) == pytest.approx(expected, abs=1e-4)
+    assert abs(expected - longer) > 1e-3, "an average of longer texts is another"
     cut = finished(folder, to, task, constants=["relative"], fractions=[1])
     assert abs(score(cut, METRIC, "relative", 1) - score(found, METRIC, "relative", 1)) > 0.1
 
 
-@torch.no_grad()
 def test_scores_are_those_of_the_stock_model_and_of_the_librarys_constants(study: Scored) -> None:
     """Streaming of two kinds, of which one keeps the token that the model copies."""
-    model, ids = trained_copier().eval(), repeated(10_001)
     own = score(study, METRIC, "average", 1)
-    assert own == pytest.approx(-float(model(input_ids=ids, labels=ids).loss), abs=1e-4)
-    heads = [(layer, head) for layer in range(2) for head in range(HEADS)]
+    assert own == pytest.approx(scored_by_stock(), abs=1e-4)
     labels = ("average", "relative", "zeros", "streaming:1:24", "streaming:1:23")
     for label, one in zip(labels, [*labels[:3], *STREAMING], strict=True):
-        with papa.ablated(model, heads, by=one, data=[{"input_ids": repeated(20_000)}]):
-            expected = -float(model(input_ids=ids, labels=ids).loss)
-        assert score(study, METRIC, label, 0) == pytest.approx(expected, abs=1e-4), label
+        expected = pytest.approx(scored_by_stock(one), abs=1e-4)
+        assert score(study, METRIC, label, 0) == expected, label
     assert score(study, METRIC, "streaming:1:24", 0) > own - 0.5
     assert score(study, METRIC, "streaming:1:23", 0) < own - 1
 
@@ -153,8 +150,7 @@ def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path
     expected = frame["score"].to_numpy().reshape(2, HEADS)
     np.testing.assert_allclose(scores["effect"], expected, atol=1e-4)
     assert expected.std() > 0.01
-    every = {layer: range(HEADS) for layer in range(2)}
-    lost = papa.fidelity(model, every, "average", data=data)["value"]["loss_difference"]
+    lost = papa.fidelity(model, ALL, "average", data=data)["value"]["loss_difference"]
     assert scores["shapley"].sum() == pytest.approx(lost, abs=1e-4)
     assert sorted(scores["greedy"].ravel()) == [*range(2 * HEADS)]
     assert scores["gradient"].min() > 0

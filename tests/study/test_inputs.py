@@ -1,6 +1,4 @@
-"""What is refused before anything is computed, and inputs that are exchanged meanwhile: what was
-read of them is refused, and nothing is published.
-"""
+"""Inputs that are not what the key says: they are refused, and nothing is published."""
 
 from __future__ import annotations
 
@@ -13,18 +11,18 @@ import torch
 from papa.corpora.sources import fingerprint
 from papa.encoders.encoder import load_encoder
 from papa.encoders.files import weight_files
-from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import DataError, EncoderError
-from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
+from papa.study.run import run_here
 from papa.study.stages.tokenise import tokenise
-from papa.study.step import Step
 from tests.encoders.lower import lower_layers
+from tests.finished import Told
 from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
-from tests.study.minilm import computed as compute
 
 
 def test_what_auto_takes_is_what_study_and_all_encoders_say(
@@ -46,61 +44,38 @@ def test_what_auto_takes_is_what_study_and_all_encoders_say(
 BERT, ELECTRA = "google-bert/bert-base-uncased", "google/electra-base-discriminator"
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-    store = Store(tmp_path / "store")
-    store.make()
-    return store
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_encoder(BERT, tmp_path / "bert")
-    return tmp_path / "bert"
-
-
-@pytest.fixture
-def encoder(folder: Path, store: Store) -> EncoderReference:
-    return resolve_encoder(EncoderSpec(name=str(folder)))
-
-
 def write_rows(path: Path, word: str) -> None:
     rows = ({"text": f"{word} {row}", "label": row % 2} for row in range(8))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-@pytest.fixture
-def step(encoder: EncoderReference, tmp_path: Path) -> Step:
+def test_inputs_that_are_not_what_the_key_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, a tokenizer and a configuration."""
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    (store := Store(tmp_path / "store")).make()
+    write_encoder(BERT, folder := tmp_path / "bert")
+    encoder = resolve_encoder(EncoderSpec(name=str(folder)))
     splits = {split: tmp_path / f"{split}.jsonl" for split in ("train", "validation")}
     for path in splits.values():
         write_rows(path, "before")
     source = {"kind": "files", **{split: str(path) for split, path in splits.items()}}
     task = TaskSpec.model_validate(task_on("task", source, slots=16))
-    return tokenise("tokenise", encoder, task, LayoutSpec(), fingerprint(task.source))
-
-
-def test_rows_and_tokenizers_that_are_not_what_the_key_says(
-    step: Step, folder: Path, store: Store, tmp_path: Path
-) -> None:
-    for split in ("train", "validation"):
-        write_rows(path := tmp_path / f"{split}.jsonl", "after")
+    step = tokenise("tokenise", encoder, task, LayoutSpec(), fingerprint(task.source))
+    for path in splits.values():
+        write_rows(path, "after")
         with pytest.raises(DataError, match=r"source of task 'task' changed meanwhile .*run again"):
-            compute(step, store)
+            run_here([step], store, ExecutionSpec(), Told())
         write_rows(path, "before")
     path, before = folder / "tokenizer.json", (folder / "tokenizer.json").read_text()
     path.write_text(before.replace("##a", "##z"))
     with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile"):
-        compute(step, store)
+        run_here([step], store, ExecutionSpec(), Told())
     assert not step.is_complete(store)
     path.write_text(before)
-    compute(step, store)
+    run_here([step], store, ExecutionSpec(), Told())
     assert step.is_complete(store)
-
-
-def test_a_configuration_that_is_not_what_the_key_says(
-    encoder: EncoderReference, folder: Path
-) -> None:
     load_encoder(encoder)
     document = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**document, "layer_norm_eps": 0.1}))

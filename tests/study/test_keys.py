@@ -1,11 +1,10 @@
-"""Keys: a stage's function gets nothing but its arguments, and each of these is in its key, or its
-reason stands below. What a study names and a stage does not read, it is not given.
-"""
+"""Keys hold all that a stage is given, and a stage is given no more than it reads."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from papa.corpora.sources import fingerprint
 from papa.encoders.reference import EncoderReference
 from papa.scores.own import OwnCode
 from papa.spec import FilesSource
-from papa.spec.file import resolve_study
+from papa.spec.file import override, resolve_study
 from papa.study.inputs import StudyInputs
 from papa.study.results import StudyPart
 from papa.study.stages.constants import given
@@ -48,60 +47,52 @@ def steps_of(encoder: EncoderReference = ENCODER, **changes: Any) -> StudySteps:
     return study_steps(StudyInputs(study, (encoder,), sources, {encoder: "label"}))
 
 
-def keys(**changes: Any) -> dict[str, set[str]]:
-    """Of the steps of each stage."""
-    found: dict[str, set[str]] = {}
-    for step in steps_of(**changes).steps:
+def keys(changes: str | dict[str, str] = "") -> dict[str, set[str]]:
+    """Of the steps of each stage, with settings changed, or what is known of the encoder."""
+    document, found, encoder = deepcopy(DESIGN), dict[str, set[str]](), ENCODER
+    if isinstance(changes, dict):
+        encoder, changes = replace(ENCODER, **changes), ""
+    for setting in changes.split():
+        override(document, setting)
+    for step in steps_of(encoder, **document).steps:
         found.setdefault(step.stage, set()).add(step.key)
     return found
 
 
-def probe(**changes: Any) -> dict[str, Any]:
-    return {"tasks": [{**TASK, "probe": {**TASK["probe"], **changes}}]}
-
-
-def task(**changes: Any) -> dict[str, Any]:
-    return {"tasks": [{**TASK, **changes}]}
-
-
-def ranking(**changes: Any) -> dict[str, Any]:
-    return {"ranking": {**DESIGN["ranking"], **changes}}
-
-
-def other(**changes: Any) -> dict[str, Any]:
-    return {"encoder": replace(ENCODER, **changes)}
-
-
 ALL = ("tokenise", "average", "rank", "frozen_probe", "scores", "mean_qk", "outputs", "probe")
 TEXT, TRAINED = ("tokenise", "average"), ("probe", "baseline")
-CHANGES: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
-    (other(digest="other weights"), ALL[1:], ALL[:1]),
-    (other(tokenizer_digest="other words"), ALL, ()),
-    (other(precision="bfloat16"), ALL[1:], ALL[:1]),
-    (other(name="other", revision="other", folder="/other"), (), ALL),
-    (task(name="other", base="reviews"), ("aggregate",), ALL),
-    (task(slots=16), ALL, ()),
-    (task(train_rows=32), ALL, ()),
-    ({"layout": {"segment_ids": "stay"}}, ALL, ()),
-    (probe(weight_decay=0.1), ("rank", "frozen_probe", *TRAINED), (*TEXT, "mean_qk", "outputs")),
-    (ranking(rows=11), ("rank", "scores"), TRAINED[1:]),
-    (ranking(epochs=9), ("rank",), ("scores",)),
-    (ranking(learning_rate=0.5), ("rank",), ("scores",)),
-    (ranking(learning_rate=1e-3), (), ("rank",)),
-    (ranking(until_stable=True), ("rank",), ("scores",)),
-    (ranking(seeds=[5]), ("rank", "frozen_probe"), TEXT),
-    (ranking(evaluations=500), (), ("rank", "frozen_probe", "scores")),
-    ({"seeds": [0, 7]}, (*TRAINED, "outputs"), (*TEXT, "rank", "frozen_probe", "scores")),
-    ({"features": {"dtype": "bfloat16"}}, TRAINED, ("rank", "scores")),
-    ({"fractions": [1, 0.25, 0]}, ("probe",), ("rank", "scores", "baseline")),
-    ({"execution": {"shard_rows": 7, "features_budget_gb": 1}}, (), (*ALL, "aggregate")),
+CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
+    ({"digest": "other weights"}, ALL[1:], ALL[:1]),
+    ({"tokenizer_digest": "other words"}, ALL, ()),
+    ({"precision": "bfloat16"}, ALL[1:], ALL[:1]),
+    ({"name": "other", "revision": "other", "folder": "/other"}, (), ALL),
+    ("tasks.0.name=other tasks.0.base=reviews", ("aggregate",), ALL),
+    ("tasks.0.slots=16", ALL, ()),
+    ("tasks.0.train_rows=32", ALL, ()),
+    ("layout.segment_ids=stay", ALL, ()),
+    (
+        "tasks.0.probe.weight_decay=0.1",
+        ("rank", "frozen_probe", *TRAINED),
+        (*TEXT, "mean_qk", "outputs"),
+    ),
+    ("ranking.rows=11", ("rank", "scores"), TRAINED[1:]),
+    ("ranking.epochs=9", ("rank",), ("scores",)),
+    ("ranking.learning_rate=0.5", ("rank",), ("scores",)),
+    ("ranking.learning_rate=0.001", (), ("rank",)),
+    ("ranking.until_stable=true", ("rank",), ("scores",)),
+    ("ranking.seeds=[5]", ("rank", "frozen_probe"), TEXT),
+    ("ranking.evaluations=500", (), ("rank", "frozen_probe", "scores")),
+    ("seeds=[0,7]", (*TRAINED, "outputs"), (*TEXT, "rank", "frozen_probe", "scores")),
+    ("features.dtype=bfloat16", TRAINED, ("rank", "scores")),
+    ("fractions=[1,0.25,0]", ("probe",), ("rank", "scores", "baseline")),
+    ("execution.shard_rows=7 execution.features_budget_gb=1", (), (*ALL, "aggregate")),
 ]
 
 
 def test_what_changes_a_result_changes_the_key_and_nothing_else_does() -> None:
     before = keys()
     for changes, others, same in CHANGES:
-        after = keys(**changes)
+        after = keys(changes)
         assert [stage for stage in others if before[stage] == after[stage]] == [], changes
         assert [stage for stage in same if before[stage] != after[stage]] == [], changes
 

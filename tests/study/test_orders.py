@@ -1,6 +1,4 @@
-"""Studies of constant outputs, of orders by scores of heads, and of an encoder in which one head
-carries the label.
-"""
+"""Studies of constant outputs, of scores of heads, and of a head that carries the label."""
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from rich.console import Console
 
 from flows.cli.export import export_cell
 from papa.errors import SpecError
@@ -20,7 +17,7 @@ from papa.study.results import found_orders
 from papa.study.stages.probe import read_examples, read_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
-from tests.finished import described, opened, score_study
+from tests.finished import cells_of, described, opened, score_study
 from tests.flows.conftest import SMALL, TINY
 from tests.ranking.planted import planted_encoder, planted_task, with_classifier
 from tests.study import test_steps
@@ -45,7 +42,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     drawn = [("resampled_output", seed) for seed in (0, 1)]
     assert len(outputs) == 4
     assert {(step["kind"], step["seed"]) for step in outputs} == {*alone, *drawn}
-    for cell, probes in steps.cells.items():
+    for cell, probes in cells_of(steps).items():
         by_seed = cell.constants == "resampled_output" and cell.fraction < 1
         assert [one["seeds"] for one in probes] == ([(0,), (1,)] if by_seed else [(0, 1)])
         at = (table["constants"] == cell.constants) & (table["fraction"] == cell.fraction)
@@ -71,7 +68,7 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     assert constant == {tuple((0, head) for head in range(12))}
     asked = {"order": "first_to_last", "constants": kinds[-1]}
     with pytest.raises(SpecError, match="are not constant matrices that all seeds share"):
-        export_cell(finished, asked, tmp_path / "export", Console(), fraction=0.5)
+        export_cell(finished, asked, tmp_path / "export", fraction=0.5)
 
 
 ORDERS = ["distance", "reversed:confidence", "variance"]
@@ -157,7 +154,7 @@ def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_pa
     both = [*orders, *(f"reversed:{order}" for order in orders)]
     document = planted_study(tmp_path, changes, both)
     steps, _, table, found = score_study(document, tmp_path, tmp_path / "store")
-    for cell, (probe,) in steps.cells.items():
+    for cell, (probe,) in cells_of(steps).items():
         if cell.fraction < 1:
             ranked = probe["heads"].ranked(found)
             assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order

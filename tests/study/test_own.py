@@ -1,6 +1,4 @@
-"""A model's own head in a study, run in this process: against the stock model, and against itself;
-pairs with labels among them.
-"""
+"""A model's own head in a study: against the stock model, and against itself."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from papa.study.stages.probe import read_answers
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
-from tests.finished import Scored, described, score_study
+from tests.finished import Scored, cells_of, described, score_study
 from tests.flows.conftest import hurried  # noqa: F401
 from tests.plain import plain_model, plainly, with_constants
 
@@ -108,18 +106,10 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return with_tokenizer(model.eval(), tmp_path_factory.mktemp("classifier"))
 
 
-def finished(
-    folder: Path, encoder: object, data: Path, tasks: list[dict[str, Any]], **parts: Any
-) -> Scored:
-    """A study with heads of its own, run in this process."""
-    own = [{"head": "own", **task} for task in tasks]
-    return score_study(described(encoder, *own, **parts), data, folder / "store")
-
-
 def own_step(study: Scored, metric: str, fraction: float) -> Step:
     (step,) = next(
         probes
-        for cell, probes in study[0].cells.items()
+        for cell, probes in cells_of(study[0]).items()
         if (cell.task, cell.fraction) == (metric, fraction)
     )
     return step
@@ -131,18 +121,18 @@ def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarra
 
 def scores(study: Scored, metric: str) -> dict[float, float]:
     """The mean by fraction."""
-    return study[2][study[2]["task"] == metric].groupby("fraction")["score"].mean().to_dict()
+    return study.table.query("task == @metric").groupby("fraction")["score"].mean().to_dict()
 
 
-TEXT = {"kind": "text", "columns": {"text": "text"}}
-LABELLED = {"kind": "text", "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
+TEXT = {"kind": "text", "head": "own", "columns": {"text": "text"}}
+LABELLED = {**TEXT, "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
 
 
 @pytest.fixture(scope="module")
 def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    tasks = [LABELLED, {**TEXT, "metric": "agreement"}]
     how = {"orders": ["first_to_last", "random"], "seeds": [0, 1, 2]}
-    return finished(tmp_path_factory.mktemp("classified"), classifier, data, tasks, **how)
+    document = described(classifier, LABELLED, {**TEXT, "metric": "agreement"}, **how)
+    return score_study(document, data, tmp_path_factory.mktemp("classified") / "store")
 
 
 @torch.no_grad()
@@ -194,7 +184,8 @@ def test_constant_heads_are_those_of_a_plain_implementation(
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
-    study = finished(tmp_path, EMBEDDED, data, tasks, fractions=[1, 0], seeds=[0, 1])
+    document = described(EMBEDDED, *tasks, fractions=[1, 0], seeds=[0, 1])
+    study = score_study(document, data, tmp_path / "store")
     stages = [step.stage for step in study[0].steps]
     counts = [stages.count(stage) for stage in ("tokenise", "average", "answers", "own")]
     assert counts == [1, 1, 2, 8]
@@ -218,18 +209,15 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
-    study = finished(tmp_path, folder, data, tasks, fractions=[1, 0])
+    study = score_study(described(folder, *tasks, fractions=[1, 0]), data, tmp_path / "store")
     corpus = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1]))
     split = corpus.split("validation")
-    tokens, losses = split.tokens(), list[torch.Tensor]()
-    ends = np.cumsum(tokens.lengths)[:-1]
-    each = zip(np.split(tokens.input_ids, ends), np.split(split.labels, ends), strict=True)
-    for ids, labels in each:
-        logits = model(input_ids=torch.from_numpy(ids.astype(np.int64))[None]).logits[0]
-        kept = torch.from_numpy(labels != IGNORED)
-        truth = torch.from_numpy(labels)[kept]
-        losses.append(torch.nn.functional.cross_entropy(logits[kept], truth, reduction="none"))
-    expected = -float(torch.cat(losses).mean())
+    tokens, logits = split.tokens(), list[torch.Tensor]()
+    for ids in np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1]):
+        logits.append(model(input_ids=torch.from_numpy(ids)[None]).logits[0])
+    labels = torch.from_numpy(split.labels).long()
+    loss = torch.nn.functional.cross_entropy(torch.cat(logits), labels, ignore_index=IGNORED)
+    expected = -float(loss)
     assert scores(study, "negative_log_perplexity")[1] == pytest.approx(expected, abs=1e-5)
     assert scores(study, "agreement")[1] == 1
     assert scores(study, "agreement")[0] < 0.95
@@ -251,7 +239,7 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
     for has_head, task, said in MISFITS:
-        document = described(classifier if has_head else EMBEDDED, {"head": "own", **task})
+        document = described(classifier if has_head else EMBEDDED, task)
         study = resolve_study(document, folder=tmp_path, origin="test")
         with pytest.raises(CheckError, match=re.escape(said)):
             check_study(study, Store(tmp_path / "store"))
@@ -280,10 +268,6 @@ def pairs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def frame(pairs: Path, split: str) -> pandas.DataFrame:
-    return pandas.read_json(pairs / f"{split}.jsonl", lines=True)
-
-
 @pytest.fixture(scope="module")
 def scored(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
     to = tmp_path_factory.mktemp("s") / "store"
@@ -302,7 +286,7 @@ def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pair
         real = inputs["attention_mask"][:, :, None]
         return (stock(**inputs).last_hidden_state * real).sum(1) / real.sum(1)
 
-    rows = frame(pairs, "validation")
+    rows = pandas.read_json(pairs / "validation.jsonl", lines=True)
     first, second = (embedded(rows[name].tolist()) for name in ("premise", "hypothesis"))
     cosines = torch.nn.functional.cosine_similarity(first, second).numpy()
     expected = spearmanr(cosines, rows["follows"]).statistic
@@ -318,7 +302,7 @@ def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, p
     (step,) = (one for one in scored.steps.steps if one.stage == "average")
     ours = ConstantMatrices.load(step.folder(scored.store), encoder=step["encoder"], slots=SLOTS)
     encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
-    rows = frame(pairs, "train")
+    rows = pandas.read_json(pairs / "train.jsonl", lines=True)
     texts = [*rows["premise"], *rows["hypothesis"]]
     alone = papa.average(encoder, texts, progress=False)
     torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)

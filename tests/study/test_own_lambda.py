@@ -19,18 +19,13 @@ from transformers import (
 from papa.attention.constants import ConstantMatrices
 from papa.probes.own import opened_own
 from papa.ranking.learned import train_lambda
-from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.study.inputs import resolve_inputs
-from papa.study.run import run_here
 from papa.study.stages.rank import read_head_scores
 from papa.study.stages.tokenise import open_corpus
-from papa.study.step import Step, with_needs
-from papa.study.steps import study_steps
+from papa.study.step import Step
 from tests.encoders.lower import with_tokenizer
-from tests.finished import described
+from tests.finished import described, score_study
 from tests.study.test_own import LABELS, SMALL, written
-from tests.study.told import Told
 
 pytestmark = pytest.mark.unchecked
 RATE = 0.05
@@ -48,11 +43,8 @@ def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Step, S
     entry = {"kind": "text", "head": "own", "columns": columns, "probe": probe, **task}
     entry = {key: value for key, value in entry.items() if value is not None}
     document = described(encoder, entry, orders=["lambda"], fractions=[0.5])
-    study, store = resolve_study(document, folder=data, origin="test"), Store(folder)
-    store.make()
-    steps = study_steps(resolve_inputs(study).inputs()).steps
-    (rank,) = (step for step in steps if step.stage == "rank")
-    run_here(with_needs([rank]), store, study.execution, Told())
+    steps, store, *_ = score_study(document, data, folder)
+    (rank,) = (step for step in steps.steps if step.stage == "rank")
     return rank, store
 
 

@@ -20,10 +20,10 @@ from papa.study.locks import users
 from papa.study.run import Session, make, run_here
 from papa.study.step import Context, Step, stage
 from papa.worker import Worker
+from tests.finished import Told
 from tests.flows.conftest import artifacts
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.study.test_steps import steps_of
-from tests.study.told import Told
 
 DAMAGES: list[None] = []
 """How often what a step reads is damaged meanwhile."""

@@ -19,6 +19,7 @@ from papa.study.stages.probe import ConstantHeads
 from papa.study.stages.rank import LAMBDA
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
+from tests.finished import cells_of
 from tests.flows.conftest import SMALL
 from tests.storage.files import reference
 
@@ -39,7 +40,7 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
     steps = steps_of(
         orders=["random", "first_to_last"], seeds=[0, 1, 2], fractions=[1, 0.5, 0.25, 0]
     )
-    cells = {(cell.order, cell.fraction): probes for cell, probes in steps.cells.items()}
+    cells = {(cell.order, cell.fraction): probes for cell, probes in cells_of(steps).items()}
     for fraction, count in ((0.5, 36), (0.25, 54)):
         drawn = cells["random", fraction]
         assert [step["seeds"] for step in drawn] == [(0,), (1,), (2,)]
@@ -84,12 +85,12 @@ def test_lambda_has_shuffled_labels_beside_it_where_seeds_have_rows_of_their_own
 def test_constants_that_no_head_takes_are_none() -> None:
     """Kinds of constants, trained ones too, share the step in which no head is constant."""
     steps = steps_of(constants=["average", "identity", "trained"], fractions=[1, 0])
-    originals = {probes for cell, probes in steps.cells.items() if cell.fraction == 1}
+    originals = {probes for cell, probes in cells_of(steps).items() if cell.fraction == 1}
     assert len(originals) == 1
     ((original,),) = originals
     assert original["heads"] == ConstantHeads((6, 12))
     assert not original["trained"]
-    assert len({probes for cell, probes in steps.cells.items() if cell.fraction == 0}) == 3
+    assert len({probes for cell, probes in cells_of(steps).items() if cell.fraction == 0}) == 3
 
 
 def test_what_takes_no_time_is_no_step() -> None:
@@ -106,9 +107,8 @@ def test_what_takes_no_time_is_no_step() -> None:
 def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0)
     lambdas = numbers.random((3, 1, 6, 12), np.float32)
-    ((step,),) = steps_of(
-        orders=["lambda"], fractions=[0.5], ranking={"seeds": [0, 1, 2]}
-    ).cells.values()
+    steps = steps_of(orders=["lambda"], fractions=[0.5], ranking={"seeds": [0, 1, 2]})
+    ((step,),) = cells_of(steps).values()
     rankings = step["heads"].rankings
     names = [ranking.name.rpartition(" · ")[2] for ranking in rankings.values()]
     assert names == ["seed 0", "seed 1", "seed 2"]

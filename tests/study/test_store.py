@@ -1,6 +1,4 @@
-"""A store says what it is, and where it lies; what results reach stays, and what nothing refers to,
-and what killed runs left, is found.
-"""
+"""A store says what it is; what results reach stays, and what nothing refers to is found."""
 
 from __future__ import annotations
 
@@ -16,6 +14,15 @@ from papa.files import sha256_of_json
 from papa.storage.artifacts import metadata_below, published, remove
 from papa.storage.store import MARKER, Store
 from papa.storage.unused import survey
+from tests.storage.files import names, put
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "folder":
+        return Store(tmp_path / "store")
+    return Store(request.getfixturevalue("s3_place"))
+
 
 MARKERS = {
     b'{"format": 1}': "is a store of format 1, this PAPA knows format 3",
@@ -24,23 +31,13 @@ MARKERS = {
 }
 
 
-def put(store: Store, name: str, data: bytes = b"mine") -> None:
-    with store.files.used("") as (files, root):
-        files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
-        files.pipe_file(f"{root}/{name}", data)
-
-
-def names(store: Store) -> set[str]:
-    return set(store.files.find())
-
-
 def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
     mine = {"scratch/chapter.txt", "locks/poetry.lock", "artifacts/probe/data"}
     for name in mine:
-        put(store, name)
+        put(store.address, name, b"mine")
     with pytest.raises(ArtifactError, match=r"holds other things and no PAPA store .*give a new"):
         store.make()
-    assert names(store) == mine
+    assert {*names(store.address)} == mine
 
 
 def test_runs_that_begin_at_once_make_one_store_that_says_what_it_is(store: Store) -> None:
@@ -49,11 +46,11 @@ def test_runs_that_begin_at_once_make_one_store_that_says_what_it_is(store: Stor
         for made in [threads.submit(store.make) for _ in range(8)]:
             made.result()
     assert store.is_marked()
-    assert names(store) == {MARKER}
-    put(store, "artifacts/probe/data")
+    assert names(store.address) == [MARKER]
+    put(store.address, "artifacts/probe/data", b"mine")
     store.make()
     for data, said in MARKERS.items():
-        put(store, MARKER, data)
+        put(store.address, MARKER, data)
         for ask in (store.make, store.is_marked):
             with pytest.raises(ArtifactError, match=said):
                 ask()

@@ -14,9 +14,9 @@ from papa.study.steps import StudySteps, study_steps
 from tasks.mlflow import Tracking
 
 
-def steps_of(file: str) -> tuple[StudySpec, StudySteps]:
+def steps_of(file: str, *changes: str) -> tuple[StudySpec, StudySteps]:
     """The study in a file."""
-    inputs = resolve_inputs(load_study(Path(file))).inputs()
+    inputs = resolve_inputs(load_study(Path(file), changes)).inputs()
     return inputs.study, study_steps(inputs)
 
 
@@ -37,9 +37,7 @@ def address_in(store: Path) -> str:
 
 
 def logged(address: str, name: str) -> pandas.DataFrame:
-    """A study's active runs through MLflow's own client: id, key, parent, role, status, params,
-    tags and metrics.
-    """
+    """A study's active runs, as MLflow's own client tells of them."""
     from mlflow import MlflowClient
 
     client = MlflowClient(address)

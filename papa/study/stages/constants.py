@@ -1,6 +1,4 @@
-"""What constant heads put out. Stages make what takes an encoder and text, ``given`` keeps a
-user's own matrices, and all else is made where it is used.
-"""
+"""What constant heads put out: made by stages where it takes an encoder, else where used."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ class Constants:
     def read(
         self, made: ArtifactReference | None, encoder: EncoderReference, task: TaskSpec
     ) -> Any:
-        """What they put out for a task: ``ConstantMatrices``, ``ConstantOutputs`` or a substitute;
-        ``made`` is their source's artifact, verified here.
-        """
+        """What they put out for a task; ``made`` is their source's artifact, verified here."""
         from safetensors.torch import load_file
 
         from papa.attention.constants import ConstantMatrices, control, derived

@@ -74,9 +74,7 @@ def probe(
     features: FeaturesSpec,
     code: OwnCode | None = None,
 ) -> None:
-    """Train and score the task's probe for every seed while some heads are constant; ``trained``
-    constants are so with the probe, from those of ``heads`` on.
-    """
+    """Train and score the task's probe for every seed; ``trained`` constants are so with it."""
     from papa.probes.evaluate import evaluate_cell, unseen_by
 
     text, chosen = run.corpus(corpus), heads.chosen(run.found)

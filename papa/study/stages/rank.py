@@ -79,9 +79,7 @@ def score_heads(
     seed: int | None,
     probe: Step | None = None,
 ) -> None:
-    """Score all heads on a task's training text by one method of ``HEAD_SCORES``, or by those that
-    share a pass over it; without a seed nothing is drawn. ``probe`` is a ``frozen_probe``.
-    """
+    """Score all heads by methods that share a pass over a text; without a seed nothing is drawn."""
     from safetensors.torch import load_file as load_tensors
 
     from papa.attention.constants import ConstantMatrices

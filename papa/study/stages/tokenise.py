@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def tokenise(
     run: Context, tokenizer: EncoderReference, task: TaskSpec, layout: LayoutSpec, fingerprint: str
 ) -> None:
-    """Tokenise both splits of a task, by an encoder of which the tokenizer alone counts;
-    ``fingerprint`` is that of the source.
-    """
+    """Tokenise both splits of a task, whose source has the ``fingerprint``."""
     from papa.corpora.corpus import tokenise_corpus
     from papa.encoders.reference import load_tokenizer
 
