@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from papa.errors import PapaError as PapaError
     from papa.exported import export as export
     from papa.library.ablating import ablated as ablated
+    from papa.library.ablating import fidelity as fidelity
     from papa.library.encoder import load_encoder as load_encoder
-    from papa.library.fidelity import fidelity as fidelity
     from papa.library.head_scores import constant_heads as constant_heads
     from papa.library.head_scores import head_scores as head_scores
     from papa.library.head_scores import load_scores as load_scores
@@ -41,7 +41,7 @@ _HOMES = {
     "describe": "papa.library.steps",
     "export": "papa.exported",
     "features": "papa.library.steps",
-    "fidelity": "papa.library.fidelity",
+    "fidelity": "papa.library.ablating",
     "head_scores": "papa.library.head_scores",
     "load_encoder": "papa.library.encoder",
     "load_scores": "papa.library.head_scores",
