@@ -88,20 +88,15 @@ def described(entry: dict[str, Any]) -> TaskSpec:
     return resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
 
 
-def tokenised(task: TaskSpec, folder: Path) -> TokenisedCorpus:
-    """The corpus of a task for the embedded encoder, in a new folder below ``folder``."""
-    corpus = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
-    tokenizer = load_tokenizer(resolve_encoder(EncoderSpec(name=EMBEDDED)))
-    tokenise_corpus(task, LayoutSpec(), tokenizer, corpus, shard_rows=30)
-    return load_corpus(corpus)
-
-
 def setting(name: str, folder: Path, **changes: Any) -> Setting:
-    """A sample of a corpus, with changes to its task, tokenised into ``folder``."""
+    """A sample of a corpus, with changes to its task, tokenised in a folder of its own."""
     task = described(
         {**task_entry(TASKS[name]["name"]), **TASKS[name], "validation_rows": 100, **changes}
     )
-    return Setting(task, tokenised(task, folder))
+    corpus = Path(tempfile.mkdtemp(dir=folder)) / "corpus"
+    tokenizer = load_tokenizer(resolve_encoder(EncoderSpec(name=EMBEDDED)))
+    tokenise_corpus(task, LayoutSpec(), tokenizer, corpus, shard_rows=30)
+    return Setting(task, load_corpus(corpus))
 
 
 def full_batch(inputs: int, slots: int) -> MicroBatch:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from papa.errors import PapaError as PapaError
     from papa.exported import export as export
     from papa.library.ablating import ablated as ablated
+    from papa.library.ablating import fidelity as fidelity
     from papa.library.encoder import load_encoder as load_encoder
-    from papa.library.fidelity import fidelity as fidelity
     from papa.library.head_scores import constant_heads as constant_heads
     from papa.library.head_scores import head_scores as head_scores
     from papa.library.head_scores import load_scores as load_scores
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "papa.errors": "PapaError",
     "papa.exported": "export",
-    "papa.library.ablating": "ablated",
+    "papa.library.ablating": "ablated fidelity",
     "papa.library.encoder": "load_encoder",
-    "papa.library.fidelity": "fidelity",
     "papa.library.head_scores": "constant_heads head_scores load_scores",
     "papa.library.measuring": "Measurement measure",
     "papa.library.steps": "average constants describe features replaced",

@@ -16,9 +16,16 @@ from torch import Tensor, nn
 from papa.attention.interface import attention_modules, head_count
 from papa.attention.substitutes import Mixed, Substitute
 from papa.errors import NumbersError, SpecError, meant
-from papa.library.ablating import ablated, batches_of, substitute_for
+from papa.library.ablating import (
+    ablated,
+    answers,
+    batches_of,
+    compared,
+    kl_divergence,
+    of_batch,
+    substitute_for,
+)
 from papa.library.encoder import TextEncoder, check_loaded
-from papa.library.fidelity import answers, compared, kl_divergence, of_batch
 from papa.library.measuring import run_steps
 from papa.library.steps import constants_for
 from papa.library.tasks import Task, as_list, study_inputs
@@ -28,7 +35,7 @@ from papa.ranking.given import score_of_each
 from papa.ranking.learned import ThetaLearner
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.ranking.seeds import HeadScores
-from papa.scores.fidelity import mean_over_examples
+from papa.scores.answers import mean_over_examples
 from papa.scores.own import OwnScore
 from papa.spec import ProbeSpec
 from papa.spec.orders import Head, read_scores

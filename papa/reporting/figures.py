@@ -24,7 +24,7 @@ from papa.reporting.wording import (
     order_label,
     varying,
 )
-from papa.scores.summary import ONE_ANSWER, WORDS, correlation, drops_over_tasks, main_lines
+from papa.scores.summary import ONE_ANSWER, WORDS, drops_over_tasks, main_lines
 
 Spec = dict[str, Any]
 _QUIET = {"labelColor": "var(--quiet)", "labelFontSize": 12, "titleColor": "var(--quiet)"}
@@ -263,8 +263,9 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
     points, _ = drops_over_tasks(summary)
     if len(points) < 2:
         return None
-    r = correlation(points)
-    title = f"Encoders{'' if np.isnan(r) else f', r = {r:.2f}'}"
+    title, both = "Encoders", points[["original", "relative_drop"]]
+    if len(points) > 2 and both.nunique().min() > 1:
+        title += f", r = {both.corr().iloc[0, 1]:.2f}"
     drop = f"relative drop {condition(summary['fraction'].min())}, mean over tasks"
     scale = {"zero": False, "padding": 48}
     encoding = {

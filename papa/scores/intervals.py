@@ -8,7 +8,7 @@ Differences are paired by seed and by example.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,18 +71,6 @@ class Measured:
         """From what each example adds to each seed's score (``papa.scores.metrics``)."""
         values = [influence(metric, of_seed) for of_seed in examples]
         return cls(scores, dict(zip(scores, values, strict=True)), unit_of(metric))
-
-    @classmethod
-    def same(
-        cls,
-        seeds: Iterable[int],
-        score: float,
-        influence: Float[np.ndarray, " rows"],
-        unit: float = 1.0,
-    ) -> Measured:
-        """Of what no seed changes: always one answer."""
-        seeds = list(seeds)
-        return cls(dict.fromkeys(seeds, score), dict.fromkeys(seeds, influence), unit)
 
 
 def unit_of(metric: str) -> float:

@@ -1,15 +1,19 @@
-"""Head orders compared, every two of them: their scores, and how alike they are."""
+"""Head orders compared, every two of them: their scores, and how alike they are; and how alike
+orders by several seeds are.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas
+from jaxtyping import Float
 
 from papa.scores.intervals import (
     Measured,
@@ -20,22 +24,14 @@ from papa.scores.intervals import (
     joint,
     p_value,
 )
-from papa.scores.summary import LINE, measured
+from papa.scores.summary import LINE, ends_of, measured
 from papa.spec.orders import Head
 
 GROUP = LINE[:3]
 """What orders are compared within: encoder, task, constants."""
-_LEVEL, _RANDOM = 0.05, "random"
-
-
-def kendall_tau(first: Sequence[Head], other: Sequence[Head]) -> float:
-    """Kendall's τ of two orders of the same heads, -1..1: of all pairs of heads the share that
-    stands alike in both, less the share that does not.
-    """
-    from scipy.stats import kendalltau
-
-    position = {head: rank for rank, head in enumerate(first)}
-    return float(kendalltau([position[head] for head in other], range(len(other))).statistic)
+LEVEL, _RANDOM = 0.05, "random"
+DRAWS = 1999
+"""Studies of random orders that an agreement is compared with, for a level of 5 % ± 0.5 %."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ def compare_orders(
         means = {order: _mean(list(own.values())) for order, own in by_order.items()}
         for order, mean in means.items():
             ends, own = clipped(cells["metric"].iloc[0], joint(mean)), orders.get(order)
-            of_mean = {"mean": ends.mean, "low": ends.low, "high": ends.high}
+            of_mean = ends_of(ends, "mean", "low", "high")
             work = {name: getattr(own, name, None) for name in ("seconds", "evaluations")}
             scores.append({**named, "order": order, **of_mean, **work})
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
@@ -116,7 +112,7 @@ def _tested(means: Mapping[str, Measured]) -> dict[tuple[str, str], dict[str, An
         family = [pair for pair in pairs if (_RANDOM in pair) == with_random]
         p_values = [p_value(means[one], means[other], deviation) for one, other in family]
         for pair, p, p_holm in zip(family, p_values, holm(p_values), strict=True):
-            found[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": p_holm < _LEVEL}
+            found[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": p_holm < LEVEL}
     return {pair: found[pair] for pair in pairs}
 
 
@@ -133,7 +129,7 @@ def _ends(first: Measured, other: Measured) -> dict[str, float]:
     if lost.low == lost.high:
         # Examples that all agree say little of those that nobody saw.
         lost = difference(first, other)
-    return {"difference": lost.mean, "low": lost.low, "high": lost.high}
+    return ends_of(lost, "difference", "low", "high")
 
 
 def _alike(first: FoundOrder | None, other: FoundOrder | None, constant: int = 0) -> float:
@@ -141,10 +137,61 @@ def _alike(first: FoundOrder | None, other: FoundOrder | None, constant: int = 0
     ``constant`` of one, the share that the other keeps as well. The mean over seeds, nan where an
     order is not known.
     """
+    from scipy.stats import kendalltau
+
     if first is None or other is None:
         return math.nan
     pairs = [(order, other.by_seed[seed]) for seed, order in first.by_seed.items()]
     if not constant:
-        return float(np.mean([kendall_tau(*pair) for pair in pairs]))
+        places = [[*map(one.index, two)] for one, two in pairs]
+        return float(np.mean([kendalltau(own, range(len(own))).statistic for own in places]))
     kept = [len({*one[constant:]} & {*two[constant:]}) for one, two in pairs]
     return float(np.mean([count / (len(pairs[0][0]) - constant) for count in kept]))
+
+
+def alike(
+    values: Float[np.ndarray, "seeds heads"], counts: tuple[int, ...]
+) -> Float[np.ndarray, " _"]:
+    """Kendall's τ (equal values are on neither side), then the share of the first heads in common
+    for each count; all are means over pairs of seeds.
+    """
+    seeds, heads = values.shape
+    positions = values.argsort(axis=1, kind="stable").argsort(axis=1)
+    sides = np.sign(values[:, :, None] - values[:, None, :]).astype(np.int8)
+    # The square of a sum over seeds holds every pair of seeds twice, and each seed with itself.
+    twice = (sides.sum(axis=0, dtype=np.int64) ** 2).sum() - np.count_nonzero(sides)
+    found = [twice / (heads * (heads - 1))]
+    for count in counts:
+        having = (positions < count).sum(axis=0)
+        found.append((having * (having - 1)).sum() / count)
+    return np.array(found) / (seeds * (seeds - 1))
+
+
+@lru_cache
+def random_alike(seeds: int, heads: int, counts: tuple[int, ...]) -> Float[np.ndarray, "draws _"]:
+    """``alike`` of random orders."""
+    numbers = np.random.default_rng(0)
+    return np.stack([alike(numbers.random((seeds, heads)), counts) for _ in range(DRAWS)])
+
+
+def more_alike(
+    own: Float[np.ndarray, "seeds heads"], other: Float[np.ndarray, "seeds heads"]
+) -> bool:
+    """Whether seeds are more alike in their own λ than in the other, beyond chance at 5 %.
+
+    τ between seeds, less that of the other, is compared with what it is after each seed exchanged
+    both or not, at random. Seeds have no row in common; fewer than five tell nothing.
+    """
+    seeds, heads = own.shape
+    values = np.concatenate([own, other])
+    sides = np.sign(values[:, :, None] - values[:, None, :]).reshape(2 * seeds, -1)
+    taus, pairs = sides @ sides.T / (heads * (heads - 1)), np.triu_indices(seeds, 1)
+    drawn = np.random.default_rng(0).integers(2, size=(DRAWS, seeds))
+    exchanged = np.concatenate([np.zeros((1, seeds), drawn.dtype), drawn])
+
+    def mean(of_seed: np.ndarray) -> np.ndarray:
+        return taus[of_seed[:, pairs[0]], of_seed[:, pairs[1]]].mean(axis=1)
+
+    numbers = np.arange(seeds)
+    excess = mean(numbers + seeds * exchanged) - mean(numbers + seeds * (1 - exchanged))
+    return bool((excess >= excess[0] - 1e-9).mean() <= LEVEL)

@@ -46,9 +46,9 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         metric = first["metric"]
         encoder, task, kind, order, fraction = key
         original = found.get((encoder, task, kind, order, 1.0))
-        embeddings = measured(group, "word_embeddings")
-        answer = first["always_one_answer"], first["one_answer_influence"], unit_of(metric)
-        reason = not_beaten(original, Measured.same(group["seed"], *answer), embeddings)
+        embeddings = measured(group, "word_embeddings", "word_embeddings_influence")
+        answer = measured(group, "always_one_answer", "one_answer_influence")
+        reason = not_beaten(original, answer, embeddings)
         contrasted = kind != first_kind and fraction < 1
         of_first = found.get((encoder, task, first_kind, order, fraction)) if contrasted else None
         ends = clipped(metric, joint(found[key]))
@@ -67,13 +67,13 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "constant_heads": int(first["constant_heads"]),
                 **first[["metric", "positive"]],
                 "seeds": group["seed"].nunique(),
-                **_ends(ends, "mean", "low", "high"),
+                **ends_of(ends, "mean", "low", "high"),
                 "original": joint(original).mean if original else math.nan,
-                **_ends(lost, "difference"),
-                **_ends(drop, "relative_drop", "drop_low", "drop_high"),
+                **ends_of(lost, "difference"),
+                **ends_of(drop, "relative_drop", "drop_low", "drop_high"),
                 **_contrast(first_kind, of_first, found[key]),
                 **first[["always_one_answer", "one_answer"]],
-                **_ends(clipped(metric, joint(embeddings)), "word_embeddings"),
+                **ends_of(clipped(metric, joint(embeddings)), "word_embeddings"),
                 "beats_baseline": not reason,
                 "reason": reason,
             }
@@ -86,14 +86,14 @@ def _position(column: pandas.Series) -> pandas.Series:
     return -column if column.name == "fraction" else pandas.Series(pandas.factorize(column)[0])
 
 
-def measured(group: pandas.DataFrame, what: str = "") -> Measured:
-    """The scores in the rows of one cell, or those of ``word_embeddings`` there."""
-    names = (what, f"{what}_influence") if what else ("score", "influence")
+def measured(group: pandas.DataFrame, *columns: str) -> Measured:
+    """The scores in the rows of one cell, or those of a baseline there."""
+    names = columns or ("score", "influence")
     score, lost = (dict(zip(group["seed"], group[name], strict=True)) for name in names)
     return Measured(score, lost, unit_of(group["metric"].iloc[0]))
 
 
-def _ends(found: Interval, mean: str, low: str = "", high: str = "") -> dict[str, float]:
+def ends_of(found: Interval, mean: str, low: str = "", high: str = "") -> dict[str, float]:
     low, high = low or f"{mean}_low", high or f"{mean}_high"
     return {mean: found.mean, low: found.low, high: found.high}
 
@@ -101,7 +101,7 @@ def _ends(found: Interval, mean: str, low: str = "", high: str = "") -> dict[str
 def _contrast(name: str, first: Measured | None, other: Measured) -> dict[str, Any]:
     """The columns of the first's score less the other's; empty where there is no first."""
     found = difference(first, other) if first else NOT_KNOWN
-    return {"contrast_with": name if first else "", **_ends(found, "contrast")}
+    return {"contrast_with": name if first else "", **ends_of(found, "contrast")}
 
 
 def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:
@@ -248,11 +248,3 @@ def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[
     points = kept.groupby("encoder", sort=False)[columns].mean().reset_index()
     points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
     return points, left_out
-
-
-def correlation(points: pandas.DataFrame) -> float:
-    """Pearson's r of original score and drop; nan below three encoders or without variance."""
-    original, drop = points["original"], points["relative_drop"]
-    if len(points) < 3 or original.nunique() < 2 or drop.nunique() < 2:
-        return math.nan
-    return float(original.corr(drop))

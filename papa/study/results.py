@@ -91,7 +91,9 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
     for cell, probes in part.cells.items():
         scored = [(held[step][0].scores, held[step][1]) for step in probes]
         measured = _measured(metric, scored)
-        beside = words or Measured.same(measured.scores, math.nan, nothing)
+        beside = words or Measured(
+            dict.fromkeys(measured.scores, math.nan), dict.fromkeys(measured.scores, nothing)
+        )
         for one in (held[step][0] for step in probes):
             for seed in one.scores:
                 yield {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas
 import pytest
 
 import papa
@@ -37,8 +36,3 @@ def reviews() -> dict[str, Any]:
         .replace({"verdict": {0: "negative", 1: "positive"}})
         for split, rows in ROWS.items()
     }
-
-
-def columns(frame: pandas.DataFrame) -> dict[str, list[Any]]:
-    """A frame as a mapping of columns."""
-    return {str(name): frame[name].tolist() for name in frame}

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import entropy
 
 import papa
-from papa.scores.fidelity import embedding_fidelity
+from papa.scores.answers import embedding_fidelity
 from tests.make import GPT2, RANGE, SIZES, inputs_of, made, random_model
 
 LAYERS, HEADS = 2, 4

@@ -11,17 +11,11 @@ import pandas
 import pyarrow
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 import papa
-from papa.encoders.reference import embedded_folder
 from papa.library.encoder import TextEncoder
-from tests.library.conftest import AS_IT_IS, SLOTS, columns
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(embedded_folder())
+from tests.library.conftest import AS_IT_IS, SLOTS
 
 
 def test_texts_are_the_same_in_every_container(
@@ -39,7 +33,7 @@ def test_texts_are_the_same_in_every_container(
         data,
         data.filter(lambda row: True),
         pyarrow.Table.from_pandas(frame),
-        columns(frame),
+        frame.to_dict("list"),
     ]
     for kind in kinds:
         found = papa.average(encoder, kind, text="review", progress=False)
@@ -53,20 +47,18 @@ def test_labelled_data_is_the_same_in_every_container(
 ) -> None:
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
     sets = {split: datasets.Dataset.from_pandas(frame) for split, frame in reviews.items()}
-    mappings = {split: columns(frame) for split, frame in reviews.items()}
+    mappings = {split: frame.to_dict("list") for split, frame in reviews.items()}
     kinds: list[Any] = [reviews, datasets.DatasetDict(sets), mappings]
     scores = [papa.measure(encoder, kind, task, **AS_IT_IS).results["score"][0] for kind in kinds]
     assert len(set(scores)) == 1
 
 
-def test_features_are_the_models_own_hidden_states(
-    encoder: TextEncoder, shallow: str, tokenizer: Any
-) -> None:
+def test_features_are_the_models_own_hidden_states(encoder: TextEncoder, shallow: str) -> None:
     """A text that fills the layout has no gap before [SEP], so the stock model sees the
     same input.
     """
     text = " ".join(["film"] * (SLOTS - 2))
-    inputs = tokenizer([text], return_tensors="pt")
+    inputs = encoder.tokenizer([text], return_tensors="pt")
     assert inputs["input_ids"].shape == (1, SLOTS)
     model = AutoModel.from_pretrained(shallow).eval()
     with torch.inference_mode():
@@ -85,11 +77,9 @@ def test_pairs_are_tuples_or_two_columns(encoder: TextEncoder) -> None:
     assert [len(one) for one in listed] == [2 + 2 + 3, 2 + 5 + 3]
 
 
-def test_a_model_in_memory_is_the_same_encoder(
-    encoder: TextEncoder, shallow: str, tokenizer: Any
-) -> None:
+def test_a_model_in_memory_is_the_same_encoder(encoder: TextEncoder, shallow: str) -> None:
     texts = ["A text about nothing.", "Another."]
-    expected = papa.features(encoder, texts, progress=False)
+    expected, tokenizer = papa.features(encoder, texts, progress=False), encoder.tokenizer
     for kind in (AutoModel, AutoModelForSequenceClassification):
         model = kind.from_pretrained(shallow, dtype=torch.float32).train()
         held = papa.load_encoder(model, tokenizer, slots=SLOTS)

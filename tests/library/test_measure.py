@@ -42,31 +42,23 @@ SCORES = np.arange(6.0).reshape(2, 3)[::-1].copy()  # the second layer first
 HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
 
 
-def finished(
-    folder: Path, encoder: str, reviews: dict[str, pandas.DataFrame]
-) -> tuple[pandas.DataFrame, str]:
-    """Results and report of the same study in a file."""
-    for split, frame in reviews.items():
-        frame.to_json(folder / f"{split}.jsonl", orient="records", lines=True)
-    entry = {"name": "mine", "kind": "text", "metric": "accuracy", "slots": SLOTS}
-    entry |= {"columns": {"text": "review", "label": "verdict"}}
-    entry |= {"source": {"kind": "files", **{split: f"{split}.jsonl" for split in reviews}}}
-    entry |= {"probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}}
-    study = {"name": "same", "encoders": [encoder], "tasks": [entry], **DESIGN}
-    study |= {"ranking": {"rows": 32}, "execution": {"device": "cpu"}}
-    finish_study(write_study(folder, study), folder / "store")
-    results = folder / "store" / "studies" / "same"
-    report = html.unescape(" ".join((results / "report.html").read_text().split()))
-    return pandas.read_parquet(results / "results.parquet"), report
-
-
 @pytest.mark.server
 def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     encoder: TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
     found = papa.measure(encoder, reviews, TASK, **DESIGN, ranking_rows=32, progress=False)
-    expected, report = finished(tmp_path, shallow, reviews)
-    ours = found.results
+    for split, frame in reviews.items():
+        frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
+    entry = {"name": "mine", "kind": "text", "metric": "accuracy", "slots": SLOTS}
+    entry |= {"columns": {"text": "review", "label": "verdict"}}
+    entry |= {"source": {"kind": "files", **{split: f"{split}.jsonl" for split in reviews}}}
+    entry |= {"probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}}
+    study = {"name": "same", "encoders": [shallow], "tasks": [entry], **DESIGN}
+    study |= {"ranking": {"rows": 32}, "execution": {"device": "cpu"}}
+    finish_study(write_study(tmp_path, study), tmp_path / "store")
+    folder = tmp_path / "store" / "studies" / "same"
+    report = html.unescape(" ".join((folder / "report.html").read_text().split()))
+    ours, expected = found.results, pandas.read_parquet(folder / "results.parquet")
     assert list(ours) == list(expected)
     compared = [name for name in ours if name != "seconds"]
     pandas.testing.assert_frame_equal(ours[compared], expected[compared], check_exact=True)

@@ -18,10 +18,9 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from torch import nn
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification
 
 import papa
-from papa.encoders.reference import embedded_folder
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder
 from papa.probes import own_probe
@@ -175,8 +174,8 @@ def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     for fraction in (1, 0):
         assert scores(found, fraction) == pytest.approx(scores(named, fraction))
     assert (found.summary["low"] > named.summary["low"]).all(), "of a score nobody knows the unit"
-    tokenizer, texts = AutoTokenizer.from_pretrained(embedded_folder()), data["validation"]
-    batch = tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
+    texts = data["validation"]
+    batch = encoder.tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
     batch["labels"] = torch.tensor([NAMES[::-1].index(one) for one in texts["label"]])
     kept = papa.fidelity(model, np.zeros((2, 4)), "zeros", data=[dict(batch)], score=right)["value"]
     assert scores(found, 1) == pytest.approx([kept["score_before"]] * 2)

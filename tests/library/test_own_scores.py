@@ -13,7 +13,7 @@ import torch
 
 import papa
 from papa.attention.substitutes import Mixed, Zeros
-from papa.library.fidelity import answers
+from papa.library.ablating import answers
 from tests.library.test_fidelity import EVERY_HEAD, HEADS, LAYERS, bert, gpt, texts
 
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]

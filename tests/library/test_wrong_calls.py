@@ -11,10 +11,10 @@ import numpy
 import pandas
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 import papa
-from papa.encoders.reference import EMBEDDED, embedded_folder
+from papa.encoders.reference import EMBEDDED
 from papa.library.encoder import TextEncoder
 from tests.library.conftest import SLOTS
 from tests.library.test_fidelity import bert, gpt, texts
@@ -36,10 +36,6 @@ def first(scores: Any, fraction: float | None = 0.5) -> Any:
 
 def other_classes(reviews: Any) -> Any:
     return {**reviews, "validation": reviews["train"].replace({"positive": "good"})}
-
-
-def tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(embedded_folder())
 
 
 def classifier(classes: int, weight: float = 1.0) -> Any:
@@ -103,7 +99,10 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
     "texts": [
         (lambda g: g.average("a text"), "texts is one string: give a list, such as ['a text']"),
         (lambda g: g.average([]), "has no row: give at least one"),
-        (lambda g: g.average(tokenizer()(["a"])), "tokenised inputs (input_ids, token_type_ids"),
+        (
+            lambda g: g.average(g.encoder.tokenizer(["a"])),
+            "tokenised inputs (input_ids",
+        ),
         (lambda g: g.average([("a", "b"), "c"]), "text 1 is 'c', expected a pair of strings"),
         (lambda g: g.average([1, 2]), "column 'text' holds int64, not text"),
         (lambda g: g.average({"body": ["a"]}), "no column 'text' (found: body)"),
@@ -114,7 +113,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: load("/no/such/folder"), "there is no encoder folder at /no/such/folder"),
         (lambda g: load(torch.nn.Linear(2, 2)), "found a Linear: give the one it holds"),
         (lambda g: load(bert()), "the model BertModel comes without a tokenizer"),
-        (lambda g: load(EMBEDDED, tokenizer()), "comes with its own tokenizer"),
+        (lambda g: load(EMBEDDED, g.encoder.tokenizer), "comes with its own tokenizer"),
         (lambda g: load(EMBEDDED, slots=33), "slots is 33, expected an even number from 4 to 512"),
         (lambda g: papa.average("low2", ["a"]), "encoder is a str, not what papa.load_encoder"),
     ],

@@ -65,6 +65,9 @@ def test_encoders_are_points_with_their_correlation() -> None:
     assert figure is not None
     assert marks(figure, "point") == 3
     assert re.match(r"Encoders, r = -?[01]\.\d\d", figure.title)
+    two = encoders_figure(summarise(results(("a", "b"), TASKS)))
+    assert two is not None
+    assert two.title == "Encoders", "two points are always on a line"
 
 
 def test_a_head_has_a_dot_where_its_interval_leaves_out_what_says_nothing() -> None:

@@ -138,7 +138,8 @@ def test_an_own_metric_that_no_example_changes_beats_nothing() -> None:
         (3, 1): "one validation row has no interval",
     }
     for (seeds, rows), reason in reasons.items():
-        same = Measured.same(range(seeds), 7.0, numpy.zeros(rows), math.nan)
+        own = (dict.fromkeys(range(seeds), one) for one in (7.0, numpy.zeros(rows)))
+        same = Measured(*own, math.nan)
         assert not_beaten(same, same, same) == reason
 
 

@@ -124,7 +124,8 @@ def test_an_original_that_is_no_better_rarely_beats_both_baselines(
     draw, wrong = np.random.default_rng(size[1]), np.zeros(2)
     for _ in range(STUDIES):
         own, words, answer = (Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3))
-        one_answer = Measured.same(own.scores, answer.scores[0], answer.influence[0])
+        same = (dict.fromkeys(own.scores, one[0]) for one in (answer.scores, answer.influence))
+        one_answer = Measured(*same)
         low = interval(list(own.scores.values())).low
         above = all(
             low > np.mean(list(baseline.scores.values())) for baseline in (words, one_answer)

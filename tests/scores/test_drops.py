@@ -1,4 +1,4 @@
-"""Which heads may become constant within a drop; means of drops over tasks."""
+"""Which heads may become constant within a drop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pandas
 import pytest
 
-from papa.scores.summary import LINE, correlation, drops_over_tasks, heads_at, summarise, verdict_on
+from papa.scores.summary import LINE, heads_at, summarise, verdict_on
 from papa.spec.orders import Cell
 from tests.reporting.studies import results
 
@@ -31,11 +31,6 @@ def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) 
     return pandas.DataFrame(rows)
 
 
-def verdicts(frame: pandas.DataFrame) -> dict[int, str]:
-    found = heads_at(frame, {}, 0.01)
-    return dict(zip(found["constant_heads"], found["verdict"], strict=True))
-
-
 def test_the_whole_interval_must_be_within_the_drop() -> None:
     ends = {
         (-0.01, 0.01): "within",
@@ -49,8 +44,9 @@ def test_the_whole_interval_must_be_within_the_drop() -> None:
 def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
     drops = (9, -0.02, 0.001), (18, -0.01, 0.03), (36, -0.01, 0.005), (72, 0.05, 0.09)
     told = {9: "within", 18: "undecided", 36: "undecided", 72: "beyond"}
-    assert verdicts(summary(*drops)) == told
-    assert verdicts(summary(drops[0], drops[2])) == {9: "within", 36: "within"}, "a control"
+    for some, expected in ((drops, told), ((drops[0], drops[2]), {9: "within", 36: "within"})):
+        found = heads_at(summary(*some), {}, 0.01).set_index("constant_heads")
+        assert found["verdict"].to_dict() == expected
 
 
 def test_the_ends_are_those_of_the_drop_and_not_of_the_score() -> None:
@@ -82,28 +78,3 @@ def test_where_nothing_can_be_told_it_says_why(frame: pandas.DataFrame, reason: 
     (row,) = heads_at(frame, {}, 0.01).to_dict("records")
     assert row["verdict"] == "undecided"
     assert row["reason"].startswith(reason)
-
-
-TASKS = (("cola", "matthews"), ("sst2", "accuracy"))
-
-
-def test_an_encoder_has_the_means_over_tasks_that_all_share() -> None:
-    found = summarise(results(encoders=("a", "b", "c"), tasks=TASKS))
-    points, left_out = drops_over_tasks(found)
-    assert not left_out
-    last = found[found["fraction"] == 0].groupby("encoder")[["original", "mean", "relative_drop"]]
-    means = last.mean()
-    assert points["relative_drop"].tolist() == pytest.approx(means["relative_drop"].tolist())
-    of_means = 1 - means["mean"] / means["original"]
-    assert points["drop_of_means"].tolist() == pytest.approx(of_means.tolist())
-    assert -1 <= correlation(points) <= 1
-    assert math.isnan(correlation(points.iloc[:2])), "two points are always on a line"
-
-
-def test_a_task_below_its_baseline_is_left_out_for_every_encoder() -> None:
-    frame = results(encoders=("a", "b"), tasks=TASKS)
-    frame.loc[(frame["encoder"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
-    points, left_out = drops_over_tasks(summarise(frame))
-    assert left_out == {"sst2": "b: the original does not beat its baselines"}
-    only = summarise(frame[frame["task"] == "cola"])
-    assert points.equals(drops_over_tasks(only)[0])

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.simulations import hits
 from papa.scores.intervals import (
     Measured,
     clipped,
@@ -30,22 +31,10 @@ def test_student_t_of_three_seeds_and_relative_drops_by_hand() -> None:
     assert math.isnan(relative_drop(0.0, 0.1))
 
 
-def test_interval_covers_the_true_mean_as_often_as_it_says() -> None:
-    draws = np.random.default_rng(0).normal(0.7, 0.1, size=(2000, 4))
-    covered = [found.low <= 0.7 <= found.high for found in map(interval, draws.tolist())]
-    assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
-
-
 def measured(scores: dict[int, float], influence: float = 0.0, rows: int = 10**6) -> Measured:
     """Scores on which every second example has this influence, every other the opposite."""
     values = influence * np.tile([1.0, -1.0], rows // 2)
     return Measured(scores, dict.fromkeys(scores, values))
-
-
-def hits(correct: np.ndarray) -> Measured:
-    """Accuracy of right and wrong answers [seeds, rows]."""
-    examples = np.stack([correct.astype(float), np.ones_like(correct, float)], axis=-1)
-    return Measured.of("accuracy", dict(enumerate(correct.mean(axis=1).tolist())), list(examples))
 
 
 def test_half_widths_over_seeds_and_examples_are_added_as_variances_are() -> None:

@@ -35,28 +35,35 @@ def score(metric: Metric, found: Any, true: Any, names: Any = None, lengths: Any
 
 
 @pytest.mark.parametrize(
-    ("metric", "found", "true", "expected"),
+    ("metric", "given", "expected"),
     [
-        ("accuracy", FOUND, TRUE, 5 / 8),
-        ("f1", FOUND, TRUE, 2 * 3 / (2 * 3 + 2 + 1)),
-        ("f1", 1 - FOUND, 1 - TRUE, 2 * 2 / (2 * 2 + 2 + 1)),
-        ("f1", NOTHING, NOTHING, 0),
-        ("matthews", FOUND, TRUE, MATTHEWS),
-        ("matthews", 1 - FOUND, TRUE, -MATTHEWS),
+        ("accuracy", (FOUND, TRUE), 5 / 8),
+        ("f1", (FOUND, TRUE), 2 * 3 / (2 * 3 + 2 + 1)),
+        ("f1", (1 - FOUND, 1 - TRUE), 2 * 2 / (2 * 2 + 2 + 1)),
+        ("f1", (NOTHING, NOTHING), 0),
+        ("matthews", (FOUND, TRUE), MATTHEWS),
+        ("matthews", (1 - FOUND, TRUE), -MATTHEWS),
         # Of constant predictions, without a warning.
-        ("matthews", ONES, TRUE, 0),
-        ("matthews", ONES, ONES, 0),
-        ("spearman", ONES, TRUE, 0),
-        ("spearman", ONES, ONES, 0),
-        ("spearman", np.exp(LEVELS), LEVELS, 1),
+        ("matthews", (ONES, TRUE), 0),
+        ("matthews", (ONES, ONES), 0),
+        ("spearman", (ONES, TRUE), 0),
+        ("spearman", (ONES, ONES), 0),
+        ("spearman", (np.exp(LEVELS), LEVELS), 1),
         # Ranks 1, 3, 2, 4: 1 - 6·(1 + 1) / (4·15).
-        ("spearman", [1.0, 30.0, 2.0, 40.0], LEVELS, 1 - 12 / 60),
-        ("token_f1", [0, 2, 2, 2, 1], [0, 1, 2, 2, 1], 4 / 5),
-        ("negative_log_perplexity", np.log([0.5, 0.125]), [3, 4], -2 * np.log(2)),
+        ("spearman", ([1.0, 30.0, 2.0, 40.0], LEVELS), 1 - 12 / 60),
+        ("token_f1", ([0, 2, 2, 2, 1], [0, 1, 2, 2, 1]), 4 / 5),
+        ("negative_log_perplexity", (np.log([0.5, 0.125]), [3, 4]), -2 * np.log(2)),
+        # Entities: person 1-2 and place 4-4; found: person 1-1 (cut short) and place 4-4.
+        ("entity_f1", ([0, 1, 0, 0, 3], [0, 1, 2, 0, 3], IOB, [5]), 0.5),
+        # In one sentence an entity of two words is missed; in two I- begins an entity of its own.
+        ("entity_f1", ([1, 1], [1, 2], IOB, [2]), 0),
+        ("entity_f1", ([1, 1], [1, 2], IOB, [1, 1]), 1),
+        # No entities, no words.
+        ("entity_f1", (NOTHING, NOTHING, IOB, [3, 0, 1]), 0),
     ],
 )
-def test_scores_by_hand(metric: Metric, found: Any, true: Any, expected: float) -> None:
-    assert score(metric, found, true) == pytest.approx(expected)
+def test_scores_by_hand(metric: Metric, given: Any, expected: float) -> None:
+    assert score(metric, *given) == pytest.approx(expected)
 
 
 def f1_task(**changes: Any) -> TaskSpec:
@@ -71,31 +78,15 @@ def test_f1_is_that_of_the_class_named_positive() -> None:
     assert positive_class(f1_task(metric="accuracy"), ("a", "b", "c")) == 1
 
 
-def test_a_positive_class_that_is_none_is_one_sentence_with_the_names() -> None:
+def test_what_cannot_be_scored_is_one_sentence() -> None:
     with pytest.raises(DataError, match=r"'equivalnt', and no class .*\(did you mean 'equivalent'"):
         positive_class(f1_task(positive="equivalnt"), ("different", "equivalent"))
     with pytest.raises(DataError, match="are 3 classes: name one of no, yes, maybe"):
         positive_class(f1_task(), ("no", "yes", "maybe"))
     with pytest.raises(ValidationError, match="only metric f1 has a positive class, and the met"):
         f1_task(positive="yes", labels=["no", "yes"], metric="accuracy")
-
-
-@pytest.mark.parametrize(
-    ("found", "true", "lengths", "expected"),
-    [
-        # Entities: person 1-2 and place 4-4; found: person 1-1 (cut short) and place 4-4.
-        ([0, 1, 0, 0, 3], [0, 1, 2, 0, 3], [5], 0.5),
-        # In one sentence an entity of two words is missed; in two I- begins an entity of its own.
-        ([1, 1], [1, 2], [2], 0),
-        ([1, 1], [1, 2], [1, 1], 1),
-        # No entities, no words.
-        (NOTHING, NOTHING, [3, 0, 1], 0),
-    ],
-)
-def test_entities_count_as_a_whole_and_end_with_their_sentence(
-    found: Any, true: Any, lengths: list[int], expected: float
-) -> None:
-    assert score("entity_f1", found, true, IOB, lengths) == pytest.approx(expected)
+    with pytest.raises(DataError, match="nothing to score"):
+        scored("accuracy", NOTHING[:0], NOTHING[:0])
 
 
 def test_bare_tags_merge_as_seqeval_reads_them(recwarn: pytest.WarningsRecorder) -> None:
@@ -107,11 +98,6 @@ def test_bare_tags_merge_as_seqeval_reads_them(recwarn: pytest.WarningsRecorder)
     assert shorter == pytest.approx(2 * 2 / (3 + 4))
     assert not recwarn.list
     assert list(warnings.filters) == before
-
-
-def test_a_split_without_labels_is_refused() -> None:
-    with pytest.raises(DataError, match="nothing to score"):
-        scored("accuracy", NOTHING[:0], NOTHING[:0])
 
 
 def classes(seed: int, names: int, rows: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

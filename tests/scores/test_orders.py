@@ -77,18 +77,6 @@ def test_orders_are_alike_as_far_as_they_are_known() -> None:
     assert rows.xs("lambda", level="other")["kendall_tau"].isna().all(), "nobody told its heads"
 
 
-def test_only_what_is_better_beyond_chance_is_called_so() -> None:
-    def told(better: float) -> dict[str, list[str]]:
-        """By order, how many others it is better and worse than."""
-        pairs, _, scores = compared(frame(better))
-        return {row[0]: row[-4:-2] for row in order_table(scores, pairs).rows}
-
-    assert [*told(0.0).values()] == [["0", "0"]] * 4
-    apart = told(0.2)
-    assert apart.pop("λ ascending") == ["3", "0"]
-    assert [*apart.values()] == [["0", "1"]] * 3
-
-
 def test_holm_goes_over_pairs_with_random_orders_and_over_all_others() -> None:
     _, means, _ = compared(frame(better=0.004))
     drawn = (means["order"] == "random") | (means["other"] == "random")
@@ -105,13 +93,15 @@ def test_one_order_or_no_fraction_between_is_no_comparison() -> None:
     assert not means["beyond_chance"].any(), "one seed tells nothing"
 
 
-def test_tables_and_a_sentence_tell_them() -> None:
+def test_tables_and_a_sentence_tell_only_what_is_better_beyond_chance() -> None:
+    pairs, _, scores = compared(frame())
+    assert [row[-4:-2] for row in order_table(scores, pairs).rows] == [["0", "0"]] * 4
     pairs, _, scores = compared(frame(better=0.2), found())
     assert "Of 6 differences between two head orders 3 are beyond chance" in orders_note(pairs)
     best, *others = order_table(scores, pairs).rows
-    assert best[0] == "λ ascending"
-    assert best[-4:] == ["3", "0", "–", "–"]
-    (drawn,) = (row for row in others if row[0] == "random")
-    assert drawn[-4:] == ["0", "1", "12.3", "5"]
-    turned = next(row for row in others if row[0] == "first layer to last, reversed")
+    assert (best[0], best[-4:]) == ("λ ascending", ["3", "0", "–", "–"])
+    assert [row[-4:-2] for row in others] == [["0", "1"]] * 3
+    rows = {row[0]: row for row in others}
+    assert rows["random"][-2:] == ["12.3", "5"]
+    turned = rows["first layer to last, reversed"]
     assert (best[3], turned[3]) == ("–", "-1.00"), "Kendall's τ with the first"
