@@ -1,4 +1,4 @@
-"""The command line ``papa``. Engines are imported only where one needs them."""
+"""The command line ``papa``: a file a command. Engines are imported only where one needs them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cli.check import check, plan
+from flows.cli.check import check
+from flows.cli.compare import compare
 from flows.cli.describe import describe
 from flows.cli.export import export
-from flows.cli.finished import compare, heads, report
-from flows.cli.lists import init, list_studies, models, tasks
+from flows.cli.heads import heads
+from flows.cli.init import init
+from flows.cli.lists import list_studies, models, tasks
+from flows.cli.plan import plan
 from flows.cli.prune import prune
+from flows.cli.report import report
 from flows.cli.run import run
 from flows.cli.ui import ui
 from flows.server import settle_environment

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from flows.cli import options
-from flows.cli.finished import parse_share
+from flows.cli.heads import parse_share
 from flows.cli.options import option
 from papa.errors import SpecError, joined, nearest_first
 

@@ -1,11 +1,11 @@
-"""What to start from: ``papa init``, ``models`` and ``tasks``; and what was: ``papa list``."""
+"""``papa models``, ``papa tasks``: what a study can name; ``papa list``: the studies of a store."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.box import SIMPLE
@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     from papa.storage.store import Store
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
-
-
-def init(
-    to: Annotated[Path, typer.Argument(metavar="[FILE]", help="A new file.")] = Path("study.yaml"),
-) -> None:
-    """Write a short study that explains itself, to start from."""
-    with options.one_sentence():
-        try:
-            with to.open("xb") as file:
-                file.write(Path(__file__).with_name("study.yaml").read_bytes())
-        except OSError as error:
-            raise SpecError(f"{to} cannot be written ({error.strerror}): name another") from None
-        typer.echo(f"Written to {to}; edit it, then: papa check {to}")
 
 
 def models() -> None:

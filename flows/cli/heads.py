@@ -1,90 +1,21 @@
-"""What reads finished studies: ``papa compare``, ``papa report`` and ``papa heads``."""
+"""``papa heads``: how many and which heads may become constant within a drop of the score."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from flows.cli import options
-from flows.cli.options import argument, option
 from papa.errors import SpecError, joined
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from papa.study.manifest import FinishedStudy
-
-
-def compare(
-    studies: Annotated[
-        list[str],
-        argument(metavar="STUDY...", help="Names of finished studies, or folders of results."),
-    ],
-    to: Annotated[
-        Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
-    ] = None,
-    store: options.StoreAddress = options.DEFAULT_STORE,
-    verbose: options.Verbose = False,
-) -> None:
-    """Show finished studies side by side."""
-    with options.one_sentence(verbose):
-        from papa.reporting.tables import marks, score_tables, summary_table
-        from papa.scores.summary import compared
-        from papa.study.manifest import open_study
-
-        opened, console = options.open_store(store), Console()
-        comparison = compared({study: open_study(opened, study).results for study in studies})
-        if console.is_terminal:
-            console.print(summary_table(comparison))
-        else:
-            # A line for each row: a file or another program has no width.
-            tables = (f"{table.heading}\n\n{table.markdown}" for table in score_tables(comparison))
-            typer.echo("\n".join([*tables, *marks(comparison)]))
-        if to is None:
-            return
-        from papa.reporting.figures import FORMATS, scores_figure
-
-        to.mkdir(parents=True, exist_ok=True)
-        comparison.to_csv(to / "compare.csv", index=False)
-        for ending in FORMATS:
-            scores_figure(comparison).save(to / f"compare{ending}")
-        typer.echo(f"written  {to}/compare.csv, compare.svg, compare.png, compare.pdf")
-
-
-def report(
-    study: options.Finished,
-    store: options.StoreAddress = options.DEFAULT_STORE,
-    verbose: options.Verbose = False,
-) -> None:
-    """Build a finished study's report again, from what it stored."""
-    with options.one_sentence(verbose):
-        from papa.reporting.report import write_report
-        from papa.storage.artifacts import published, read_metadata, remove
-        from papa.study.locks import in_use
-        from papa.study.manifest import open_study, place_results
-
-        found = open_study(opened := options.open_store(store), study)
-        name, metadata = found.manifest.study, read_metadata(found.folder)
-        opened.make()
-        with in_use(opened), TemporaryDirectory(dir=opened.scratch) as made:
-            for table in metadata["files"]:
-                shutil.copyfile(found.folder / table, Path(made, table))
-            write_report(Path(made), found.findings())
-            artifact = opened.folder(metadata["stage"], metadata["key"])
-            remove(artifact)
-            with published(artifact, metadata) as folder:
-                shutil.copytree(made, folder, dirs_exist_ok=True)
-        place_results(opened, name, opened.reference(metadata["stage"], metadata["key"]))
-        # MLflow gets it with the next ``papa run``.
-        typer.echo(f"report   {opened.study(name)}/report.html")
 
 
 def heads(

@@ -1,0 +1,24 @@
+"""``papa init``: a short study with comments, to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli import options
+from papa.errors import SpecError
+
+
+def init(
+    to: Annotated[Path, typer.Argument(metavar="[FILE]", help="A new file.")] = Path("study.yaml"),
+) -> None:
+    """Write a short study that explains itself, to start from."""
+    with options.one_sentence():
+        try:
+            with to.open("xb") as file:
+                file.write(Path(__file__).with_name("study.yaml").read_bytes())
+        except OSError as error:
+            raise SpecError(f"{to} cannot be written ({error.strerror}): name another") from None
+        typer.echo(f"Written to {to}; edit it, then: papa check {to}")

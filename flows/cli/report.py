@@ -1,0 +1,39 @@
+"""``papa report``: a finished study's report, again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import typer
+
+from flows.cli import options
+
+
+def report(
+    study: options.Finished,
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    verbose: options.Verbose = False,
+) -> None:
+    """Build a finished study's report again, from what it stored."""
+    with options.one_sentence(verbose):
+        from papa.reporting.report import write_report
+        from papa.storage.artifacts import published, read_metadata, remove
+        from papa.study.locks import in_use
+        from papa.study.manifest import open_study, place_results
+
+        found = open_study(opened := options.open_store(store), study)
+        name, metadata = found.manifest.study, read_metadata(found.folder)
+        opened.make()
+        with in_use(opened), TemporaryDirectory(dir=opened.scratch) as made:
+            for table in metadata["files"]:
+                shutil.copyfile(found.folder / table, Path(made, table))
+            write_report(Path(made), found.findings())
+            artifact = opened.folder(metadata["stage"], metadata["key"])
+            remove(artifact)
+            with published(artifact, metadata) as folder:
+                shutil.copytree(made, folder, dirs_exist_ok=True)
+        place_results(opened, name, opened.reference(metadata["stage"], metadata["key"]))
+        # MLflow gets it with the next ``papa run``.
+        typer.echo(f"report   {opened.study(name)}/report.html")
