@@ -51,9 +51,7 @@ class ByDistance(Weights):
 
 
 def distances(part: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys"]:
-    """Where in a table a pair of tokens finds its distance, from the farthest ahead to the farthest
-    behind, of which ``reach`` have places of their own.
-    """
+    """Where in a table of 2 · ``reach`` + 1 distances, farthest ahead first, pairs find theirs."""
     apart = part.query_slots[:, :, None] - part.key_slots[:, None, :]
     return apart.clamp(-reach, reach) + reach
 
@@ -67,9 +65,7 @@ def places(part: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys
 
 @dataclass
 class AverageByDistance:
-    """Means of A along diagonals, with the columns of a text's ends apart; the last row of the sums
-    counts pairs.
-    """
+    """Means of A along diagonals, a text's ends apart; the last row of the sums counts pairs."""
 
     sums: dict[int, Float[Tensor, "rows places"]] = field(default_factory=dict)
 
@@ -158,9 +154,7 @@ class MeanQueriesAndKeys:
         return attention.output(attention.every)
 
     def substitute(self, slots: int = 0) -> ByMeanScores:
-        """Scores at every distance that so many slots have, or the longest text, farthest ahead
-        first.
-        """
+        """Scores at each distance in so many slots, or the longest text's, farthest ahead first."""
         found = list[Tensor]()
         for layer, (sums, tokens, longest, scaling, cap) in sorted(self._seen.items()):
             means = (sums / tokens).float()

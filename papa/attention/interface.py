@@ -49,7 +49,8 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
         if why := family.refuse(config):
             raise EncoderError(f"this {family.name} model is not supported: {why}")
         return list(family.attentions(model.base_model))
-    found, reason = [module for module in model.modules() if _calls_interface(module)], ""
+    codes = ((one, inspect.unwrap(type(one).forward).__code__) for one in model.modules())
+    found, reason = [one for one, code in codes if "ALL_ATTENTION_FUNCTIONS" in code.co_names], ""
     kinds = sorted({type(module).__name__ for module in found})
     if not found:
         reason = (
@@ -74,11 +75,6 @@ def head_count(module: nn.Module) -> int:
             if isinstance(found := getattr(holder, name, None), int):
                 return found
     raise EncoderError(f"{type(module).__name__} does not say how many heads it has")
-
-
-def _calls_interface(module: nn.Module) -> bool:
-    code = getattr(type(module).forward, "__wrapped__", type(module).forward).__code__
-    return "ALL_ATTENTION_FUNCTIONS" in code.co_names
 
 
 @contextmanager

@@ -106,9 +106,7 @@ class Donor(NamedTuple):
 
 @dataclass
 class DrawnOutputs:
-    """What heads put out in two texts of each length, as far as there are two, drawn among the
-    texts seen, so that one of them is another; all layers have the same texts.
-    """
+    """What heads put out in two drawn texts of each length seen, so that one is another text."""
 
     seed: int
     kept: dict[int, list[Donor]] = field(default_factory=dict)

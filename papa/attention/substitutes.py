@@ -23,9 +23,7 @@ One = TypeVar("One", bound="Substitute")
 
 @dataclass(frozen=True)
 class Substitute:
-    """What some heads of a layer put out instead of A·V; ``reads_attention`` where it needs their
-    queries and keys all the same.
-    """
+    """What heads put out instead of A·V; ``reads_attention`` where it needs queries and keys."""
 
     reads_attention: ClassVar[bool] = False
 
@@ -114,9 +112,7 @@ class Streaming(Weights):
 
 @dataclass(frozen=True)
 class OfFunction(Weights):
-    """A user's own matrices, a function of (layer, head, slots), made for as many slots as a text
-    has.
-    """
+    """A user's own matrices, made for as many slots as a text has."""
 
     function: Callable[[int, int, int], Float[Tensor, "slots slots"]]
 

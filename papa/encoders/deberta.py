@@ -89,9 +89,7 @@ def _position_scores(
 
 
 def _prepare(model: Any, dispatch: Dispatch) -> None:
-    """Have the layers hand over their attention, and relative positions be those of slots; of
-    packed tokens no mask is built, which would be a square of all of them.
-    """
+    """Hand over attention, and count slots; packed tokens have no mask, a square of them all."""
     encoder = model.encoder
     masked, furthest = encoder.get_attention_mask, getattr(encoder, "max_relative_positions", 0)
     buckets: int = getattr(encoder, "position_buckets", 0)
@@ -122,9 +120,7 @@ def _over_slots(
     convolve: Callable[[Tensor], Tensor],
     states: Float[Tensor, "inputs width tokens"],
 ) -> Float[Tensor, "inputs width tokens"]:
-    """A convolution over slots: columns are put at their slots, and slots that no input uses hold
-    zeros, as with padding, where the mask has cleared them.
-    """
+    """A convolution over slots: those that no input uses hold zeros, as masked padding does."""
     if (batch := dispatch.batch) is None:
         return convolve(states)
     unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]

@@ -91,9 +91,7 @@ class Dispatch:
         position_ids: Tensor | None,
         causal: bool,
     ) -> dict[str, Any]:
-        """Where queries and keys stand, once a pass and not a layer: on a GPU it waits for what was
-        asked before.
-        """
+        """Where queries and keys stand, once a pass, as on a GPU it waits."""
         # A model may lie on several devices.
         queries, keys, device = size = query.shape[-2], key.shape[-2], query.device
         if size in self.places:
@@ -138,9 +136,7 @@ class Dispatch:
 
     @contextmanager
     def ruled(self, rules: Mapping[int, Rule]) -> Iterator[None]:
-        """Inside the block layers follow ``rules``, which find what those in force leave of the
-        heads.
-        """
+        """Inside the block layers follow ``rules``, of what those in force leave of the heads."""
         before = self.rules
         inner = {layer: (*before.get(layer, ()), rule) for layer, rule in rules.items()}
         self.rules = {**before, **inner}

@@ -19,12 +19,6 @@ def repeated(seed: int, texts: int = 64) -> Tensor:
     return torch.cat([half, half], dim=1)
 
 
-def copying_loss(model: GPT2LMHeadModel, ids: Tensor) -> Tensor:
-    """Of each token of the second half but the first, which is known only from the first half."""
-    logits = model(input_ids=ids).logits[:, HALF:-1]
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, HALF + 1 :].flatten())
-
-
 @torch.enable_grad()
 def small_gpt2(
     positions: int, words: int, loss_of: Callable[[Any, int], Tensor], enough: float, **more: Any
@@ -49,6 +43,11 @@ def small_gpt2(
 @lru_cache
 def trained_copier() -> GPT2LMHeadModel:
     """A small GPT-2 that has learned to go on with a sequence that it saw before."""
-    return small_gpt2(
-        2 * HALF, TOKENS, lambda model, step: copying_loss(model, repeated(step, 16)), 0.05
-    )
+
+    def loss(model: GPT2LMHeadModel, step: int) -> Tensor:
+        """Of each token of the second half but the first, as only the first half tells it."""
+        ids = repeated(step, 16)
+        logits = model(input_ids=ids).logits[:, HALF:-1]
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, HALF + 1 :].flatten())
+
+    return small_gpt2(2 * HALF, TOKENS, loss, 0.05)

@@ -1,6 +1,4 @@
-"""Averages against exact rational sums, however inputs are grouped into batches and shards, and in
-whatever order.
-"""
+"""Averages against exact rational sums, however inputs are grouped into batches and shards."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ UNIT = Fraction(1, 2**24)
 
 @pytest.fixture(scope="module")
 def inputs() -> tuple[Tensor, Tensor]:
-    """Attention of many inputs, sharp and flat, [inputs, layers, heads, slots, slots], and where
-    they have tokens.
-    """
+    """Attention of many inputs, sharp and flat, and where they have tokens."""
     generator = torch.Generator().manual_seed(3)
     mask = torch.rand(INPUTS, SLOTS, generator=generator) < 0.7
     mask[:, -1] = True
@@ -40,7 +36,6 @@ class Given(LayerAttention):
 
 
 def summed(probabilities: Tensor, mask: Tensor, rows: np.ndarray, batch: int) -> AttentionSums:
-    """The sums over some inputs, ``batch`` at a time."""
     averager = AttentionAverager(LAYERS, HEADS, SLOTS)
     for start in range(0, len(rows), batch):
         chosen = torch.from_numpy(rows[start : start + batch])
@@ -97,9 +92,6 @@ def test_an_average_is_the_exact_one_within_its_bound(
 def test_shards_in_any_grouping_and_order_give_the_same_bits(
     inputs: tuple[Tensor, Tensor], seed: int
 ) -> None:
-    """Batches are what a corpus is cut into; how they are spread over shards and merged changes
-    nothing.
-    """
     batch, random = 4, np.random.default_rng(seed)
     whole = summed(*inputs, np.arange(INPUTS), batch)
     batches = random.permutation(np.arange(INPUTS).reshape(-1, batch))

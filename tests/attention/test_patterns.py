@@ -60,9 +60,7 @@ def test_a_faint_diagonal_beside_a_separator_is_special_and_not_diagonal() -> No
 
 
 def test_rows_count_as_often_as_they_were_seen() -> None:
-    """Slots 1..10, in 1,000 inputs each, are diagonal; slots 11..62, in 10 inputs each, attend to
-    [CLS].
-    """
+    """Slots 1 to 10, in 1,000 inputs each, are diagonal; 11 to 62, in 10 each, attend to [CLS]."""
     matrix = torch.zeros(1, 1, SLOTS, SLOTS)
     matrix[..., 0] = 1.0
     matrix[0, 0, 1:11] = torch.eye(SLOTS)[1:11]
@@ -94,9 +92,7 @@ def test_special_slots_follow_the_layout() -> None:
 
 
 def test_real_averages_hold_real_patterns(shared: Path) -> None:
-    """MiniLM on CoLA: some heads look at the slot before, some at [CLS]; shuffled columns lose
-    diagonals.
-    """
+    """MiniLM on CoLA: some heads look at the slot before, some at [CLS]."""
     golden = load_file(shared / "golden" / "minilm_cola_s64.safetensors")
     matrices, counts = golden["average_attention"], golden["counts"]
     patterns = head_patterns(matrices, counts, SPECIAL)

@@ -20,9 +20,7 @@ SHORTEST, LONGEST, LENGTH, WORDS = 4, 12, 24, 32
 
 
 def periodic(seed: int, texts: int = 64) -> dict[str, Tensor]:
-    """Random tokens again and again, with a period of each text's own; labels are what its first
-    period tells.
-    """
+    """Random tokens with a period of each text's own; labels are what its first period tells."""
     draw = torch.Generator().manual_seed(seed)
     period = torch.randint(SHORTEST, LONGEST + 1, (texts, 1), generator=draw)
     tokens = torch.randint(WORDS, (texts, LONGEST), generator=draw)
