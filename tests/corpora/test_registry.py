@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from papa.corpora.rows import read_rows
 from papa.spec import HubSource
 from papa.spec.file import registry
 from tests.corpora.conftest import known_task
@@ -35,15 +33,6 @@ def test_every_entry_is_a_whole_task_with_the_papers_settings(name: str) -> None
         assert "/" in task.source.name, "hub names without an owner no longer resolve"
         mismatched = task.source.validation == "validation_mismatched"
         assert mismatched == (name == "mnli")
-
-
-@pytest.mark.parametrize("name", ["cola", "rte", "wnut17"])
-def test_an_entry_reads_local_files_in_place_of_the_hub(name: str, shared: Path) -> None:
-    folder = shared / "data" / name
-    paths = {split: str(folder / f"{split}.jsonl") for split in ("train", "validation")}
-    task = known_task(name, source={"kind": "files", **paths})
-    rows = read_rows(task)
-    assert rows.label_names == task.labels
 
 
 @pytest.mark.server

@@ -41,11 +41,7 @@ WNUT = ["O"] + [
 UNIVERSAL = "NOUN PUNCT ADP NUM SYM SCONJ ADJ PART DET CCONJ PROPN PRON X _ ADV INTJ VERB AUX"
 UPOS = UNIVERSAL.split()
 ROWS = 12
-WORDS = [["Papers", "from", "Rome", "say", "so", "."], ["It", "is", "new", "."], ["Why", "?"]] * (
-    ROWS // 3
-)
-
-
+WORDS = [["Papers", "from", "Rome", "say", "so", "."], ["It", "is", "new", "."], ["Why", "?"]] * 4
 BRANCHES = {
     ("nyu-mll/glue", "main"): "glue",
     ("eriktks/conll2003", "main"): "conll2003/main",
@@ -107,10 +103,8 @@ def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, Any]]:
     """``WORDS`` with columns of tags, over all classes; entities are those of Rome."""
     content: dict[str, Any] = {"tokens": WORDS}
     for column, own in names.items():
-        content[column] = [
-            [(word + row) % len(own) for word in range(len(words))]
-            for row, words in enumerate(WORDS)
-        ]
+        spread = [[at + row for at in range(len(words))] for row, words in enumerate(WORDS)]
+        content[column] = [[number % len(own) for number in row] for row in spread]
     if own := names.get("ner_tags"):
         place = next(at for at, name in enumerate(own) if "b-loc" in name.lower())
         content["ner_tags"] = [[place * (word == "Rome") for word in words] for words in WORDS]
@@ -120,9 +114,7 @@ def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, Any]]:
 
 def write_wikitext(folder: Path) -> None:
     """Training text in two files; every other row is blank."""
-    lines = ["", " = Heading = \n", "", " Some text of the article , as Wikipedia has it . \n"] * (
-        ROWS // 4
-    )
+    lines = ["", " = Heading = \n", "", " Some text of the article , as Wikipedia has it . \n"] * 3
     features, files = Features({"text": TEXT}), {}
     for config, parts in (("wikitext-103-raw-v1", 2), ("wikitext-2-raw-v1", 1)):
         for split, count in (("test", 1), ("train", parts), ("validation", 1)):
@@ -135,14 +127,12 @@ def write_wikitext(folder: Path) -> None:
 
 def write_universal_dependencies(folder: Path) -> None:
     """One configuration a treebank, below ``parquet``, under the release's number."""
-    features, content = of_words(upos=UPOS)
-    files = {}
-    for treebank in ("en_ewt", "fr_gsd"):
-        files[treebank] = {
-            split: f"parquet/{treebank}/{split}.parquet" for split in ("train", "dev", "test")
-        }
-        for file in files[treebank].values():
-            write(folder, file, features, content)
+    files = {
+        treebank: {name: f"parquet/{treebank}/{name}.parquet" for name in ("train", "dev", "test")}
+        for treebank in ("en_ewt", "fr_gsd")
+    }
+    for file in (file for own in files.values() for file in own.values()):
+        write(folder, file, *of_words(upos=UPOS))
     write_readme(folder, files, {})
 
 

@@ -157,7 +157,8 @@ def test_files_without_a_card(
     """Neither a description in the old form nor the beginning of a split hides others. Each file
     has a row of each class, whose numbers are their places in the letters.
     """
-    (tmp_path / "dataset_infos.json").write_text('{"default": {}}')
+    if branch == "main":
+        (tmp_path / "dataset_infos.json").write_text('{"default": {}}')
     for name, letters in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         label = ClassLabel(names=list(letters))
