@@ -13,8 +13,8 @@ from itertools import combinations
 
 import numpy as np
 
-from papa.ranking.scores.sets import shapley_values
 from papa.ranking.seeds import HeadScores
+from papa.ranking.sets import shapley_values
 from papa.scores.intervals import Measured, deviation_of_lists, holm, p_value
 from papa.spec.orders import Head
 

@@ -32,7 +32,7 @@ from papa.library.tasks import Task, as_list, study_inputs
 from papa.probes.training import train
 from papa.progress import bar
 from papa.ranking.given import score_of_each
-from papa.ranking.learned import ThetaLearner
+from papa.ranking.learned import theta_window
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.ranking.seeds import HeadScores
 from papa.scores.answers import mean_over_examples
@@ -228,11 +228,12 @@ def trained_lambda(
             return _loss(own, of_batch(model, batch)), torch.ones(1, dtype=torch.int64)
 
     rows = np.arange(len(batches))
-    learner = ThetaLearner((len(sizes), sizes[0]), loss, lambda rows: rows[:, None], rows)
+    theta = nn.Parameter(torch.zeros(len(sizes), sizes[0]))
+    given = [{"params": [theta]}], theta_window(theta, loss, lambda rows: rows[:, None], rows)
     spec = ProbeSpec(learning_rate=learning_rate, batch_size=1, epochs=epochs)
     with bar(f"λ, seed {seed}", progress) as report:
-        train(learner, spec, [seed], rows=len(batches), window=len(batches), progress=report)
-    return learner.theta.detach().sigmoid().double().numpy()
+        train(*given, spec, [seed], rows=len(batches), window=len(batches), progress=report)
+    return theta.detach().sigmoid().double().numpy()
 
 
 def _loss(own: Mapping[str, Tensor], mixed: Mapping[str, Tensor]) -> Tensor:

@@ -15,8 +15,8 @@ from papa.corpora.rows import rows_of
 from papa.corpora.sources import SPLITS
 from papa.errors import DataError, SpecError
 from papa.library.encoder import TextEncoder, is_tabular, table_of
+from papa.probes.evaluate import check_probe
 from papa.probes.own import check_own
-from papa.probes.own_probe import check_probe
 from papa.scores.own import OwnCode, OwnMetric, OwnScore
 from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study

@@ -37,12 +37,9 @@ class PackedFeatures:
     has one label, its labelled tokens where tokens have labels.
 
     Attributes:
-        values: hidden states of the L+1 layers, embeddings first, in any floating dtype; may be
-            memory-mapped.
-        offsets: where rows begin, ascending from 0 to the number of tokens; always on the CPU.
-        slot_ids: the slot 0..S-1 of each token, in any integer dtype.
-        labels: one label per row, or one per token: classes as int64, numbers as float32.
-        token_labels: whether tokens have labels, not rows.
+        values: of the L+1 layers, embeddings first, in any floating dtype; may be memory-mapped.
+        offsets: where rows begin, then the number of tokens; always on the CPU.
+        labels: of rows, or of tokens with ``token_labels``: classes as int64, numbers as float32.
     """
 
     values: Float[Tensor, "tokens layers width"]

@@ -93,8 +93,6 @@ class TokenProbe(Probe):
     error.
     """
 
-    regression, dropout = False, 0.0
-
     def __init__(
         self,
         seeds: Sequence[int],
@@ -103,8 +101,11 @@ class TokenProbe(Probe):
         width: int,
         labels: int,
         dtype: torch.dtype = torch.float32,
+        regression: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.regression, self.dropout = regression, dropout
         generators = generators_of(seeds)
         self.dense = SeedLinear(generators, layers * width, width, dtype)
         self.classifier = SeedLinear(generators, width, labels)
@@ -152,18 +153,8 @@ class SequenceProbe(TokenProbe):
     sum over slots, weights [L+1, S] that start at 1/S, real slots only; then as for a token.
     """
 
-    def __init__(
-        self,
-        seeds: Sequence[int],
-        *,
-        layers: int,
-        slots: int,
-        regression: bool = False,
-        dropout: float = 0.0,
-        **sizes: Any,
-    ) -> None:
-        super().__init__(seeds, layers=layers, **sizes)
-        self.regression, self.dropout = regression, dropout
+    def __init__(self, seeds: Sequence[int], *, layers: int, slots: int, **given: Any) -> None:
+        super().__init__(seeds, layers=layers, **given)
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
 
     def inputs(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,36 +42,26 @@ PartLoss = Callable[[Part], Float[Tensor, ""]]
 """The share of a minibatch's loss that a part of it has; gradients pass."""
 
 
-@runtime_checkable
-class Learner(Protocol):
-    """What is trained, as parameters in ``groups`` that an optimiser of PyTorch takes, and what
-    finds its gradients on the rows of a window of an epoch.
-    """
-
-    groups: list[dict[str, Any]]
-
-    def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses: ...
+Window = Callable[[Int[np.ndarray, " rows"], int, int], Losses]
+"""From the rows of a window, of what epoch and which of its windows, to what trains on them."""
 
 
-class ProbeLearner:
-    """Probes of several seeds on features and in steps that they share; gradients they never do."""
+def probe_window(probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> Window:
+    """For probes of several seeds, which share features and steps, and gradients never."""
 
-    def __init__(self, probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> None:
-        trained = [parameter for parameter in probe.parameters() if parameter.requires_grad]
-        self.groups: list[dict[str, Any]] = [{"params": trained}]
-        self._probe, self._source, self._seeds = probe, source, seeds
-
-    def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
+    def window(rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
         # One seed for all probes' dropout: they share the pass.
-        features, numbers = self._source.window(rows, dropout_seed=epoch * 2**20 + index)
-        places, own = torch.from_numpy(numbers), [seed_of(one, epoch, index) for one in self._seeds]
+        features, numbers = source.window(rows, dropout_seed=epoch * 2**20 + index)
+        places, own = torch.from_numpy(numbers), [seed_of(one, epoch, index) for one in seeds]
 
         def losses(batch: Int[Tensor, "seeds batch"], step: int) -> Float[Tensor, " seeds"]:
-            found = self._probe.losses(features, places[batch], [seed_of(one, step) for one in own])
+            found = probe.losses(features, places[batch], [seed_of(one, step) for one in own])
             found.sum().backward()
             return found.detach()
 
         return losses
+
+    return window
 
 
 @dataclass
@@ -99,20 +89,20 @@ class JointLearner:
         """Train on these rows, or all, of the split; a seed sees the minibatches that it sees of
         features. ``how`` is as for ``papa.probes.training.train``.
         """
-        self._rows = self.split.rows if rows is None else rows
+        chosen = self.split.rows if rows is None else rows
         window = window_of(self.encoder, self.split, spec.batch_size)
-        self._per_window = window // spec.batch_size
-        train(self, spec, [self.seed], rows=len(self._rows), window=window, **how)
-
-    def window(self, rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
         tokens = part_tokens(self.encoder.device.type != "cpu")
 
-        def losses(batch: Int[Tensor, "1 batch"], step: int) -> Float[Tensor, " 1"]:
-            place = self.seed, epoch, index * self._per_window + step
-            chosen = self._rows[rows[batch[0].numpy()]]
-            return self.losses(parts_of(self.split, chosen, tokens, place))
+        def learn(members: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
+            def losses(batch: Int[Tensor, "1 batch"], step: int) -> Float[Tensor, " 1"]:
+                place = self.seed, epoch, index * (window // spec.batch_size) + step
+                minibatch = chosen[members[batch[0].numpy()]]
+                return self.losses(parts_of(self.split, minibatch, tokens, place))
 
-        return losses
+            return losses
+
+        given = self.groups, learn, spec, [self.seed]
+        train(*given, rows=len(chosen), window=window, **how)
 
     def losses(self, parts: Sequence[Part]) -> Float[Tensor, " 1"]:
         """The loss of a minibatch, whose gradients are added to ``.grad``."""
@@ -148,7 +138,8 @@ def probe_loss(
 
 
 def train(
-    learner: Learner,
+    groups: list[dict[str, Any]],
+    learn: Window,
     spec: ProbeSpec,
     seeds: Sequence[int],
     *,
@@ -158,11 +149,11 @@ def train(
     on_epoch: OnEpoch = ignore_epoch,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train for all epochs, by windows of rows (``papa.probes.features.window_of``) that each seed
-    sees in an order of its own; ``stop`` is asked after every epoch whether to leave out the
-    others.
+    """Train parameters, in groups as optimisers of PyTorch take them, for all epochs, by windows of
+    rows (``papa.probes.features.window_of``) that each seed sees in an order of its own; ``stop``
+    is asked after every epoch whether to leave out the others.
     """
-    optimizer, done, total = adamw(learner.groups, spec), 0, spec.epochs * rows
+    optimizer, done, total = adamw(groups, spec), 0, spec.epochs * rows
 
     def where(epoch: int, index: int, step: int) -> str:
         return f"minibatch {index * (window // spec.batch_size) + step + 1} of epoch {epoch + 1}"
@@ -170,7 +161,7 @@ def train(
     for epoch in range(spec.epochs):
         summed, steps = np.zeros(len(seeds)), 0
         for index, members in enumerate(epoch_windows(rows, epoch, window)):
-            losses = learner.window(members, epoch, index)
+            losses = learn(members, epoch, index)
             orders = [window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds]
             batches = torch.from_numpy(np.stack(orders)).split(spec.batch_size, dim=1)
             found = list[Tensor]()
@@ -209,7 +200,7 @@ def take_step(
     max_grad_norm: float,
 ) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
     """Take one step of every seed on a minibatch of its own; gives each seed's loss, and the norm
-    of its gradient before it was clipped.
+    of its gradient before it was clipped to ``max_grad_norm``, 0 for no limit.
     """
     optimizer.zero_grad(set_to_none=True)
     found = losses(batch, step)
@@ -218,7 +209,14 @@ def take_step(
         # Of a minibatch without any label.
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    norms = clip_gradients([parameter.grad for parameter in trained], len(found), max_grad_norm)
+    # Of each seed, along the first axis where there are several.
+    gradients = [parameter.grad.view(len(found), -1) for parameter in trained]
+    norms = torch.stack([gradient.norm(dim=1) for gradient in gradients]).norm(dim=0)
+    scales = (max_grad_norm / (norms + _NORM_EPSILON)).clamp(max=1)
+    # A GPU would have to be waited for to learn whether there is anything to scale.
+    if max_grad_norm and (scales.device.type != "cpu" or bool((scales < 1).any())):
+        for gradient in gradients:
+            gradient.mul_(scales[:, None])
     optimizer.step()
     return found, norms
 
@@ -247,20 +245,3 @@ def adamw(groups: list[dict[str, Any]], spec: ProbeSpec) -> torch.optim.AdamW:
 
     optimizer.register_step_pre_hook(set_epsilon)
     return optimizer
-
-
-def clip_gradients(
-    gradients: Sequence[Float[Tensor, "..."]], seeds: int, limit: float
-) -> Float[Tensor, " seeds"]:
-    """Scale the gradients of each seed, along the first axis where there are several, in place, so
-    that their common norm is at most ``limit``; 0 scales nothing. Returns each seed's norm before
-    it was clipped.
-    """
-    by_seed = [gradient.view(seeds, -1) for gradient in gradients]
-    norms = torch.stack([gradient.norm(dim=1) for gradient in by_seed]).norm(dim=0)
-    scales = (limit / (norms + _NORM_EPSILON)).clamp(max=1)
-    # A GPU would have to be waited for to learn whether there is anything to scale.
-    if limit and (scales.device.type != "cpu" or bool((scales < 1).any())):
-        for gradient in by_seed:
-            gradient.mul_(scales[:, None])
-    return norms

@@ -1,11 +1,11 @@
 """Training λ: how much of its input-dependent attention each head keeps (paper, Section 3.2); and
-the losses on training text by which heads are trained and scored: of what a model's own head
-answers, or of a probe that is trained on the encoder as it is and then frozen.
+what is trained with constants to score heads: L0 gates, and λ that keeps hidden states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,28 +14,28 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.attention.constants import ConstantMatrices
-from papa.attention.interface import attention_modules, routed
 from papa.attention.replacement import mixed_by
-from papa.attention.substitutes import Mixed, Substitute, by_layer, rules_of
-from papa.corpora.batches import micro_batch, rows_of_like_length
+from papa.attention.substitutes import Mixed
+from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.tokens import IGNORED
-from papa.encoders.encoder import Encoder, numbers_of
+from papa.encoders.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.features import live_features
-from papa.probes.minibatches import Part, part_tokens, window_rows
-from papa.probes.own import OwnHead, answers_of, class_names
-from papa.probes.probes import Probe
-from papa.probes.training import JointLearner, Losses, probe_loss, train
+from papa.probes.minibatches import Part, seed_of, window_rows
+from papa.probes.own import OwnHead
+from papa.probes.training import JointLearner, Losses, Window, probe_loss, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.seeds import is_stable, rows_of_seed
-from papa.scores.answers import class_ids
+from papa.ranking.asked import Asked, OwnLoss, Rows, Summed
+from papa.ranking.seeds import HeadScores, is_stable, rows_of_seed
 from papa.spec import Order, ProbeSpec, RankingSpec, TaskSpec
-from papa.spec.orders import Head
+from papa.spec.task import OWN_RATE
 
-Rows = Int[np.ndarray, " rows"]
-Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
-"""The sum of the losses of what rows are asked, and how much each is; gradients pass."""
+TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
+"""β, γ and ζ of the hard concrete distribution: a draw is stretched from (0, 1) to (γ, ζ), and what
+lies beyond 0 and 1 is cut off."""
+COST = 0.01
+"""Of an open gate, in units of the loss."""
+PENALTY = 0.05
+"""Of the mean self-λ, in units of the loss (DuoAttention's)."""
 
 
 def train_lambda(
@@ -77,10 +77,11 @@ def train_lambda(
         def of_mix(some: Rows, shares: Tensor) -> Summed:
             return loss(some, Mixed(on_device, shares), every)
 
-        learner = ThetaLearner((layers, heads), of_mix, loss.batches, rows)
-        theta, width = learner.theta, layers * encoder.model.config.hidden_size
+        theta = nn.Parameter(torch.zeros(layers, heads))
+        given = [{"params": [theta]}], theta_window(theta, of_mix, loss.batches, rows), spec
+        width = layers * encoder.model.config.hidden_size
         window = window_rows(len(split), int(split.lengths.sum()), width, spec.batch_size)
-        train(learner, spec, [seed], rows=len(rows), window=window, **how)
+        train(*given, [seed], rows=len(rows), window=window, **how)
     return torch.stack(lambdas)
 
 
@@ -116,120 +117,114 @@ def mix_learner(
     return JointLearner(groups, loss, encoder, split, seed)
 
 
-class ThetaLearner:
-    """What trains θ, 0 at the start, alone: by a loss of ``rows`` where heads keep so much of their
-    own attention, of which ``parts`` are taken at once.
+def theta_window(
+    theta: nn.Parameter,
+    loss: Callable[[Rows, Float[Tensor, "layers heads"]], Summed],
+    parts: Callable[[Rows], Iterable[Rows]],
+    rows: Rows,
+) -> Window:
+    """What trains θ alone: by a loss of ``rows`` where heads keep so much of their own attention,
+    of which ``parts`` are taken at once.
     """
 
-    def __init__(
-        self,
-        size: tuple[int, int],
-        loss: Callable[[Rows, Float[Tensor, "layers heads"]], Summed],
-        parts: Callable[[Rows], Iterable[Rows]],
-        rows: Rows,
-    ) -> None:
-        self.theta = nn.Parameter(torch.zeros(size))
-        self.groups = [{"params": [self.theta]}]
-        self._loss, self._parts, self._rows = loss, parts, rows
-
-    def window(self, rows: Rows, epoch: int, index: int) -> Losses:
+    def window(members: Rows, epoch: int, index: int) -> Losses:
         def losses(batch: Int[Tensor, "1 batch"], _: int) -> Float[Tensor, " 1"]:
             total, answered = 0.0, 0
-            self.theta.grad = torch.zeros_like(self.theta)
-            for some in self._parts(self._rows[rows[batch[0].numpy()]]):
+            theta.grad = torch.zeros_like(theta)
+            for some in parts(rows[members[batch[0].numpy()]]):
                 with torch.enable_grad():
-                    summed, lengths = self._loss(some, self.theta.sigmoid())
+                    summed, lengths = loss(some, theta.sigmoid())
                 if count := int(lengths.sum()):
-                    self.theta.grad += torch.autograd.grad(summed, self.theta)[0]
+                    theta.grad += torch.autograd.grad(summed, theta)[0]
                     total, answered = total + summed.item(), answered + count
-            self.theta.grad /= max(answered, 1)
+            theta.grad /= max(answered, 1)
             return torch.tensor([total / max(answered, 1)])
 
         return losses
 
-
-class HeadLoss:
-    """A loss on rows of a corpus's training split while heads put out a substitute."""
-
-    def __init__(self, device: torch.device, corpus: TokenisedCorpus, tokens: int) -> None:
-        self.device, self.split, self._tokens = device, corpus.split("train"), tokens
-
-    def batches(self, rows: Rows) -> Iterator[Rows]:
-        """Rows of like length together."""
-        lengths = self.split.first_lengths[rows], self.split.lengths[rows]
-        for part in rows_of_like_length(*lengths, self._tokens):
-            yield rows[part]
-
-    def __call__(self, rows: Rows, substitute: Substitute, heads: Sequence[Head]) -> Summed:
-        """Of rows of the split, with a substitute on the device."""
-        raise NotImplementedError
+    return window
 
 
-class ProbeLoss(HeadLoss):
-    """Of a frozen probe."""
-
-    def __init__(self, encoder: Encoder, probe: Probe, corpus: TokenisedCorpus) -> None:
-        super().__init__(encoder.device, corpus, encoder.tokens_per_batch(None))
-        self._encoder, self._probe = encoder, probe
-
-    def batches(self, rows: Rows) -> Iterator[Rows]:
-        return super().batches(np.sort(rows))
-
-    def __call__(self, rows: Rows, substitute: Substitute, heads: Sequence[Head]) -> Summed:
-        encoder, batch = self._encoder, micro_batch(self.split, rows)
-        rules = rules_of(substitute, by_layer(heads), encoder.layers)
-        with encoder.ruled(rules), numbers_of(f"the {self.split.name} split"):
-            states = encoder.token_states(batch)
-        features = live_features(states, self.split, batch)
-        mean = self._probe.losses(features, torch.arange(len(features))[None]).sum()
-        return mean.double() * len(features.labels), features.label_counts
+def drawn_gates(
+    location: Float[Tensor, "layers heads"], uniform: Float[Tensor, "layers heads"]
+) -> Float[Tensor, "layers heads"]:
+    """Gates 0..1 from log α and numbers drawn from (0, 1)."""
+    stretched = ((uniform.logit() + location) / TEMPERATURE).sigmoid() * (HIGH - LOW) + LOW
+    return stretched.clamp(0, 1)
 
 
-class OwnLoss(HeadLoss):
-    """``task.lambda_objective`` of what a model's own head answers."""
+def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "layers heads"]:
+    """The probability that a gate is not 0."""
+    return (location - TEMPERATURE * math.log(-LOW / HIGH)).sigmoid()
 
-    def __init__(self, own: OwnHead, corpus: TokenisedCorpus, task: TaskSpec) -> None:
-        device = own.model.device
-        # As many as a step of λ's training takes at once.
-        super().__init__(device, corpus, part_tokens(device.type != "cpu"))
-        own.model.requires_grad_(False)
-        self._own, self._task, names = own, task, corpus.label_names
-        # What the model's head calls the task's classes.
-        self._ids = (
-            class_ids(names, class_names(own.model), task)
-            if names and not task.with_itself
-            else None
-        )
 
-    def __call__(self, rows: Rows, substitute: Substitute, heads: Sequence[Head]) -> Summed:
-        model, task = self._own.model, self._task
-        batch = self._own.padded(self.split, rows)
-        own: dict[str, Tensor] = {}
-        if task.with_itself:
-            with torch.no_grad():
-                own = answers_of(model, batch, task.of_embeddings)
-        modules = attention_modules(model)
-        rules = rules_of(substitute, by_layer(heads), len(modules))
-        with routed(model, modules, rules) as dispatch:
-            dispatch.slots, dispatch.real = batch.slots, batch.mask
-            found = answers_of(model, batch, task.of_embeddings)
-        return self._summed(own, found, self.split.labels_of(rows)), found["lengths"]
+def gate_learner(asked: Asked) -> JointLearner:
+    """What trains log α of every gate, 0 at the start, and the task's probe."""
 
-    def _summed(
-        self, own: dict[str, Tensor], found: dict[str, Tensor], labels: np.ndarray
-    ) -> Float[Tensor, ""]:
-        if self._task.of_embeddings:
-            pair = found["embeddings"], own["embeddings"]
-            return (1 - nn.functional.cosine_similarity(*pair)).sum()
-        if self._task.kind in ("mlm", "causal"):
-            return -found["log_probabilities"].sum()
-        logits = found["logits"]
-        if self._task.with_itself:
-            before, after = own["logits"].log_softmax(-1), logits.log_softmax(-1)
-            return nn.functional.kl_div(after, before, reduction="sum", log_target=True)
-        if self._task.regression:
-            truth = torch.from_numpy(labels).to(logits)
-            return nn.functional.mse_loss(logits[:, 0], truth, reduction="sum")
-        kept = labels[labels != IGNORED]
-        truth = torch.from_numpy(kept if self._ids is None else self._ids[kept]).long()
-        return nn.functional.cross_entropy(logits, truth.to(logits.device), reduction="sum")
+    def drawn(location: Tensor, part: Part) -> Tensor:
+        # Not a seed that dropout draws from.
+        generator = torch.Generator().manual_seed(seed_of(part.dropout_seed, 2))
+        uniform = torch.rand(location.shape, generator=generator)
+        return drawn_gates(location, uniform.clamp(1e-6, 1 - 1e-6).to(location))
+
+    learner = mix_learner(
+        asked.encoder, asked.constants, asked.corpus, asked.task, asked.seed, drawn
+    )
+    of_probe = learner.loss
+
+    def loss(part: Part) -> Tensor:
+        cost = part.share * COST * open_probability(learner.parameter).sum()
+        return of_probe(part) + cost
+
+    learner.loss = loss
+    return learner
+
+
+def gates(asked: Asked) -> HeadScores:
+    """How likely each head's gate is to stay open, where every open gate costs something (Voita et
+    al., 2019, Section 5.1; Louizos et al., 2018, Section 2.2), after as many epochs as λ.
+
+    A head puts out g·A·V + (1-g)·C·V, where g is drawn anew for each part of a minibatch: a closed
+    gate is a constant head. As with λ, the gates and a probe are trained together and the encoder
+    is frozen.
+    """
+    learner = gate_learner(asked)
+    spec = lambda_spec(asked.task, asked.ranking)
+    learner.train(spec, asked.rows, progress=asked.progress)
+    values = open_probability(learner.parameter.detach()).cpu().numpy()
+    return HeadScores(values[None], evaluations=2 * spec.epochs)
+
+
+def self_learner(asked: Asked) -> JointLearner:
+    """What trains θ, 0 at the start, by the mean over tokens of ‖h' - h‖² over ‖h‖², and the
+    penalty, with h a token's last hidden state and h' that of the encoder whose heads put out
+    λ·A·V + (1-λ)·C·V. The mean is the same in whatever parts a device takes a minibatch.
+    """
+    encoder, split = asked.encoder, asked.corpus.split("train")
+    constants = asked.constants.to(encoder.device)
+    theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
+
+    def loss(part: Part) -> Float[Tensor, ""]:
+        batch = micro_batch(split, part.rows)
+        with torch.no_grad():
+            own = encoder.token_states(batch)[-1]
+        with mixed_by(encoder, constants, theta.sigmoid()):
+            error = encoder.token_states(batch)[-1] - own
+        lost = (error.square().sum(-1) / own.square().sum(-1)).mean()
+        return part.token_share * (lost + PENALTY * theta.sigmoid().mean())
+
+    return JointLearner([{"params": [theta]}], loss, encoder, split, asked.seed)
+
+
+def self_lambda(asked: Asked) -> HeadScores:
+    """λ trained so that the encoder keeps its own last hidden states; no labels, no probe.
+
+    After DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute. θ is trained
+    alone, for as many epochs as λ with a probe, at ``OWN_RATE`` where ``ranking.learning_rate``
+    names none.
+    """
+    learner = self_learner(asked)
+    spec = lambda_spec(asked.task, asked.ranking, OWN_RATE)
+    learner.train(spec, asked.rows, progress=asked.progress)
+    values = learner.parameter.detach().sigmoid().cpu().numpy()
+    return HeadScores(values[None], evaluations=3 * spec.epochs)

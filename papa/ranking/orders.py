@@ -22,8 +22,8 @@ class ScoringMethod:
     """One way to score heads.
 
     Attributes:
-        function: ``module:name`` of what computes it, as ``papa.ranking.scores.asked`` says, or
-            for a mean over rows of attention, which is ``streamed``, ``….streamed``.
+        function: ``module:name`` of what computes it from ``papa.ranking.asked.Asked``, or, where
+            it is ``streamed``, a mean over rows of attention, from ``papa.ranking.streamed.Rows``.
         nothing: the score of a head that is as good constant; nan where none is known.
         own_head: which tasks of a model's own head it scores heads of.
         label_free, frozen_probe: whether it reads text alone, and a probe of the plain encoder.
@@ -42,7 +42,7 @@ class ScoringMethod:
     least: Callable[[int], int] = lambda heads: 0
 
 
-_AT = "papa.ranking.scores"
+_AT = "papa.ranking"
 _STREAMED: dict[str, Any] = {"label_free": True, "streamed": True}
 _VALUED: dict[str, Any] = {"frozen_probe": True, "reads": ("evaluations",)}
 _TRAINED: dict[str, Any] = {"reads": ("epochs", "learning_rate")}
@@ -65,9 +65,9 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         "the steps of a greedy order", f"{_AT}.sets:greedy", least=lambda heads: heads, **_VALUED
     ),
     "effect": ScoringMethod("effect", f"{_AT}.sets:effect", 0.0, frozen_probe=True),
-    "gates": ScoringMethod("L0 gates", f"{_AT}.trained:gates", own_head="none", **_TRAINED),
+    "gates": ScoringMethod("L0 gates", f"{_AT}.learned:gates", own_head="none", **_TRAINED),
     "self_lambda": ScoringMethod(
-        "λ that keeps hidden states", f"{_AT}.trained:self_lambda", label_free=True, **_TRAINED
+        "λ that keeps hidden states", f"{_AT}.learned:self_lambda", label_free=True, **_TRAINED
     ),
 }
 

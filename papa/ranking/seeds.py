@@ -61,27 +61,29 @@ def is_stable(
 
 
 _CONFIDENCE = 0.95
+OfHeads = Float[np.ndarray, "layers heads"]
+ByEpoch = Mapping[int, Float[np.ndarray, "_ layers heads"]]
 
 
 @dataclass(eq=False)
 class HeadScores:
-    """A score of every head by each of several seeds, by whose mean heads become constant; those of
-    one seed may have a standard error, from some draws.
+    """A score of every head by each of several seeds, by whose mean heads become constant, the
+    smallest first; those of one seed may have a standard error, from some draws, and took
+    ``evaluations``: forward passes over the rows, gradients counted as one more each.
     """
 
     by_seed: Float[np.ndarray, "seeds layers heads"]
-    standard_error: Float[np.ndarray, "layers heads"] | None = None
+    standard_error: OfHeads | None = None
     draws: int = 0
+    evaluations: int = 0
 
     @cached_property
-    def mean(self) -> Float[np.ndarray, "layers heads"]:
+    def mean(self) -> OfHeads:
         """The mean over seeds."""
         return self.by_seed.mean(axis=0)
 
     @cached_property
-    def interval(
-        self,
-    ) -> tuple[Float[np.ndarray, "layers heads"], Float[np.ndarray, "layers heads"]]:
+    def interval(self) -> tuple[OfHeads, OfHeads]:
         """Both ends of each head's 95 % interval: Student's t over seeds; of one seed over the
         draws of its standard error, nan without.
         """
@@ -99,7 +101,7 @@ class HeadScores:
         """A row for every head: layer, head, method, score, low, high."""
         import pandas
 
-        columns = [*np.indices(self.mean.shape), self.mean, *self.interval]
+        columns: list[np.ndarray] = [*np.indices(self.mean.shape), self.mean, *self.interval]
         names = ("layer", "head", "score", "low", "high")
         held = {name: own.ravel() for name, own in zip(names, columns, strict=True)}
         frame = pandas.DataFrame(held)
@@ -118,9 +120,9 @@ class TrainedLambda(HeadScores):
 
     def __init__(
         self,
-        by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]],
+        by_epoch: ByEpoch,
         own_rows: bool = False,
-        shuffled: Mapping[int, Float[np.ndarray, "_ layers heads"]] = MappingProxyType({}),
+        shuffled: ByEpoch = MappingProxyType({}),
     ) -> None:
         super().__init__(_last(by_epoch))
         self.by_epoch, self.own_rows, self.shuffled = by_epoch, own_rows, shuffled
@@ -191,8 +193,6 @@ class TrainedLambda(HeadScores):
         return float(alike(other, ())[0]), more_alike(own, other)
 
 
-def _last(
-    by_epoch: Mapping[int, Float[np.ndarray, "_ layers heads"]],
-) -> Float[np.ndarray, "seeds layers heads"]:
+def _last(by_epoch: ByEpoch) -> Float[np.ndarray, "seeds layers heads"]:
     """λ after the last epoch."""
     return np.stack([epochs[-1] for epochs in by_epoch.values()]).astype(np.float64)

@@ -96,7 +96,7 @@ def _check(named: Named, *, is_probe: bool) -> None:
     code, given = named.load(), "the true and the predicted classes"
     try:
         if is_probe:
-            from papa.probes.own_probe import check_probe, is_estimator
+            from papa.probes.evaluate import check_probe, is_estimator
 
             check_probe(code)
             given = "(inputs, classes)"

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from papa.ranking.asked import Asked
 from papa.ranking.orders import HEAD_SCORES, ScoringMethod
-from papa.ranking.scores.asked import Asked, Scored
+from papa.ranking.seeds import HeadScores
 from papa.reporting.wording import order_label
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
@@ -21,11 +22,11 @@ from tests.finished import Told
 from tests.flows.conftest import SMALL
 
 
-def score(asked: Asked) -> Scored:
+def score(asked: Asked) -> HeadScores:
     """How large a head's values are."""
     layers = asked.encoder.model.encoder.layer
     weights = [layer.attention.self.value.weight.view(asked.encoder.heads, -1) for layer in layers]
-    return Scored(np.stack([one.norm(dim=1).numpy() for one in weights]), None, evaluations=0)
+    return HeadScores(np.stack([one.norm(dim=1).numpy() for one in weights])[None])
 
 
 def test_an_entry_of_the_methods_is_a_head_order(

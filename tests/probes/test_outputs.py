@@ -12,12 +12,7 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 import papa
-from papa.attention.outputs import (
-    ConstantOutputs,
-    drawn_rows,
-    mean_outputs,
-    resampled_outputs,
-)
+from papa.attention.outputs import ConstantOutputs, drawn_rows, mean_outputs, resampled_outputs
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batch
 from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit

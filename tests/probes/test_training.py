@@ -53,7 +53,7 @@ def test_each_seed_and_epoch_sees_all_rows_in_an_order_of_its_own(rows: int, win
     spec = SPEC.model_copy(update={"batch_size": 4, "epochs": 3})
     for learner in learners:
         how = {"progress": lambda *both: told.append(both), "stop": iter(stop).__next__}
-        train(learner, spec, [5, 7], rows=rows, window=window, **how)
+        train(learner.groups, learner.window, spec, [5, 7], rows=rows, window=window, **how)
     orders, again = ([np.concatenate(one, axis=1) for one in each.seen] for each in learners)
     assert np.array_equal(np.sort(orders), [[range(rows)] * 2] * 2)
     assert np.array_equal(orders, again)
@@ -190,20 +190,15 @@ def test_the_whole_is_the_probes_own_mean_loss(
     assert loss == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_dropout_follows_from_the_parts_seed(build: Build) -> None:
-    learner = build("cola", dropout=True)
-    part = parts_of(learner.split, MINIBATCH, 60, (0,))[0]
-    loss = learner.loss(part).item()
-    torch.manual_seed(5)
-    assert learner.loss(part).item() == loss
-    assert learner.loss(part._replace(dropout_seed=1)).item() != loss
-
-
-def test_every_part_of_a_training_has_dropout_of_its_own(
+def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
     build: Build, tasks: dict[str, TaskSpec]
 ) -> None:
-    learner, seen = build("cola"), list[int]()
-    loss = learner.loss
+    learner, seen = build("cola", dropout=True), list[int]()
+    loss, part = learner.loss, parts_of(learner.split, MINIBATCH, 60, (0,))[0]
+    once = loss(part).item()
+    torch.manual_seed(5)
+    assert loss(part).item() == once
+    assert loss(part._replace(dropout_seed=1)).item() != once
 
     def noted(part: Part) -> torch.Tensor:
         seen.append(part.dropout_seed)

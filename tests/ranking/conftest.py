@@ -12,7 +12,7 @@ from papa.attention.average import average_split
 from papa.corpora.corpus import load_corpus, tokenise_corpus
 from papa.encoders.encoder import Encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer
-from papa.ranking.scores.asked import Asked
+from papa.ranking.asked import Asked
 from papa.spec import ExecutionSpec, LayoutSpec, RankingSpec
 from papa.spec.file import resolve_study
 from tests.probes.conftest import encoder, reference  # noqa: F401

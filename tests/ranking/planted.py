@@ -28,7 +28,7 @@ from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import train_probes
 from papa.probes.own import opened_own
-from papa.ranking.scores.asked import Asked
+from papa.ranking.asked import Asked
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 
@@ -59,14 +59,15 @@ def planted_encoder(folder: Path, head: Head) -> EncoderReference:
     model.embeddings.position_embeddings.weight.zero_()
     model.embeddings.token_type_embeddings.weight.zero_()
     ids = vocabulary.convert_tokens_to_ids([*MARKED, *PLAIN, "[CLS]", "[SEP]"])
-    states = torch.nn.functional.layer_norm(words[ids], (WIDTH,))
+    # Times what the words' states shall give: the vector whose products with them give it.
+    read = torch.linalg.pinv(torch.nn.functional.layer_norm(words[ids], (WIDTH,)))
     layer, number = head
     attention, width = model.encoder.layer[layer].attention, WIDTH // HEADS
     first = number * width
     attention.self.query.weight[first : first + width] = 0
     attention.self.query.bias[first] = width**0.5
-    attention.self.key.weight[first] = _read(states, [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]) * SHARPNESS
-    attention.self.value.weight[first] = _read(states, [1.0, -1.0, 1.0, -1.0, 0.0, 0.0]) * 2
+    attention.self.key.weight[first] = read[:, :2].sum(1) * SHARPNESS
+    attention.self.value.weight[first] = read[:, :4] @ Tensor([2, -2, 2, -2])
     attention.output.dense.weight[:, first] = torch.randn(WIDTH)
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
@@ -97,13 +98,6 @@ def with_classifier(folder: Path, task: TaskSpec) -> None:
         loss.backward()
         optimizer.step()
     model.save_pretrained(folder)
-
-
-def _read(states: Tensor, wanted: list[float]) -> Tensor:
-    """The vector whose products with the words' states are these."""
-    return torch.linalg.lstsq(states, torch.tensor(wanted, dtype=torch.float32)[:, None]).solution[
-        :, 0
-    ]
 
 
 def planted_task(folder: Path) -> TaskSpec:

@@ -13,7 +13,7 @@ import torch
 from papa.attention.replacement import replaced
 from papa.corpora.batches import micro_batch
 from papa.probes.features import live_features
-from papa.ranking.scores.sets import LossValue, effect, gradient
+from papa.ranking.sets import LossValue, effect, gradient
 from papa.spec.orders import Head
 from tests.ranking.planted import Planted
 
@@ -53,9 +53,9 @@ def test_a_set_is_worth_what_its_loss_says_and_a_head_what_it_gains(answering: P
     assert value.evaluations == 5
     scored = effect(answering.asked)
     assert scored.evaluations == 7
-    assert scored.values[head] == pytest.approx(worth[head], abs=2e-4)
-    assert np.unravel_index(scored.values.argmax(), scored.values.shape) == head
-    assert np.sort(scored.values.flatten())[-2] < 0.05 < 0.3 < scored.values.max()
+    assert scored.mean[head] == pytest.approx(worth[head], abs=2e-4)
+    assert np.unravel_index(scored.mean.argmax(), scored.mean.shape) == head
+    assert np.sort(scored.mean.flatten())[-2] < 0.05 < 0.3 < scored.mean.max()
 
 
 def test_gradients_are_finite_differences(answering: Planted) -> None:
@@ -67,7 +67,7 @@ def test_gradients_are_finite_differences(answering: Planted) -> None:
             with answering.scaled(head, 1 + sign * step):
                 sides.append(losses(answering)[0])
         expected = np.abs(sides[0] - sides[1]) / (2 * step)
-        assert found.values[head] == pytest.approx(expected.mean(), rel=0.05, abs=1e-5)
+        assert found.mean[head] == pytest.approx(expected.mean(), rel=0.05, abs=1e-5)
         error = expected.std(ddof=1) / np.sqrt(len(expected))
         assert found.standard_error[head] == pytest.approx(error, rel=0.05, abs=1e-5)
-    assert np.unravel_index(found.values.argmax(), found.values.shape) == answering.head
+    assert np.unravel_index(found.mean.argmax(), found.mean.shape) == answering.head

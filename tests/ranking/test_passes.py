@@ -13,22 +13,11 @@ from papa.corpora.batches import micro_batches
 from papa.descriptions.seen import seen_in
 from papa.encoders.encoder import load_encoder
 from papa.encoders.reference import EncoderReference
-from papa.ranking.scores.asked import Asked
-from papa.ranking.scores.streamed import (
-    confidence,
-    distance,
-    output_distance,
-    streamed,
-    variance,
-)
+from papa.ranking.asked import Asked
+from papa.ranking.streamed import confidence, distance, output_distance, streamed, variance
 from papa.spec import RankingSpec
 
-METHODS = {
-    "confidence": confidence,
-    "variance": variance,
-    "distance": distance,
-    "output_distance": output_distance,
-}
+METHODS = {one.__name__: one for one in (confidence, variance, distance, output_distance)}
 ROWS, SEPARATOR = 24, 102
 
 
@@ -41,8 +30,7 @@ def by_hand(asked: Asked) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     ]
     own = [one for one in seen if one.of == "input-dependent"]
     fixed = [one for one in seen if one.of == "constant"]
-    sums: dict[str, list[np.ndarray]] = {name: [] for name in METHODS}
-    counts: dict[str, list[int]] = {name: [] for name in METHODS}
+    texts = []
     for a, c in zip(own, fixed, strict=True):
         words = ~a.separators.numpy()
         attention, constant = a.attention.double().numpy(), c.attention.double().numpy()
@@ -57,11 +45,9 @@ def by_hand(asked: Asked) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         relative = np.linalg.norm(added - fixed_added, axis=(-1, -2)) / np.linalg.norm(
             added, axis=(-1, -2)
         )
-        of_text = (largest, words.sum()), (around, n), (apart, n), (relative, 1)
-        for name, (found, count) in zip(METHODS, of_text, strict=True):
-            sums[name].append(found)
-            counts[name].append(int(count))
-    return {name: (np.stack(sums[name]), np.array(counts[name])) for name in METHODS}
+        texts.append(((largest, words.sum()), (around, n), (apart, n), (relative, 1)))
+    by_method = zip(METHODS, zip(*texts, strict=True), strict=True)
+    return {name: tuple(map(np.array, zip(*of, strict=True))) for name, of in by_method}
 
 
 def test_means_over_rows_and_their_errors(asked: Asked) -> None:
@@ -69,14 +55,14 @@ def test_means_over_rows_and_their_errors(asked: Asked) -> None:
     found = streamed(asked, METHODS)
     for name, (sums, counts) in by_hand(asked).items():
         mean = sums.sum(0) / counts.sum()
-        np.testing.assert_allclose(found[name].values, mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[name].mean, mean, rtol=1e-5, atol=1e-6)
         # The ratio of two sums, linearised: what each text adds to it.
         residuals = (sums - mean * counts[:, None, None]) / counts.mean()
         error = residuals.std(axis=0, ddof=1) / np.sqrt(ROWS)
         np.testing.assert_allclose(found[name].standard_error, error, rtol=1e-3)
         assert found[name].evaluations == 1
-        assert mean.std() > 10 * np.abs(found[name].values - mean).max(), "heads differ"
-    assert 0 < found["distance"].values.min() < found["distance"].values.max() < np.log(2)
+        assert mean.std() > 10 * np.abs(found[name].mean - mean).max(), "heads differ"
+    assert 0 < found["distance"].mean.min() < found["distance"].mean.max() < np.log(2)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -92,7 +78,7 @@ def test_a_score_changes_with_its_head_alone(
         changed[own] = 0
         setattr(query, name_of, torch.nn.Parameter(changed, requires_grad=False))
     ranking = RankingSpec(rows=8)
-    before = streamed(replace(asked, ranking=ranking), METHODS)[name].values
-    after = streamed(replace(asked, ranking=ranking, encoder=perturbed), METHODS)[name].values
+    before = streamed(replace(asked, ranking=ranking), METHODS)[name].mean
+    after = streamed(replace(asked, ranking=ranking, encoder=perturbed), METHODS)[name].mean
     moved = np.abs(before - after) > 1e-3 * np.abs(before)
     assert np.argwhere(moved).tolist() == [[1, 5]]

@@ -12,10 +12,7 @@ import pytest
 import torch
 from scipy.stats import kendalltau
 
-from papa.ranking.seeds import (
-    TrainedLambda,
-    is_stable,
-)
+from papa.ranking.seeds import TrainedLambda, is_stable
 from papa.reporting.answers import certainty
 from papa.scores.intervals import interval
 

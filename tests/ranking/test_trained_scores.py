@@ -15,9 +15,8 @@ import torch
 from papa.attention.replacement import mixed_by
 from papa.corpora.batches import micro_batch
 from papa.probes.minibatches import parts_of
-from papa.ranking.scores.asked import Asked, Scored
-from papa.ranking.scores.sets import gradient
-from papa.ranking.scores.trained import (
+from papa.ranking.asked import Asked
+from papa.ranking.learned import (
     COST,
     PENALTY,
     drawn_gates,
@@ -27,6 +26,8 @@ from papa.ranking.scores.trained import (
     self_lambda,
     self_learner,
 )
+from papa.ranking.seeds import HeadScores
+from papa.ranking.sets import gradient
 from papa.spec import RankingSpec
 from tests.ranking.planted import Planted
 
@@ -109,18 +110,18 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
 @pytest.mark.unchecked
 @pytest.mark.parametrize(("score", "passes", "more"), [(gates, 12, 0.1), (self_lambda, 18, 0.05)])
 def test_a_planted_head_keeps_most_for_what_it_puts_out(
-    score: Callable[[Asked], Scored], passes: int, more: float, asked: Asked, one_head: Planted
+    score: Callable[[Asked], HeadScores], passes: int, more: float, asked: Asked, one_head: Planted
 ) -> None:
     told: list[tuple[int, int]] = []
     found = score(replace(asked, progress=lambda *both: told.append(both)))
     assert told[-1] == (6 * 192, 6 * 192)
     assert found.evaluations == passes
-    np.testing.assert_array_equal(score(asked).values, found.values)
-    *_, other, planted = sorted(found.values.flatten())
-    assert planted == found.values[one_head.head]
+    np.testing.assert_array_equal(score(asked).mean, found.mean)
+    *_, other, planted = sorted(found.mean.flatten())
+    assert planted == found.mean[one_head.head]
     assert score is self_lambda or (planted > 0.8 and other < planted - 0.1)
     with one_head.scaled(one_head.head, 0):
-        assert score(asked).values[one_head.head] < planted - more
+        assert score(asked).mean[one_head.head] < planted - more
 
 
 def test_no_label_is_read(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

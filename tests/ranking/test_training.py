@@ -10,8 +10,8 @@ from torch import Tensor
 
 from papa.probes.minibatches import Part
 from papa.probes.training import JointLearner
+from papa.ranking.asked import Asked
 from papa.ranking.learned import train_lambda
-from papa.ranking.scores.asked import Asked
 from papa.ranking.seeds import MOVED, is_stable, rows_of_seed
 from papa.spec import Order, RankingSpec
 

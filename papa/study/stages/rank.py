@@ -67,7 +67,7 @@ def frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("scores", version=5)
+@stage("scores", version=6)
 def score_heads(
     run: Context,
     encoder: EncoderReference,
@@ -84,8 +84,8 @@ def score_heads(
 
     from papa.attention.constants import ConstantMatrices
     from papa.probes.evaluate import build_probe
-    from papa.ranking.scores.asked import Asked
-    from papa.ranking.scores.streamed import scores_by
+    from papa.ranking.asked import Asked
+    from papa.ranking.streamed import scores_by
 
     text, frozen = run.corpus(corpus), None
     if probe:
@@ -97,7 +97,7 @@ def score_heads(
     own = run.own_model(task, encoder) if answering else None
     how = seed or 0, run.execution, run.progress, frozen, own
     found = scores_by(methods, Asked(run.encoder, matrices, text, task, ranking, *how))
-    tensors: dict[str, Any] = {name: scores.values for name, scores in found.items()}
+    tensors: dict[str, Any] = {name: scores.by_seed[0] for name, scores in found.items()}
     tensors |= {ERROR.format(name): scores.standard_error for name, scores in found.items()}
     held = {name: np.ascontiguousarray(one) for name, one in tensors.items() if one is not None}
     evaluations = {name: scores.evaluations for name, scores in found.items()}

@@ -5,15 +5,16 @@ worth: the effect of each head, a greedy order, Shapley values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from papa.attention.substitutes import Mixed, Substitute, Zeros
+from papa.attention.substitutes import Mixed, Zeros
 from papa.progress import Progress, ignore_progress
-from papa.ranking.scores.asked import Asked, Scored
-from papa.ranking.seeds import rows_of_seed
+from papa.ranking.asked import Asked
+from papa.ranking.seeds import HeadScores, rows_of_seed
 from papa.spec.orders import Head
 
 TOLERANCE = 0.01
@@ -24,7 +25,7 @@ Value = Callable[[Set[Head]], float]
 """v: from the heads that stay input-dependent."""
 
 
-def gradient(asked: Asked) -> Scored:
+def gradient(asked: Asked) -> HeadScores:
     """E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the loss of
     the probe, or of the model's own head, on one input, the mean over its labels.
 
@@ -32,8 +33,9 @@ def gradient(asked: Asked) -> Scored:
     code takes the absolute value at each token and adds those up, and divides by the norm of each
     layer; neither is done here.
     """
-    loss, (layers, heads), found, done = asked.loss(), asked.size, list[np.ndarray](), 0
-    for rows in loss.batches(asked.rows):
+    loss, (layers, heads) = asked.loss(), asked.constants.values.shape[:2]
+    found, done = list[np.ndarray](), 0
+    for rows in loss.batches(np.sort(asked.rows)):
         # Each input has gates of its own.
         gates = torch.ones(layers, len(rows), heads, device=loss.device, requires_grad=True)
         summed, labels = loss(rows, Mixed(Zeros(), gates), [*np.ndindex(layers, heads)])
@@ -44,9 +46,8 @@ def gradient(asked: Asked) -> Scored:
         done += len(rows)
         asked.progress(done, len(asked.rows))
     of_inputs = np.concatenate(found, axis=1)
-    inputs = of_inputs.shape[1]
-    error = of_inputs.std(axis=1, ddof=1) / np.sqrt(inputs) if inputs > 1 else None
-    return Scored(of_inputs.mean(axis=1), error, 2, inputs)
+    error = of_inputs.std(axis=1, ddof=1) / np.sqrt(done) if done > 1 else None
+    return HeadScores(of_inputs.mean(axis=1)[None], error, done, 2)
 
 
 class LossValue:
@@ -55,49 +56,55 @@ class LossValue:
     """
 
     def __init__(self, asked: Asked) -> None:
-        self.size, self.evaluations, self._asked = asked.size, 0, asked
+        self.size, self.evaluations = asked.constants.values.shape[:2], 0
         self.heads: list[Head] = [*np.ndindex(*self.size)]
         self._loss = asked.loss()
         self._constants = asked.constants.to(self._loss.device)
         count = asked.ranking.rows or _VALUED_ROWS
         rows = rows_of_seed(len(asked.corpus.split("train")), count, asked.seed)
-        self._batches = [*self._loss.batches(rows)]
+        self._batches = [*self._loss.batches(np.sort(rows))]
 
     @torch.inference_mode()
     def __call__(self, own: Set[Head]) -> float:
-        substitute: Substitute = self._constants
         heads = [head for head in self.heads if head not in own]
-        if self._asked.own is not None:
-            # As where λ is trained on it: a mix in which a head's share is 0 or 1.
-            shares = torch.zeros(self.size)
-            for head in own:
-                shares[head] = 1.0
-            substitute, heads = Mixed(substitute, shares.to(self._loss.device)), self.heads
-        found = [self._loss(rows, substitute, heads) for rows in self._batches]
+        found = [self._loss(rows, self._constants, heads) for rows in self._batches]
         self.evaluations += 1
         return -sum(float(summed) for summed, _ in found) / sum(int(n.sum()) for _, n in found)
 
+    def scores(
+        self, values: Float[np.ndarray, " heads"], errors: Any = None, draws: int = 0
+    ) -> HeadScores:
+        """Of all heads in turn."""
+        error = None if errors is None else errors.reshape(self.size)
+        return HeadScores(values.reshape(1, *self.size), error, draws, self.evaluations)
 
-def effect(asked: Asked) -> Scored:
+
+def effect(asked: Asked) -> HeadScores:
     """v(all) - v(all without the head), in units of the loss (after Michel et al., 2019, Section
     3.2): 0 for a head that is as good constant, below where it is better.
     """
     value = LossValue(asked)
-    everyone, values = frozenset(value.heads), np.zeros(value.size)
+    everyone, lost = frozenset(value.heads), list[float]()
     whole = value(everyone)
-    for done, head in enumerate(value.heads, 1):
-        values[head] = whole - value(everyone - {head})
-        asked.progress(done, len(value.heads))
-    return Scored(values, None, value.evaluations)
+    for head in value.heads:
+        lost.append(whole - value(everyone - {head}))
+        asked.progress(len(lost), len(value.heads))
+    return value.scores(np.array(lost))
 
 
-def greedy(asked: Asked) -> Scored:
+def greedy(asked: Asked) -> HeadScores:
     """The greedy order: at each step the head whose becoming constant costs least, while those of
     earlier steps are constant; a score is a place in it.
     """
     value, evaluations = LossValue(asked), asked.ranking.evaluations
-    places = greedy_places(value, value.heads, evaluations, asked.progress)
-    return Scored(places.reshape(value.size), None, value.evaluations)
+    return value.scores(greedy_places(value, value.heads, evaluations, asked.progress))
+
+
+def shapley(asked: Asked) -> HeadScores:
+    """What heads add to the value of others, over all orders of joining (Held & Yang, 2022)."""
+    value = LossValue(asked)
+    given = value, value.heads, asked.ranking.evaluations
+    return value.scores(*shapley_values(*given, asked.seed, progress=asked.progress))
 
 
 def greedy_places(
@@ -128,15 +135,6 @@ def greedy_places(
             places[head] = len(places)
             left.remove(head)
     return np.array([places[head] for head in heads], dtype=np.float64)
-
-
-def shapley(asked: Asked) -> Scored:
-    """What heads add to the value of others, over all orders of joining (Held & Yang, 2022)."""
-    value = LossValue(asked)
-    given = value, value.heads, asked.ranking.evaluations
-    *found, draws = shapley_values(*given, asked.seed, progress=asked.progress)
-    values, errors = (one.reshape(value.size) for one in found)
-    return Scored(values, errors, value.evaluations, draws)
 
 
 def shapley_values(

@@ -15,8 +15,9 @@ from papa.attention.average import check_sums
 from papa.attention.replacement import check_fits
 from papa.corpora.batches import micro_batches
 from papa.encoders.layer import LayerAttention
+from papa.ranking.asked import Asked
 from papa.ranking.orders import HEAD_SCORES
-from papa.ranking.scores.asked import Asked, Scored
+from papa.ranking.seeds import HeadScores
 from papa.scores.intervals import ratio
 
 
@@ -81,7 +82,7 @@ def output_distance(rows: Rows) -> OfEach:
 
 
 @torch.inference_mode()
-def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
+def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, HeadScores]:
     """The mean over rows of each method, over the training text, with its standard error over
     inputs (of a ratio: inputs differ in their rows).
     """
@@ -114,13 +115,12 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, Scored]:
     encoder.watch(see, micro_batches(split, rows, tokens), len(rows), asked.progress)
     check_sums(sums, encoder, micro_batches(split, rows, tokens), f"the {split.name} split")
     mean, error = ratio(len(rows), *np.moveaxis(sums.cpu().numpy(), -1, 0))
-    return {
-        name: Scored(mean[..., at], error[..., at] if len(rows) > 1 else None, 1, len(rows))
-        for at, name in enumerate(methods)
-    }
+    errors = [*np.moveaxis(error, -1, 0)] if len(rows) > 1 else [None] * len(methods)
+    every = zip(methods, np.moveaxis(mean, -1, 0), errors, strict=True)
+    return {name: HeadScores(own[None], error, len(rows), 1) for name, own, error in every}
 
 
-def scores_by(methods: Sequence[str], asked: Asked) -> dict[str, Scored]:
+def scores_by(methods: Sequence[str], asked: Asked) -> dict[str, HeadScores]:
     """What methods of ``HEAD_SCORES`` answer: one, or streamed ones together."""
     functions = {name: resolve_name(HEAD_SCORES[name].function) for name in methods}
     if HEAD_SCORES[methods[0]].streamed:

@@ -1,1 +1,0 @@
-"""Scores of all heads, a file for each method."""
