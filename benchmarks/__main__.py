@@ -64,7 +64,7 @@ def line(row: Row, found: Comparison) -> str:
         row.name,
         f"{found.ours:.3g} {found.unit}",
         f"{found.plain:.3g} {found.unit}",
-        f"{found.ratio:.2f}",
+        f"{found.plain / found.ours:.2f}",
         f"{found.low:.2f} to {found.high:.2f}",
         str(found.pairs),
         f"{date.today()}, torch {torch.__version__}, {torch.get_num_threads()} threads",

@@ -25,9 +25,7 @@ from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
 
 SHARED = Path(os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared")
-"""Where local copies of the corpora may lie, in ``data``; those that do not are read from
-the hub.
-"""
+"""Where local copies of the corpora may lie, in ``data``; others are read from the hub."""
 
 
 @dataclass(frozen=True)

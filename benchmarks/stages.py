@@ -48,9 +48,7 @@ LAMBDA_EPOCHS = 2
 ENCODER_BATCH = 16
 """Rows in a batch where nothing is trained."""
 FEW_TOKENS = 5120
-"""Tokens, padding included, of the batches that are timed: about as long as our whole
-pass takes.
-"""
+"""Of the batches that are timed, padding included: about as long as our whole pass takes."""
 Batch = dict[str, Tensor]
 
 

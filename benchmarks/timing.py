@@ -41,10 +41,6 @@ class Comparison:
     pairs: int
     unit: str = "s"
 
-    @property
-    def ratio(self) -> float:
-        return self.plain / self.ours
-
 
 class Row(NamedTuple):
     """A line of the table: the word that asks for it, the work, and what measures it."""
