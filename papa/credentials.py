@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 # Every repetition has an end: texts may be long, and hostile.
@@ -41,15 +41,10 @@ def holds_credentials(text: str) -> bool:
 
 
 def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in a document, its keys among them, after the keys that lead to it, such as
-    ``tasks.0.source``.
-    """
+    """Every text and key in a document, after the keys that lead to it, as ``tasks.0.source``."""
     if isinstance(value, str):
         yield path, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
+    elif isinstance(value, (Mapping, list, tuple)):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield path, str(key)
             yield from texts_in(inner, f"{path}.{key}".removeprefix("."))
-    elif isinstance(value, Sequence) and not isinstance(value, bytes):
-        for number, inner in enumerate(value):
-            yield from texts_in(inner, f"{path}.{number}".removeprefix("."))

@@ -1,8 +1,7 @@
 """An encoder with constant heads as an ordinary model of ``transformers``, in a folder with a card.
 
-Its constant heads come first, as those of a layer are interchangeable, and its query and key maps
-are those of the others. Constant heads mix in columns, one for each slot that a batch uses, so that
-their matrices are read once for it.
+Its constant heads come first, and its query and key maps are those of the others. Constant heads
+mix in columns, one for each slot that a batch uses, so that their matrices are read once for it.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ ROUNDS, SECONDS = 5, 0.1
 
 
 class ConstantHeadsConfig(PreTrainedConfig):
-    """The original's configuration, ``base``; the constant ``heads`` of each layer; S ``slots`` for
-    one text, or for two with ``separators`` between; ``first``, from which positions count, None
-    where they are slots; ``sha256`` of the files of weights; and what was measured, ``study``.
+    """The original's ``base``; the constant ``heads`` of each layer; S ``slots`` for one text, or
+    two with ``separators`` between; ``first``, from which positions count, None where they are
+    slots; ``sha256`` of the files of weights; and what was measured, ``study``.
     """
 
     model_type = TYPE
@@ -109,9 +108,7 @@ class ConstantHeadsModel(PreTrainedModel):
         labels: Tensor | None = None,
         **others: Any,
     ) -> Any:
-        """What the original's class puts out, wherever the padding is; an input that does not fit
-        the slots is a DataError.
-        """
+        """What the original's class puts out; DataError where an input does not fit the slots."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
         real, numbers, last = mask.bool(), mask.cumsum(dim=1) - 1, self.config.slots - 1
         slots = self._slots(input_ids, real, numbers)
@@ -196,8 +193,8 @@ def _padded(constant: int, linear: nn.Linear, _: object, mixed: Tensor) -> Tenso
 def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, _: object, **given: Any
 ) -> tuple[Tensor, None]:
-    """An export's entry in transformers' attention interface, [batch, heads, m, width] to [batch,
-    m, heads, width]; the last queries and keys are those of heads that are not constant.
+    """For transformers' attention interface, [batch, heads, m, width] to [batch, m, heads, width];
+    the last queries and keys are those of heads that are not constant.
     """
     columns, places, held, real, positions = given["papa"]
     constant, dropout, found = len(module.constants), given.get("dropout", 0.0), []
@@ -329,7 +326,7 @@ def export(
 
 @torch.inference_mode()
 def _speed(original: Any, exported: Any) -> list[tuple[int, int, float, list[float]]]:
-    """At three sizes, texts and tokens: the original's milliseconds with one thread, and how much
+    """At three sizes of texts and tokens: the original's milliseconds with one thread, and how much
     faster an export is in rounds in turn, sorted.
     """
     config, found = exported.config, []
@@ -340,8 +337,7 @@ def _speed(original: Any, exported: Any) -> list[tuple[int, int, float, list[flo
         both = [{"model": model, "ids": ids} for model in (original, exported)]
         timers = [Timer("model(ids)", globals=names) for names in both] * ROUNDS
         times = [timer.blocked_autorange(min_run_time=SECONDS).median for timer in timers]
-        ratios = sorted(
-            before / after for before, after in zip(times[::2], times[1::2], strict=True)
-        )
+        pairs = zip(times[::2], times[1::2], strict=True)
+        ratios = sorted(before / after for before, after in pairs)
         found.append((texts, tokens, 1000 * min(times[::2]), ratios))
     return found

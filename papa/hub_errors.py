@@ -20,28 +20,21 @@ def hub_errors(
     from huggingface_hub import constants, errors
 
     silence = errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HTTPError
+    refused: dict[type[Exception], str] = {
+        errors.HFValidationError: "is no name on the hub: give one such as owner/name, or what is "
+        "on this machine: an encoder's folder, a dataset's files",
+        errors.GatedRepoError: f"is gated: accept its licence at {page}, then {_LOGIN} as the "
+        "account that was given access",
+        errors.RevisionNotFoundError: f"has no revision '{revision}' on the hub: give a branch, "
+        f"tag or commit of {page}",
+        errors.RepositoryNotFoundError: "is not on the hub, or it is private: correct the name, "
+        f"give what is on this machine, or {_LOGIN} as an account that may read {page}",
+    }
     try:
         yield
-    except errors.HFValidationError:
-        raise refusal(
-            f"{what} is no name on the hub: give one such as owner/name, or what is on this "
-            "machine: an encoder's folder, a dataset's files"
-        ) from None
-    except errors.GatedRepoError:
-        raise refusal(
-            f"{what} is gated: accept its licence at {page}, then {_LOGIN} as the account that was "
-            "given access"
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise refusal(
-            f"{what} has no revision '{revision}' on the hub: give a branch, tag or commit of "
-            f"{page}"
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise refusal(
-            f"{what} is not on the hub, or it is private: correct the name, give what is on this "
-            f"machine, or {_LOGIN} as an account that may read {page}"
-        ) from None
+    except tuple(refused) as error:
+        said = next(said for kind, said in refused.items() if isinstance(error, kind))
+        raise refusal(f"{what} {said}") from None
     except (*silence, RuntimeError) as error:
         # RuntimeError: the library closes its connections when one fails; other downloads meet the
         # closed ones.

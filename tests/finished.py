@@ -43,9 +43,7 @@ class Told:
 
 
 def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] = ()) -> Told:
-    """What ``papa run`` leaves of a study in its file, without the records of Prefect and MLflow;
-    which steps it ran and which were damaged.
-    """
+    """What ``papa run`` leaves of a study, without Prefect and MLflow; which steps it ran."""
     spec, place, told = load_study(Path(file), overrides), Store(store), Told()
     place.make()
     inputs = resolve_inputs(spec, code=code).inputs()
@@ -58,9 +56,7 @@ def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] =
 
 
 def described(encoder: object, *tasks: Any, **parts: Any) -> dict[str, Any]:
-    """A small study of an encoder, whose rows are ``train.jsonl`` and ``validation.jsonl`` unless
-    its ``tasks`` or ``parts`` say otherwise.
-    """
+    """A small study of an encoder; its rows are ``SOURCE`` unless its ``tasks`` say otherwise."""
     design = {"orders": ["first_to_last"], "fractions": [1, 0.5, 0], "seeds": [0]}
     held = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
     ranking = {"ranking": {"seeds": [0]}}
@@ -73,9 +69,7 @@ def cells_of(steps: StudySteps) -> dict[Cell, tuple[Step, ...]]:
 
 
 class Scored(NamedTuple):
-    """A study whose cells have scores: its steps, where they ran, its rows, and what each step but
-    that of the report made.
-    """
+    """A study whose cells have scores: its steps, where they ran, its rows, and what steps made."""
 
     steps: StudySteps
     store: Store

@@ -1,6 +1,4 @@
-"""Small models with random weights, one a family: sharp attention, so that equivalence tests prove
-something. Inputs for them, and what they answer.
-"""
+"""Small models with random weights and sharp attention, one a family; inputs; what they answer."""
 
 from __future__ import annotations
 
@@ -103,8 +101,7 @@ ENCODERS: dict[str, Make] = {
     "deberta_near": encoder(
         "Deberta", relative_attention=True, pos_att_type=["p2c"], max_relative_positions=7
     ),
-    # As the published third version: buckets, keys and queries of positions shared with those of
-    # content.
+    # As the published third version: buckets, keys and queries shared with those of content.
     "deberta_v3": encoder(
         "DebertaV2",
         **RELATIVE,
@@ -172,9 +169,7 @@ ABLATED = (*TEXT, *DECODERS, *OTHERS)
 
 
 def random_model(name: str, seed: int = 0) -> tf.PreTrainedModel:
-    """A model in float64 whose weights follow from ``seed``, in eval mode; biases are random too,
-    and attention is far from uniform.
-    """
+    """A model in float64, in eval mode; biases are random too, attention is far from uniform."""
     torch.manual_seed(seed)
     model = {**ENCODERS, **DECODERS, **OTHERS}[name]()
     uniform = name in ("clip_vision", "wav2vec2", "whisper")

@@ -1,10 +1,8 @@
-"""The plain way, written for comparison: padded inputs, eager attention, a matrix per input, head
-and layer.
+"""The plain way, the independent side of equivalence tests and benchmarks: padded inputs, eager
+attention, a matrix per input, head and layer, as in the paper's own experiments.
 
-It follows the semantics of the paper's own experiments with nothing left out and nothing shared,
-and serves as the independent side of equivalence tests; the benchmarks take it from here. Families
-behind transformers' attention interface are changed there; in the others (DeBERTa, MPNet) it is the
-dropout of attention matrices whose output is changed.
+Families behind transformers' attention interface are changed there; in the others (DeBERTa, MPNet)
+it is the dropout of attention matrices whose output is changed.
 """
 
 from __future__ import annotations
@@ -25,9 +23,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 def masked_and_normalised(matrices: Tensor, attention_mask: Tensor) -> Tensor:
-    """C on each input's real slots, rows divided by their sums: [heads, S, S] → [batch, heads, S,
-    S].
-    """
+    """C on each input's real slots, rows divided by their sums: [batch, heads, S, S]."""
     real = attention_mask.to(matrices.dtype)
     masked = matrices[None] * real[:, None, :, None] * real[:, None, None, :]
     return masked / masked.sum(dim=-1, keepdim=True).clamp(min=1e-30)
@@ -52,8 +48,7 @@ def _attention(
     if attention_mask is not None:
         scores = scores + attention_mask
     probabilities = scores.softmax(dim=-1)
-    plain = getattr(module, "plain", None)
-    if plain is not None:
+    if (plain := getattr(module, "plain", None)) is not None:
         probabilities = next(plain)(probabilities)
     return torch.matmul(probabilities, value).transpose(1, 2).contiguous(), probabilities
 
@@ -69,9 +64,7 @@ def plain_model(model: Any) -> Any:
 
 
 def plain_pass(model: Any, **inputs: Tensor) -> Any:
-    """Hidden states and attention matrices of every layer, for those of ``inputs`` that the model
-    knows.
-    """
+    """Hidden states and attention matrices of every layer, of ``inputs`` that the model knows."""
     known = inspect.signature(type(model).forward).parameters
     inputs = {name: tensor for name, tensor in inputs.items() if name in known}
     return model(**inputs, output_hidden_states=True, output_attentions=True, return_dict=True)
@@ -79,12 +72,8 @@ def plain_pass(model: Any, **inputs: Tensor) -> Any:
 
 @contextmanager
 def plainly(modules: Sequence[nn.Module], change: Callable[[int], Change]) -> Iterator[None]:
-    """Inside the block, ``change(layer)(probabilities)`` is what each layer multiplies with V.
-
-    Args:
-        modules: the attention modules, one a layer; where layers share one, it is called once for
-            each of them.
-        change: from the layer to what shall become of its attention matrices.
+    """Inside the block, ``change(layer)(probabilities)`` is what each layer multiplies with V;
+    where layers share a module, it is called once for each of them.
     """
     changes: dict[nn.Module, list[Change]] = {}
     for layer, module in enumerate(modules):
@@ -93,13 +82,11 @@ def plainly(modules: Sequence[nn.Module], change: Callable[[int], Change]) -> It
     for module, of_module in changes.items():
         module.plain = in_turn = cycle(of_module)  # type: ignore[assignment]
         if isinstance(dropout := getattr(module, "dropout", None), nn.Module):
-            # Modules behind the interface never call it; the others call it on their attention
-            # matrices.
-            handles.append(
-                dropout.register_forward_hook(
-                    lambda _, __, output, in_turn=in_turn: next(in_turn)(output)
-                )
-            )
+            # Modules behind the interface never call it; the others do on their matrices.
+            def hook(_: Any, __: Any, output: Tensor, in_turn: Any = in_turn) -> Tensor:
+                return next(in_turn)(output)
+
+            handles.append(dropout.register_forward_hook(hook))
     try:
         yield
     finally:
@@ -134,10 +121,9 @@ def with_mix(matrices: Tensor, shares: Tensor, attention_mask: Tensor) -> Callab
 
     def change(layer: int) -> Change:
         def mix(probabilities: Tensor) -> Tensor:
-            share = shares[layer][None, :, None, None]
-            return share * probabilities + (1 - share) * masked_and_normalised(
-                matrices[layer].to(probabilities.dtype), attention_mask
-            )
+            share, own = shares[layer][None, :, None, None], matrices[layer].to(probabilities.dtype)
+            constant = masked_and_normalised(own, attention_mask)
+            return share * probabilities + (1 - share) * constant
 
         return mix
 

@@ -55,20 +55,15 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     backward = torch._C._current_graph_task_id() != -1
     if there and here and not (func in MOVES or looks_up or backward):
         raise RuntimeError(f"expected all tensors on one device, found cuda:0 and cpu ({name})")
-    asked = kwargs.get("device")
     given, named = tree_map(held_of, (args, kwargs))
+    named |= {"pin_memory": False} if "pin_memory" in named else {}
     with _disable_current_modes():
-        found = func(
-            *given, **{**named, **({"pin_memory": False} if "pin_memory" in named else {})}
-        )
+        found = func(*given, **named)
     returns = func._schema.returns
     if len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write:
         return kwargs.get("out", args[0] if args else None)
-    if (
-        func is SCALAR
-        or not (there or is_cuda(asked))
-        or (asked is not None and not is_cuda(asked))
-    ):
+    asked = kwargs.get("device")
+    if func is SCALAR or not (there if asked is None else is_cuda(asked)):
         return found
     return tree_map(lambda one: OnDevice(one) if isinstance(one, Tensor) else one, found)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 import pandas as pd
 import torch
@@ -27,10 +29,7 @@ class Rollout(Means):
 
     def reach(self, steps: Float[Tensor, "layers n n"]) -> Float[Tensor, "measured rows n"]:
         """The shares of input tokens in the states of tokens 0 to ``rows`` - 1."""
-        shares = [steps[0]]
-        for step in steps[1:]:
-            shares.append(step @ shares[-1])
-        return torch.stack(shares)
+        return torch.stack([*accumulate(steps, lambda below, step: step @ below)])
 
     def see(self, seen: Seen) -> None:
         parts: dict[str, Tensor] = {seen.of: seen.attention}
@@ -70,8 +69,8 @@ class Flow(Rollout):
 
 
 def flows_from(steps: Float[np.ndarray, "layers n n"], token: int) -> Float[np.ndarray, " n"]:
-    """The maximum flow from a token's state after the last layer to each input token, where a step
-    has the capacity from each state after a layer to those before it.
+    """The maximum flow from a token's state after the last layer to each input token; a step has
+    the capacities from states after a layer to those before it.
     """
     layers, n, _ = steps.shape
     layer, above, below = np.indices(steps.shape)

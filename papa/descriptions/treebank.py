@@ -38,8 +38,8 @@ class Tree:
 
 @dataclass(frozen=True)
 class LaidTrees:
-    """Sentences in the slots of an encoder's layout, ``words`` being the number of each token's
-    word, -1 for special tokens; ``dropped`` is how many do not fit.
+    """Sentences in an encoder's slots; ``words`` are the numbers of each token's word, -1 for
+    special tokens; ``dropped`` is how many do not fit.
     """
 
     trees: tuple[Tree, ...]
@@ -114,9 +114,7 @@ def lay_out(
     special_tokens: SpecialTokens,
     slots: int,
 ) -> LaidTrees:
-    """Sentences as an encoder reads them; those with more than S-2 tokens are left out, as a part
-    of a tree is none.
-    """
+    """Sentences as an encoder reads them; those with more than S-2 tokens are left out."""
     tokens, words = tokens_of_words(tokenizer, special_tokens, [tree.words for tree in trees])
     fitting = [number for number, ids in enumerate(tokens) if len(ids) <= slots - 2]
     if not fitting:

@@ -4,8 +4,8 @@ and NaN and infinity in what it computes traced to their cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from papa.corpora.batches import MicroBatch
 from papa.encoders.dispatch import PACKED, Dispatch
 from papa.encoders.family import Family
-from papa.encoders.layer import Rule, See, StopForward, Watching, at_least_single
+from papa.encoders.layer import See, StopForward, Watching, at_least_single
 from papa.encoders.reference import EncoderReference, check_device, check_precision
 from papa.encoders.supported import family_of, supported
 from papa.encoders.weights import load_model, sharing_weights
@@ -39,6 +39,7 @@ class Encoder:
     Attributes:
         layers, heads, width, head_width: L, H, d and d/H.
         reference: what it was loaded from; None for a model that was given.
+        ruled: as of ``Dispatch``.
     """
 
     reference: EncoderReference | None = None
@@ -68,6 +69,7 @@ class Encoder:
             _hold_in_bfloat16(model)
         modules = list(family.attentions(model))
         self.dispatch = Dispatch(modules, self.heads)
+        self.ruled = self.dispatch.ruled
         for module in dict.fromkeys(modules):
             # The interface hands its function the module and nothing else of ours.
             module.papa_dispatch = self.dispatch  # type: ignore[assignment]
@@ -103,9 +105,7 @@ class Encoder:
         return self.model.get_input_embeddings().weight  # type: ignore[operator]
 
     def hidden_states(self, batch: MicroBatch) -> list[Float[Tensor, "batch m width"]]:
-        """The L+1 hidden states of a micro-batch, embeddings first; columns without a token
-        hold no meaning.
-        """
+        """As ``token_states``, in columns; those without a token hold no meaning."""
         batch = batch.to(self.device)
         return [batch.unpack(states[None]) for states in self.token_states(batch)]
 
@@ -146,10 +146,6 @@ class Encoder:
                 "its configuration was changed after it was wrapped; load it again"
             )
         return output
-
-    def ruled(self, rules: Mapping[int, Rule]) -> AbstractContextManager[None]:
-        """Inside the block the layers follow ``rules``: queries and keys only where they ask."""
-        return self.dispatch.ruled(rules)
 
 
 def family_for(config: Any, what: str) -> Family:

@@ -144,7 +144,6 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
 
 
 def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
-    """What ``EncoderReference`` says of its shape; heads of a decoder count by query."""
     from papa.encoders.encoder import family_for
     from papa.encoders.supported import read_configuration
 

@@ -69,19 +69,15 @@ def load_model(
             f"describes: {name} is {list(stored)}, expected {list(expected)}: give a folder or hub "
             f"name whose weights and {CONFIGURATION} belong together"
         )
-    missing = sorted(
-        name for name in loading["missing_keys"] if not (headless and "pooler" in name)
-    )
-    if missing and not headless:
-        raise EncoderError(
-            f"{what} has no head of its own for {head.removeprefix('AutoModelFor')}: its weights "
-            f"lack {missing[0]}: give a model that was trained with one, or measure a probe (head: "
-            "probe)"
-        )
+    missing = sorted(one for one in loading["missing_keys"] if not headless or "pooler" not in one)
     if missing:
         raise EncoderError(
-            f"{what} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): "
-            "give a folder or hub name with the encoder's full weights"
+            f"{what} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): give a "
+            "folder or hub name with the encoder's full weights"
+            if headless
+            else f"{what} has no head of its own for {head.removeprefix('AutoModelFor')}: its "
+            f"weights lack {missing[0]}: give a model that was trained with one, or measure a "
+            "probe (head: probe)"
         )
     model.name_or_path = model.config.name_or_path = str(folder)
     return model

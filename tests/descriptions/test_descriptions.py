@@ -86,9 +86,8 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
     of_texts, *tables = described_tables(found)
     tokens = str(sum(A.shape[-1] for A, *_ in stock))
     assert of_texts.rows[0][1:] == ["the texts given", "3", tokens, "0", "72 of 72"]
-    most = max(values(found, "largest"))
     shown = [float(row[2].partition(" ±")[0]) for row in tables[-1].rows if row[0] == "largest"]
-    assert max(shown) == pytest.approx(most, abs=1e-3)
+    assert max(shown) == pytest.approx(max(values(found, "largest")), abs=1e-3)
 
 
 def test_what_is_constant_is_told_apart(encoder, found) -> None:
@@ -106,9 +105,6 @@ def test_what_is_constant_is_told_apart(encoder, found) -> None:
 
 
 def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
-    """A ratio's interval is that of its mean where texts are equally long, and where they are not
-    covers what texts were drawn from.
-    """
     numbers = np.random.default_rng(0).normal(2, 1, 30)
     same = Means()
     for number in numbers:

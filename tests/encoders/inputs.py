@@ -49,9 +49,7 @@ def some_inputs(
     pad: int = 0,
     segments: int = 1,
 ) -> Inputs:
-    """Random inputs with text in slots 0..length-1 and a last token in slot S-1; second texts start
-    at slot S/2.
-    """
+    """Random inputs: text from slot 0, second texts from slot S/2, a last token in slot S-1."""
     generator, slots = torch.Generator().manual_seed(seed), torch.arange(SLOTS)
     mask = (slots < torch.tensor(lengths)[:, None]) | (slots == SLOTS - 1)
     if second:

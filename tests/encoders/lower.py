@@ -1,6 +1,4 @@
-"""The first layers of the embedded encoder: trained weights and its own tokenizer at a part of its
-cost; and other models with its tokenizer.
-"""
+"""The first layers of the embedded encoder, and other models with its tokenizer."""
 
 from __future__ import annotations
 
