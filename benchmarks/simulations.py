@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.setting import described, encoder, tokenised
 from papa.attention.average import average_split
 from papa.ranking.learned import train_lambda
-from papa.ranking.sets import shapley_values
 from papa.ranking.seeds import HeadScores, TrainedLambda
+from papa.ranking.sets import shapley_values
 from papa.scores.intervals import Measured, deviation_of_lists, holm, p_value
 from papa.spec import RankingSpec
 from papa.spec.orders import Head
