@@ -203,7 +203,9 @@ def _attention(
         chosen, size = places[:, None, :, None].expand_as(own), columns.shape[0]
         empty = own.new_zeros(own.shape[0], constant, size + 1, own.shape[-1])
         moved = empty.scatter(2, chosen, own)[:, :, :-1]
-        matrices = module.constants.index_select(1, columns).index_select(2, columns)
+        # By a flat look-up: one along the last axis is slow.
+        pairs = (columns[:, None] * module.constants.shape[-1] + columns).flatten()
+        matrices = module.constants.flatten(1).index_select(1, pairs).view(-1, size, size)
         mixed = constant_product(matrices, moved, held, dropout)
         found.append(mixed.gather(2, chosen.clamp(max=size - 1)))
     if kept := value.shape[1] - constant:

@@ -143,10 +143,9 @@ def read_at(
     key_slots: Int[Tensor, "#batch keys"],
 ) -> Float[Tensor, "#batch chosen queries keys"]:
     """Matrices of some heads at the slots of each pair of tokens, by one flat look-up."""
-    size = matrices.shape[-1]
-    pairs = query_slots[:, None, :, None] * size + key_slots[:, None, None, :]
-    entries = heads[:, None, None] * (size * size) + pairs
-    return matrices.flatten().index_select(0, entries.flatten()).view(entries.shape)
+    pairs = query_slots[:, :, None] * matrices.shape[-1] + key_slots[:, None, :]
+    found = matrices.index_select(0, heads).flatten(1).index_select(1, pairs.flatten())
+    return found.unflatten(1, pairs.shape).transpose(0, 1)
 
 
 @dataclass(frozen=True)

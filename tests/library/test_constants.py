@@ -106,11 +106,9 @@ def test_an_inner_block_leaves_the_outer_as_it_was(
     encoder: TextEncoder, constants: ConstantMatrices
 ) -> None:
     plain, outer = states(encoder), states(encoder, (constants, HALF))
-    with papa.replaced(encoder, constants, HALF) as read:
+    with papa.replaced(encoder, constants, HALF):
         assert not states(encoder, ("zeros", EVERY)).equal(outer)
-        assert read.read == 0, "the inner block replaced all of its heads"
         assert states(encoder).equal(outer)
-        assert read.read > 0
     assert states(encoder).equal(plain)
 
 
