@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
@@ -140,13 +139,11 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
     prepare_engines(store.root, verbose=False)
     wait_for_server = start_server()
     with StandInPool(folder) as pool:
-        pool.begin()
+        pool.begin().result()
         wait_for_server()
         from flows import study as of_study
         from flows.progress import StudyProgress
 
-        # The flow takes these workers for its own.
-        of_study.WorkerPool = lambda *_, **__: nullcontext(pool)  # type: ignore[assignment,misc]
         below = psutil.Process().children()
         server = next(one for one in below if "prefect.server" in " ".join(one.cmdline()))
         first = 0
@@ -154,7 +151,7 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
             checked = check_study(study(range(first, first + count), folder), store)
             first += count
             progress = StudyProgress(len(checked.steps.steps))
-            of_study.ready.set(of_study.Ready(checked, store, progress))
+            of_study.ready.set(of_study.Ready(checked, store, progress, pool))
             before, started = (cpu(psutil.Process()), cpu(server)), time.monotonic()
             of_study.run_study(study="none.yaml", return_state=True)
             clock = time.monotonic() - started

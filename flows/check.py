@@ -15,7 +15,7 @@ from papa import errors
 from papa.corpora.rows import read_rows
 from papa.corpora.tokens import check_vocabulary, special_tokens_of
 from papa.credentials import holds_credentials
-from papa.encoders.files import weight_files
+from papa.encoders.files import read_configuration_file, remembered, weight_files
 from papa.encoders.reference import EncoderReference, check_device, check_precision, load_tokenizer
 from papa.errors import problems_of
 from papa.scores.metrics import positive_class
@@ -127,13 +127,19 @@ def cluster_address(ray_address: str | None) -> str | None:
 def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
     """Look for tokenizers that cannot be loaded or cannot write the layout."""
 
-    def check(encoder: EncoderReference) -> None:
+    def fits(encoder: EncoderReference) -> bool:
         from papa.encoders.supported import read_configuration
 
         tokenizer, folder = load_tokenizer(encoder), Path(encoder.folder)
         special_tokens_of(tokenizer, "causal" if encoder.causal else "text")
         words = read_configuration(folder, encoder.name)[0].vocab_size
         check_vocabulary(tokenizer, words, encoder.display)
+        return True
+
+    def check(encoder: EncoderReference) -> None:
+        _, digest = read_configuration_file(Path(encoder.folder), encoder.name)
+        seen = f"{encoder.tokenizer_digest} {digest}"
+        remembered("tokenizer fits", seen, partial(fits, encoder))
 
     for index, spec in enumerate(resolved.study.encoders):
         where, encoder = f"encoders.{index} ({spec.name})", resolved.encoders.get(spec)

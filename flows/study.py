@@ -7,9 +7,9 @@ what is complete there is not computed again, and nothing that Prefect recorded 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,6 +62,7 @@ class Ready:
     checked: Checked
     store: Store
     progress: StudyProgress
+    pool: WorkerPool
     on_interrupt: list[Callable[[], object]] = field(default_factory=list)
     link: Future[str] = field(default_factory=Future)
 
@@ -98,13 +99,32 @@ def run_study(
         ray_address: A Ray cluster: host:port on one of its nodes, or ray://host:10001. Without
             it the worker's RAY_ADDRESS, else its own machine.
     """
-    if (given := ready.get(None)) is None:
-        settle_environment()
-        opened = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
-        opened.make()
-        spec = load_study(Path(study), overrides or ())
-        checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
-        given = Ready(checked, opened, StudyProgress(len(checked.steps.steps)))
+    if (given := ready.get(None)) is not None:
+        return _recorded(given)
+    settle_environment()
+    opened = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
+    opened.make()
+    spec = load_study(Path(study), overrides or ())
+    checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
+    with workers_of(checked, opened) as pool:
+        return _recorded(Ready(checked, opened, StudyProgress(len(checked.steps.steps)), pool))
+
+
+@contextmanager
+def workers_of(checked: Checked, store: Store) -> Iterator[WorkerPool]:
+    """The workers of a run, which come up meanwhile: what they import takes longest."""
+    device, cluster = checked.inputs.study.execution.device, checked.cluster
+    with (
+        in_use(store) as shared,
+        WorkerPool(checked.workers, device, shared, address=cluster) as pool,
+    ):
+        if checked.to_run:
+            pool.begin()
+        yield pool
+
+
+def _recorded(given: Ready) -> str:
+    """Run a study within its run of Prefect; returns the folder of its results."""
     spec, run = given.checked.inputs.study, UUID(flow_run.id)
     named = *(one.name for one in spec.encoders), *(one.name for one in spec.tasks)
     with get_client(sync_client=True) as client:
@@ -133,29 +153,23 @@ def _run(given: Ready) -> str:
     checked, store, progress = given.checked, given.store, given.progress
     spec, steps = checked.inputs.study, checked.steps.steps
     progress.log = get_run_logger().info
-    device, cluster = spec.execution.device, checked.cluster
-    with (
-        closing(progress.bar),
-        in_use(store) as shared,
-        WorkerPool(checked.workers, device, shared, address=cluster) as pool,
-    ):
+    told = partial(progress.told, spec.name)
+    with closing(progress.bar), Tracking(store, spec, checked.steps, told) as tracking:
+        given.on_interrupt.extend([partial(tracking.end, "KILLED"), given.pool.abandon])
+        session = Session(store, given.pool, spec.execution, progress, tracking.epoch)
+        run = StudyRun(session, tracking)
         if checked.to_run:
-            # First: what they import takes longest.
-            pool.begin()
-        with Tracking(store, spec, checked.steps, partial(progress.told, spec.name)) as tracking:
-            given.on_interrupt.extend([partial(tracking.end, "KILLED"), pool.abandon])
-            session = Session(store, pool, spec.execution, progress, tracking.epoch)
-            run = StudyRun(session, tracking)
-            futures: dict[Step, PrefectFuture[Any]] = {}
-            for task, stages in STAGES.items():
-                for step in (step for step in steps if step.stage in stages):
-                    needs = [futures[need] for need in step.needs]
-                    # Quoted: Prefect would look for futures in every cell that a step names, twice.
-                    futures[step] = task.submit(quote(step), quote(run), wait_for=needs)
-            wait(list(futures.values()))
-            if run.failures:
-                name, why = next(iter(run.failures.items()))
-                others = len(run.failures) - 1
-                more = f"{others} more failed as well; " if others else ""
-                raise PapaError(f"{name} failed: {why} ({more}finished cells are kept)")
-            return tracking.link
+            given.pool.begin().result()
+        futures: dict[Step, PrefectFuture[Any]] = {}
+        for task, stages in STAGES.items():
+            for step in (step for step in steps if step.stage in stages):
+                needs = [futures[need] for need in step.needs]
+                # Quoted: Prefect would look for futures in every cell that a step names, twice.
+                futures[step] = task.submit(quote(step), quote(run), wait_for=needs)
+        wait(list(futures.values()))
+        if run.failures:
+            name, why = next(iter(run.failures.items()))
+            others = len(run.failures) - 1
+            more = f"{others} more failed as well; " if others else ""
+            raise PapaError(f"{name} failed: {why} ({more}finished cells are kept)")
+        return tracking.link

@@ -56,6 +56,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         # for itself where that is the main one: one keeps them.
         self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
         self._ray: Any = None
+        self._began: Future[None] | None = None
         # The paths of Ray's sockets must be short.
         place = None if len(tempfile.gettempdir()) <= 20 else "/tmp"
         self._temporary = tempfile.TemporaryDirectory("", "papa-ray-", place, True)
@@ -67,15 +68,16 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     @property
     def size(self) -> int:
         """How many workers it has."""
-        self.begin()
+        self.begin().result()
         return self._size
 
-    def begin(self) -> None:
+    def begin(self) -> Future[None]:
         """Start Ray, or join the cluster, so that workers come up meanwhile."""
         # One at a time: imports in two threads find each other's modules half made.
         with self._lock:
-            if self._ray is None:
-                self._keeper.submit(self._start).result()
+            if self._began is None or (self._began.done() and self._ray is None):
+                self._began = self._keeper.submit(self._start)
+            return self._began
 
     def run(
         self,
@@ -93,7 +95,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if at_driver and (self._address or self._ray is None):
             with self._at_driver:
                 return function(**arguments, progress=progress)
-        self.begin()
+        self.begin().result()
         errors = self._ray.exceptions
         for _ in range(_ATTEMPTS):
             actor = self._next()
@@ -120,8 +122,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def __exit__(self, *error: object) -> None:
         self.closed = True
         with self._lock:
-            if self._ray is not None:
-                self._keeper.submit(self._ray.shutdown).result()
+            self._keeper.submit(lambda: self._ray and self._ray.shutdown()).result()
         self._keeper.shutdown()
         self._temporary.cleanup()
 

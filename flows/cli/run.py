@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -72,48 +73,51 @@ def run(
             spec = study_without_file(study, models, tasks or [], limit, settings)
         prepare_engines(opened.root, verbose=verbose)
         opened.make()
-        with uncollected(), errors.status("checking …") as status:
-            from flows.check import check_study
-            from flows.progress import StudyProgress
-            from papa.study.manifest import save_study
+        with ExitStack() as held:
+            with uncollected(), errors.status("checking …") as status:
+                # First: it takes longest.
+                wait_for_server = start_server(interruption.fail)
+                from flows.check import check_study
+                from flows.progress import StudyProgress
+                from papa.study.manifest import save_study
 
-            checked = check_study(
-                spec, opened, workers=workers, ray_address=ray_address, code=code or ()
-            )
-            status.update("starting Prefect …")
-            wait_for_server = start_server(interruption.fail)
-            of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
-            saved = save_study(opened, spec.model_copy(update=of_user))
-            import mlflow  # noqa: F401
+                checked = check_study(
+                    spec, opened, workers=workers, ray_address=ray_address, code=code or ()
+                )
+                status.update("starting Prefect …")
+                of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
+                saved = save_study(opened, spec.model_copy(update=of_user))
+                import mlflow  # noqa: F401
 
-            from flows.study import Ready, ready, run_study
+                from flows.study import Ready, ready, run_study, workers_of
 
-            wait_for_server()
-        # After the status, which holds the error stream.
-        progress = StudyProgress(len(checked.steps.steps), shown=True)
-        interruption.kept = lambda: f"{progress.kept} in {opened.address}"
-        for note in checked.notes:
-            progress.told(spec.name, note)
-        given = Ready(checked, opened, progress, interruption.calls)
-        ready.set(given)
-        said = "it answers that the study is over"
-        try:
-            # The state alone: Prefect would load what a server says that the result is.
-            run_study(
-                study=str((study or saved).absolute()),
-                overrides=settings if study else [],
-                store=opened.address,
-                workers=workers,
-                ray_address=ray_address,
-                return_state=True,
-            )
-        except Exception as error:
-            said = str(error).partition("\n")[0] or type(error).__name__
-        if not given.link.done():
-            raise PapaError(
-                f"Prefect's server does not record the study ({said}): see that it runs and takes "
-                "PREFECT_API_AUTH_STRING, and run again: finished steps are kept"
-            )
+                pool = held.enter_context(workers_of(checked, opened))
+                wait_for_server()
+            # After the status, which holds the error stream.
+            progress = StudyProgress(len(checked.steps.steps), shown=True)
+            interruption.kept = lambda: f"{progress.kept} in {opened.address}"
+            for note in checked.notes:
+                progress.told(spec.name, note)
+            given = Ready(checked, opened, progress, pool, interruption.calls)
+            ready.set(given)
+            said = "it answers that the study is over"
+            try:
+                # The state alone: Prefect would load what a server says that the result is.
+                run_study(
+                    study=str((study or saved).absolute()),
+                    overrides=settings if study else [],
+                    store=opened.address,
+                    workers=workers,
+                    ray_address=ray_address,
+                    return_state=True,
+                )
+            except Exception as error:
+                said = str(error).partition("\n")[0] or type(error).__name__
+            if not given.link.done():
+                raise PapaError(
+                    f"Prefect's server does not record the study ({said}): see that it runs and "
+                    "takes PREFECT_API_AUTH_STRING, and run again: finished steps are kept"
+                )
         from papa.reporting.tables import summary_table
         from papa.scores.summary import read_table
 
