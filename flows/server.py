@@ -92,15 +92,12 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     is called with a sentence, from another thread, where it ends before: its clients would wait
     for minutes. Prefect itself would import all of it into this process.
     """
-    from prefect.client.orchestration import get_client
-    from prefect.context import refresh_global_settings_context
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
     if PREFECT_API_URL.value():
         return lambda: None
     port = free_port()
     os.environ |= server_settings(PREFECT_HOME.value(), port)
-    refresh_global_settings_context()
     app = ["--factory", "prefect.server.api.server:create_app", "--log-level", "error"]
     where = ["--host", "127.0.0.1", "--port", str(port), "--timeout-graceful-shutdown", "5"]
     more = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
@@ -110,6 +107,12 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
         stdin=subprocess.PIPE,
         start_new_session=True,  # A terminal's Ctrl-C is this process's.
     )
+
+    # While it starts.
+    from prefect.client.orchestration import get_client
+    from prefect.context import refresh_global_settings_context
+
+    refresh_global_settings_context()
 
     def watch() -> None:
         server.wait()
