@@ -75,8 +75,6 @@ def run(
         opened.make()
         with ExitStack() as held:
             with uncollected(), errors.status("checking …") as status:
-                # First: it takes longest.
-                wait_for_server = start_server(interruption.fail)
                 from flows.check import check_study
                 from flows.progress import StudyProgress
                 from papa.study.manifest import save_study
@@ -85,6 +83,7 @@ def run(
                     spec, opened, workers=workers, ray_address=ray_address, code=code or ()
                 )
                 status.update("starting Prefect …")
+                wait_for_server = start_server(interruption.fail)
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
                 import mlflow  # noqa: F401
