@@ -25,7 +25,6 @@ import numpy as np
 import psutil
 from safetensors.numpy import save_file
 
-from flows.check import check_study
 from papa.encoders.reference import EMBEDDED
 from papa.progress import ignore_progress
 from papa.spec import StudySpec
@@ -132,6 +131,8 @@ def study(numbers: Sequence[int], folder: Path) -> StudySpec:
 
 def run(folder: Path) -> Iterator[dict[str, Any]]:
     """Run the studies one after the other; what each took."""
+    # Not at the top, as every stand-in would import it.
+    from flows.check import check_study
     from flows.server import prepare_engines, start_server
 
     store = Store(folder / "store")

@@ -152,12 +152,14 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         for _ in range(self._size):
             self._hire()
 
-    def _hire(self) -> None:
-        """Have another worker come up, which is idle once it answers, if it ever does."""
+    def _new(self) -> Any:
         worker = self._ray.remote(Worker).options(num_cpus=1, num_gpus=self._share)
         versions = versions_here() if self._address else None
-        actor = worker.remote("cuda" if self._share else "cpu", versions=versions)
-        self._actors.add(actor)
+        return worker.remote("cuda" if self._share else "cpu", versions=versions)
+
+    def _hire(self) -> None:
+        """Have another worker come up, which is idle once it answers, if it ever does."""
+        self._actors.add(actor := self._new())
 
         def answered(answer: Future[None]) -> None:
             if (error := answer.exception()) is None:
