@@ -269,7 +269,8 @@ def export(
         model: of transformers; its own head comes along, and tokens then have their ordinary
             positions, else those of their slots.
         tokenizer: its own; texts are cut at its ``model_max_length`` where S slots hold more.
-        heads, constants: as of ``papa.ablated``, matrices alone.
+        heads: as of ``papa.ablated``.
+        constants: as of ``papa.ablated``, matrices alone.
         folder: must not exist, or be empty.
         pairs: whether an input has two texts; None does as the texts of ``constants``.
         study: what the heads were measured at, for the card.
