@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 from benchmarks.memory import memory_rows
 from benchmarks.stages import stage_rows
 from benchmarks.timing import Comparison, Row, repeated, seconds
-from papa.encoders.reference import EMBEDDED
+from papa.models.reference import EMBEDDED
 
 PAGE = Path(__file__).with_name("measured.md")
 BEGIN, END = "<!-- rows -->\n", "\n<!-- /rows -->"

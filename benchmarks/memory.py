@@ -36,8 +36,8 @@ def averaged(inputs: int) -> None:
     import torch
 
     from benchmarks.setting import base_sized, full_batch
-    from papa.attention.average import AttentionAverager
-    from papa.encoders.encoder import Encoder
+    from papa.heads.average import AttentionAverager
+    from papa.models.encoder import Encoder
 
     encoder = Encoder(base_sized("eager"))
     averager = AttentionAverager(encoder.layers, encoder.heads, 256)
@@ -52,9 +52,9 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
 
     from benchmarks import stages
     from benchmarks.setting import described, encoder, setting, task_entry
-    from papa.attention.constants import control
-    from papa.corpora.sources import read_source
+    from papa.heads.constants import control
     from papa.probes import minibatches as order
+    from papa.text.sources import read_source
 
     # The other size runs beside it.
     torch.set_num_threads(1)

@@ -25,7 +25,7 @@ import numpy as np
 import psutil
 from safetensors.numpy import save_file
 
-from papa.encoders.reference import EMBEDDED
+from papa.models.reference import EMBEDDED
 from papa.progress import ignore_progress
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study

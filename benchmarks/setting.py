@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 
-from papa.corpora.batches import MicroBatch, micro_batch
-from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
-from papa.corpora.layout import PackedTokens
-from papa.corpora.tokens import IGNORED
-from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
+from papa.models.encoder import Encoder, load_encoder
+from papa.models.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
+from papa.text.batches import MicroBatch, micro_batch
+from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
+from papa.text.layout import PackedTokens
+from papa.text.tokens import IGNORED
 
 SHARED = Path(os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 """Where local copies of the corpora may lie, in ``data``; others are read from the hub."""

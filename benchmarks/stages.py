@@ -28,18 +28,18 @@ from benchmarks.setting import (
     sample,
 )
 from benchmarks.timing import Comparison, Part, Row, in_turn
-from papa.attention.average import average_split
-from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import replaced
-from papa.corpora.tokens import IGNORED
-from papa.encoders.bert import BERT
-from papa.encoders.encoder import Encoder
+from papa.heads.average import average_split
+from papa.heads.constants import ConstantMatrices
+from papa.heads.replacement import replaced
+from papa.models.bert import BERT
+from papa.models.encoder import Encoder
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
 from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
 from papa.spec.orders import Head, constant_heads
+from papa.text.tokens import IGNORED
 from tests.plain import plainly, with_constants, with_mix
 
 SEEDS = (0, 1, 2)

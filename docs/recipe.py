@@ -11,10 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from papa.attention.average import average_split
-from papa.corpora.corpus import load_corpus, tokenise_corpus
-from papa.encoders.encoder import load_encoder
-from papa.encoders.reference import load_tokenizer, resolve_encoder
+from papa.heads.average import average_split
+from papa.models.encoder import load_encoder
+from papa.models.reference import load_tokenizer, resolve_encoder
 from papa.probes.evaluate import evaluate_cell
 from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
@@ -23,6 +22,7 @@ from papa.scores.intervals import interval
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.spec.orders import constant_heads
+from papa.text.corpus import load_corpus, tokenise_corpus
 
 
 def scores_by_fraction(study: StudySpec, folder: Path) -> dict[float, list[float]]:

@@ -12,12 +12,10 @@ from typing import NamedTuple
 import psutil
 
 from papa import errors
-from papa.corpora.rows import read_rows
-from papa.corpora.tokens import check_vocabulary, special_tokens_of
 from papa.credentials import holds_credentials
-from papa.encoders.files import read_configuration_file, remembered, weight_files
-from papa.encoders.reference import EncoderReference, check_device, check_precision, load_tokenizer
 from papa.errors import problems_of
+from papa.models.files import read_configuration_file, remembered, weight_files
+from papa.models.reference import EncoderReference, check_device, check_precision, load_tokenizer
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import StudySpec, TaskSpec
@@ -31,6 +29,8 @@ from papa.study.inputs import (
     run_concurrently,
 )
 from papa.study.steps import StudySteps, study_steps
+from papa.text.rows import read_rows
+from papa.text.tokens import check_vocabulary, special_tokens_of
 
 _WORKER, _BESIDE = 0.56e9, 2e9
 """Bytes of a worker with its libraries; of the study itself, Prefect's server and Ray."""
@@ -128,7 +128,7 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
     """Look for tokenizers that cannot be loaded or cannot write the layout."""
 
     def fits(encoder: EncoderReference) -> bool:
-        from papa.encoders.supported import read_configuration
+        from papa.models.supported import read_configuration
 
         tokenizer, folder = load_tokenizer(encoder), Path(encoder.folder)
         special_tokens_of(tokenizer, "causal" if encoder.causal else "text")

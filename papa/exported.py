@@ -21,13 +21,13 @@ from torch.utils.benchmark import Timer
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from papa.attention.constants import ConstantMatrices, constant_product
-from papa.corpora.tokens import special_tokens_of
-from papa.encoders.family import Family
-from papa.encoders.supported import family_of
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joined
 from papa.files import scratch_beside, sha256_of_file
+from papa.heads.constants import ConstantMatrices, constant_product
 from papa.library.ablating import Heads, heads_by_layer, substitute_for
+from papa.models.family import Family
+from papa.models.supported import family_of
+from papa.text.tokens import special_tokens_of
 
 TYPE = "papa_constant_heads"
 FAMILIES = ("BERT", "RoBERTa", "ELECTRA", "DistilBERT", "ModernBERT")
@@ -136,7 +136,7 @@ class ConstantHeadsModel(PreTrainedModel):
         )
 
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
-        """The slot of each token (``papa.corpora.layout``)."""
+        """The slot of each token (``papa.text.layout``)."""
         last, separates = real & (numbers == numbers[:, -1:]), input_ids == self.config.sep_token_id
         inside, slots = real & ~last & (numbers > 0) & separates, self.config.slots
         # The number of what ends the first text, or the only one.

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import EncoderError, HubUnreachableError, PapaError
+from papa.models.reference import EncoderReference, resolve_encoder
 from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec
 
@@ -69,7 +69,7 @@ class Worker:
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         with uncollected():
             # What every call needs, while the driver is still busy with its own start.
-            import papa.encoders.encoder
+            import papa.models.encoder
             import papa.probes.evaluate  # noqa: F401
         node, here = f"node {socket.gethostname()}", versions_here()
         if self._versions not in (None, here):
@@ -86,7 +86,7 @@ class Worker:
         if reference not in self._last:
             import torch
 
-            from papa.encoders.encoder import load_encoder
+            from papa.models.encoder import load_encoder
 
             self._last.clear()
             auto = "cuda" if torch.cuda.is_available() else "cpu"

@@ -21,8 +21,8 @@ from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Literal
 
-from papa.encoders.reference import EncoderReference
 from papa.errors import PapaError, TransientError
+from papa.models.reference import EncoderReference
 from papa.progress import Progress, ignore_progress
 from papa.worker import INSTALL, ClusterError, Worker, versions_here
 

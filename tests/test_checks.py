@@ -9,7 +9,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from papa.attention.constants import ConstantMatrices
+from papa.heads.constants import ConstantMatrices
 
 
 def test_a_wrong_shape_is_noticed() -> None:

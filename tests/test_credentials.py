@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.check import cluster_address
-from papa.corpora.table import read_file
 from papa.credentials import holds_credentials, without_credentials
-from papa.encoders.reference import resolve_encoder
 from papa.errors import (
     ArtifactError,
     DamagedError,
@@ -22,10 +20,12 @@ from papa.errors import (
     SpecError,
 )
 from papa.files import cache_folder
+from papa.models.reference import resolve_encoder
 from papa.spec import EncoderSpec
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.stages.aggregate import command_line
+from papa.text.table import read_file
 from tests.finished import described
 
 SECRET = "pa55w/rd+of=mine"

@@ -43,11 +43,11 @@ def describe(
     """Tell what heads do on some texts, and what of it is constant."""
     with options.one_sentence(verbose):
         import papa
-        from papa.corpora.table import format_of, read_file
         from papa.descriptions.treebank import read_trees
         from papa.reporting.tables import described_tables
         from papa.study.describe import describe_study
         from papa.study.manifest import open_study
+        from papa.text.table import format_of, read_file
 
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
             raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")

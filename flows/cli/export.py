@@ -66,9 +66,9 @@ def export_cell(
 ) -> None:
     """Write the cell with the ``wanted`` names at a fraction, or with the most constant heads."""
     import papa
-    from papa.encoders.reference import load_tokenizer
-    from papa.encoders.weights import load_model
     from papa.exported import family_to_export
+    from papa.models.reference import load_tokenizer
+    from papa.models.weights import load_model
     from papa.probes.own import own_class
 
     line = _line(finished.summary, wanted)

@@ -24,9 +24,9 @@ _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
 def models() -> None:
     """List the encoders that a study can have, and models whose heads can be replaced in place."""
     with options.one_sentence():
-        from papa.attention import TESTED
-        from papa.encoders.reference import EMBEDDED
-        from papa.encoders.supported import FAMILIES
+        from papa.heads import TESTED
+        from papa.models.reference import EMBEDDED
+        from papa.models.supported import FAMILIES
 
         hub = f"Any hub name or local folder of these; embedded: {EMBEDDED}"
         ablated = "with papa.ablated(model, heads, by=…): any task's head"

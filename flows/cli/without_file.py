@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from papa.corpora.table import format_of, read_file
-from papa.encoders.files import CONFIGURATION, read_configuration_file
-from papa.encoders.reference import EncoderReference, describe_encoder, load_tokenizer
 from papa.errors import DataError, SpecError, joined
 from papa.files import write_atomically
+from papa.models.files import CONFIGURATION, read_configuration_file
+from papa.models.reference import EncoderReference, describe_encoder, load_tokenizer
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import override, resolve_study
 from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.store import Store
+from papa.text.table import format_of, read_file
 
 _LEAST, _LEAST_EMBEDDED, _MEASURED = 10, 42, 500
 """Texts in all at least, for embeddings with ten neighbours; texts that are measured at most."""

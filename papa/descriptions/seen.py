@@ -18,11 +18,11 @@ from papa.scores.intervals import ratio
 from papa.spec.orders import Head
 
 if TYPE_CHECKING:  # A report needs no encoder.
-    from papa.attention.constants import ConstantMatrices
-    from papa.corpora.batches import MicroBatch
     from papa.descriptions.treebank import LaidTrees, Tree
-    from papa.encoders.encoder import Encoder
-    from papa.encoders.layer import LayerAttention
+    from papa.heads.constants import ConstantMatrices
+    from papa.models.encoder import Encoder
+    from papa.models.layer import LayerAttention
+    from papa.text.batches import MicroBatch
 
 ATTENTIONS = ("input-dependent", "constant", "replaced")
 
@@ -67,8 +67,8 @@ def seen_in(
     heads: Sequence[Head] | None = None,
 ) -> Iterator[Seen]:
     """A text three times: as it is, its constants, and with ``heads`` constant (None: all)."""
-    from papa.attention.replacement import check_fits
-    from papa.encoders.layer import Watching, at_least_single
+    from papa.heads.replacement import check_fits
+    from papa.models.layer import Watching, at_least_single
 
     check_fits(constants, encoder)
     (row,), every = batch.rows.tolist(), tuple(range(encoder.heads))

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from papa.attention.constants import ConstantMatrices
-from papa.corpora.batches import MicroBatch
 from papa.descriptions.heads import Mixing, Norms, Outliers, Separators, Similarity
 from papa.descriptions.relations import Relations, at_offsets, beside, by_largest, by_tree
 from papa.descriptions.rollout import Flow, Rollout
 from papa.descriptions.seen import seen_in
 from papa.descriptions.treebank import COLUMNS, LaidTrees
 from papa.errors import SpecError, meant
+from papa.heads.constants import ConstantMatrices
 from papa.spec.orders import Head
+from papa.text.batches import MicroBatch
 
 if TYPE_CHECKING:
-    from papa.encoders.encoder import Encoder
+    from papa.models.encoder import Encoder
 
 OF_TREES: dict[str, Callable[[], Any]] = {
     "syntax": partial(Relations, by_largest, at_offsets),

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int
 
-from papa.corpora.batches import MicroBatch, rows_of_like_length
-from papa.corpora.layout import PackedTokens, arrange_one
-from papa.corpora.table import SourceTable, format_of, read_file
-from papa.corpora.tokens import SpecialTokens, tokens_of_words
 from papa.errors import DataError
+from papa.text.batches import MicroBatch, rows_of_like_length
+from papa.text.layout import PackedTokens, arrange_one
+from papa.text.table import SourceTable, format_of, read_file
+from papa.text.tokens import SpecialTokens, tokens_of_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -15,12 +15,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.attention.average import AttentionAverager
-from papa.attention.constants import ConstantMatrices
-from papa.attention.distances import AverageByDistance, MeanQueriesAndKeys
-from papa.attention.interface import attention_modules, head_count, routed
-from papa.attention.outputs import DrawnOutputs, MeanOutputs
-from papa.attention.substitutes import (
+from papa.errors import ArtifactError, DataError, EncoderError, SpecError, nearest_first
+from papa.heads.average import AttentionAverager
+from papa.heads.constants import ConstantMatrices
+from papa.heads.distances import AverageByDistance, MeanQueriesAndKeys
+from papa.heads.interface import attention_modules, head_count, routed
+from papa.heads.outputs import DrawnOutputs, MeanOutputs
+from papa.heads.substitutes import (
     OfFunction,
     Reused,
     Streaming,
@@ -28,8 +29,7 @@ from papa.attention.substitutes import (
     Zeros,
     rules_of,
 )
-from papa.encoders.layer import Watching
-from papa.errors import ArtifactError, DataError, EncoderError, SpecError, nearest_first
+from papa.models.layer import Watching
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
 

@@ -13,23 +13,23 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.attention.patterns import special_slots
-from papa.corpora import tokens as tokenised
-from papa.corpora.batches import MicroBatch, rows_of_like_length
-from papa.corpora.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity
-from papa.corpora.table import SourceTable, names_of_classes
-from papa.corpora.tokens import SpecialTokens
-from papa.encoders import encoder as encoders
-from papa.encoders.encoder import Encoder
-from papa.encoders.reference import (
+from papa.errors import DataError, EncoderError, SpecError, in_one_line
+from papa.heads.patterns import special_slots
+from papa.models import encoder as encoders
+from papa.models.encoder import Encoder
+from papa.models.reference import (
     EncoderReference,
     check_device,
     check_precision,
     load_tokenizer,
     resolve_encoder,
 )
-from papa.errors import DataError, EncoderError, SpecError, in_one_line
 from papa.spec import EncoderSpec, Precision
+from papa.text import tokens as tokenised
+from papa.text.batches import MicroBatch, rows_of_like_length
+from papa.text.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity
+from papa.text.table import SourceTable, names_of_classes
+from papa.text.tokens import SpecialTokens
 
 Table: TypeAlias = Any
 Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from papa.attention.interface import attention_modules, head_count
-from papa.attention.substitutes import Mixed, Substitute
 from papa.errors import NumbersError, SpecError, meant
+from papa.heads.interface import attention_modules, head_count
+from papa.heads.substitutes import Mixed, Substitute
 from papa.library.ablating import (
     ablated,
     answers,

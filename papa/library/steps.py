@@ -13,12 +13,12 @@ from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
-from papa.attention import replacement
-from papa.attention.average import AttentionAverager, check_sums
-from papa.attention.constants import ConstantMatrices, EntryCounts, control, derived
 from papa.descriptions.table import chosen, described
 from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
 from papa.errors import ArtifactError, SpecError, in_one_line
+from papa.heads import replacement
+from papa.heads.average import AttentionAverager, check_sums
+from papa.heads.constants import ConstantMatrices, EntryCounts, control, derived
 from papa.library.ablating import Heads, checked_matrices, heads_by_layer
 from papa.library.encoder import (
     LaidOut,

@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 import pyarrow.parquet
 
-from papa.corpora.rows import rows_of
-from papa.corpora.sources import SPLITS
 from papa.errors import DataError, SpecError
 from papa.library.encoder import TextEncoder, is_tabular, table_of
 from papa.probes.evaluate import check_probe
@@ -22,6 +20,8 @@ from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
+from papa.text.rows import rows_of
+from papa.text.sources import SPLITS
 
 
 @dataclass(frozen=True)

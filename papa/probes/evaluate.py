@@ -18,12 +18,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from papa.attention.constants import ConstantMatrices, EntryCounts
-from papa.attention.outputs import ConstantOutputs
-from papa.attention.replacement import replaced
-from papa.corpora.batches import micro_batches
-from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
 from papa.errors import SpecError
+from papa.heads.constants import ConstantMatrices, EntryCounts
+from papa.heads.outputs import ConstantOutputs
+from papa.heads.replacement import replaced
 from papa.probes.features import (
     FeatureModel,
     FeatureSource,
@@ -39,6 +37,8 @@ from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, TaskSpec
 from papa.spec.orders import Head
+from papa.text.batches import micro_batches
+from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 
 AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""
@@ -98,7 +98,7 @@ def evaluate_cell(
     replaces. A seed's score does not depend on the seeds beside it.
 
     Args:
-        constants: ``ConstantMatrices``, or what else ``papa.attention.replacement`` takes.
+        constants: ``ConstantMatrices``, or what else ``papa.heads.replacement`` takes.
         trained: whether they are so with the probe, from these on.
     """
     started, score = time.perf_counter(), scorer(task, corpus.label_names, code)

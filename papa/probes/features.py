@@ -18,15 +18,15 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from papa.corpora.batches import MicroBatch, micro_batches
-from papa.corpora.corpus import TokenisedSplit
-from papa.corpora.layout import offsets_of, positions_in_spans
-from papa.corpora.tokens import IGNORED
-from papa.encoders.encoder import Encoder, check_states, numbers_of
 from papa.errors import DataError, PapaError
+from papa.models.encoder import Encoder, check_states, numbers_of
 from papa.probes.minibatches import window_rows
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, Precision
+from papa.text.batches import MicroBatch, micro_batches
+from papa.text.corpus import TokenisedSplit
+from papa.text.layout import offsets_of, positions_in_spans
+from papa.text.tokens import IGNORED
 
 
 @dataclass(frozen=True)

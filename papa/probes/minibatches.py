@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from papa.corpora.corpus import TokenisedSplit
+from papa.text.corpus import TokenisedSplit
 
 WINDOW_ROWS = 4096
 WINDOW_BYTES = 4 * 2**30

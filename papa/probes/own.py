@@ -20,24 +20,24 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from papa.attention.average import AttentionAverager, AttentionSums
-from papa.attention.interface import attention_modules, routed
-from papa.attention.substitutes import Substitute, by_layer, rules_of
-from papa.corpora.batches import rows_of_like_length
-from papa.corpora.corpus import TokenisedSplit
-from papa.corpora.tokens import IGNORED, SpecialTokens, special_tokens_of
-from papa.encoders.dispatch import Dispatch
-from papa.encoders.encoder import sum_is_finite
-from papa.encoders.files import read_configuration_file
-from papa.encoders.layer import See, Watching
-from papa.encoders.reference import EncoderReference, load_tokenizer
-from papa.encoders.weights import load_model
 from papa.errors import DataError, EncoderError, NumbersError
+from papa.heads.average import AttentionAverager, AttentionSums
+from papa.heads.interface import attention_modules, routed
+from papa.heads.substitutes import Substitute, by_layer, rules_of
+from papa.models.dispatch import Dispatch
+from papa.models.encoder import sum_is_finite
+from papa.models.files import read_configuration_file
+from papa.models.layer import See, Watching
+from papa.models.reference import EncoderReference, load_tokenizer
+from papa.models.weights import load_model
 from papa.progress import Progress, ignore_progress
 from papa.scores.answers import Answers, check_sentences, classes_told
 from papa.scores.own import OwnScore, checked_score
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
+from papa.text.batches import rows_of_like_length
+from papa.text.corpus import TokenisedSplit
+from papa.text.tokens import IGNORED, SpecialTokens, special_tokens_of
 
 _BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
 _CLASSES, _TAGS = "AutoModelForSequenceClassification", "AutoModelForTokenClassification"

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from papa.corpora.layout import offsets_of, positions_in_rows
-from papa.corpora.tokens import IGNORED
 from papa.probes.features import PackedFeatures
+from papa.text.layout import offsets_of, positions_in_rows
+from papa.text.tokens import IGNORED
 
 INITIAL_SCALE = 0.02
 

@@ -18,10 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from papa.corpora.batches import micro_batch
-from papa.corpora.corpus import TokenisedSplit
-from papa.encoders.encoder import Encoder, numbers_of
 from papa.errors import SpecError
+from papa.models.encoder import Encoder, numbers_of
 from papa.probes.features import FeatureSource, active_dropout, live_features, window_of
 from papa.probes.minibatches import (
     Part,
@@ -34,6 +32,8 @@ from papa.probes.minibatches import (
 from papa.probes.probes import Probe
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ProbeSpec
+from papa.text.batches import micro_batch
+from papa.text.corpus import TokenisedSplit
 
 Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
 """The loss of each seed on a minibatch of its own, given as positions in a window and with the

@@ -14,13 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.interface import attention_modules, routed
-from papa.attention.substitutes import Substitute, by_layer, rules_of
-from papa.corpora.batches import micro_batch, rows_of_like_length
-from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.tokens import IGNORED
-from papa.encoders.encoder import Encoder, numbers_of
+from papa.heads.constants import ConstantMatrices
+from papa.heads.interface import attention_modules, routed
+from papa.heads.substitutes import Substitute, by_layer, rules_of
+from papa.models.encoder import Encoder, numbers_of
 from papa.probes.features import live_features
 from papa.probes.minibatches import part_tokens
 from papa.probes.own import OwnHead, answers_of, class_names
@@ -30,6 +27,9 @@ from papa.ranking.seeds import rows_of_seed
 from papa.scores.answers import class_ids
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
+from papa.text.batches import micro_batch, rows_of_like_length
+from papa.text.corpus import TokenisedCorpus
+from papa.text.tokens import IGNORED
 
 Rows = Int[np.ndarray, " rows"]
 Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]

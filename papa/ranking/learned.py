@@ -13,12 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import mixed_by
-from papa.attention.substitutes import Mixed
-from papa.corpora.batches import micro_batch
-from papa.corpora.corpus import TokenisedCorpus
-from papa.encoders.encoder import Encoder
+from papa.heads.constants import ConstantMatrices
+from papa.heads.replacement import mixed_by
+from papa.heads.substitutes import Mixed
+from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.minibatches import Part, seed_of, window_rows
 from papa.probes.own import OwnHead
@@ -28,6 +26,8 @@ from papa.ranking.asked import Asked, OwnLoss, Rows, Summed
 from papa.ranking.seeds import HeadScores, is_stable, rows_of_seed
 from papa.spec import Order, ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.task import OWN_RATE
+from papa.text.batches import micro_batch
+from papa.text.corpus import TokenisedCorpus
 
 TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 """β, γ and ζ of the hard concrete distribution: a draw is stretched from (0, 1) to (γ, ζ), and what

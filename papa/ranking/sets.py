@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from papa.attention.substitutes import Mixed, Zeros
+from papa.heads.substitutes import Mixed, Zeros
 from papa.progress import Progress, ignore_progress
 from papa.ranking.asked import Asked
 from papa.ranking.seeds import HeadScores, rows_of_seed

@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from papa.attention.average import check_sums
-from papa.attention.replacement import check_fits
-from papa.corpora.batches import micro_batches
-from papa.encoders.layer import LayerAttention
+from papa.heads.average import check_sums
+from papa.heads.replacement import check_fits
+from papa.models.layer import LayerAttention
 from papa.ranking.asked import Asked
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.seeds import HeadScores
 from papa.scores.intervals import ratio
+from papa.text.batches import micro_batches
 
 
 class Rows(NamedTuple):

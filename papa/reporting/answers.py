@@ -169,7 +169,7 @@ def counts(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) 
 
 
 def of_text(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """In sentences, the warnings of ``papa.corpora.rows`` on each corpus, and which class of a
+    """In sentences, the warnings of ``papa.text.rows`` on each corpus, and which class of a
     task is which of a model's own head.
     """
     warnings = [

@@ -23,14 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
-from papa.corpora.tokens import IGNORED
 from papa.errors import DataError, joined
 from papa.scores.intervals import Interval, clipped, over_examples
 from papa.scores.metrics import Scored, mean_of, positive_class, scored
 from papa.scores.own import OwnCode, own_metric_scored, scorer
 from papa.spec import TaskSpec
 from papa.spec.task import EMBEDDING_METRICS
+from papa.text.corpus import TokenisedCorpus, TokenisedSplit
+from papa.text.tokens import IGNORED
 
 LEAST_SENTENCES = 4
 """Fewer have too few similarities to rank."""

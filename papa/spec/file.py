@@ -17,7 +17,7 @@ from papa.spec import HeadScores, StudySpec
 from papa.spec.orders import module_of, read_scores, scores_in
 from papa.spec.task import OWN_RATE, Frozen
 
-REGISTRY = files("papa") / "corpora" / "registry.yaml"
+REGISTRY = files("papa") / "text" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"
 """The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
 _AUTHORS: dict[str, dict[str, Any]] = {

@@ -25,7 +25,7 @@ from papa.spec.task import (
     one_of,
 )
 
-_AT = "papa.attention"
+_AT = "papa.heads"
 CONTROLS: dict[str, str] = {
     **{kind: f"{_AT}.kinds:{kind}" for kind in ("identity", "toeplitz", "zeros", "previous")},
     "next": f"{_AT}.kinds:next_slot",

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from papa.attention.constants import ConstantMatrices
-from papa.corpora.batches import micro_batches
-from papa.corpora.tokens import special_tokens_of
 from papa.descriptions.table import OF_TREES, chosen, described, joined
 from papa.descriptions.treebank import lay_out, read_trees
-from papa.encoders.encoder import load_encoder
-from papa.encoders.reference import load_tokenizer
 from papa.errors import SpecError
+from papa.heads.constants import ConstantMatrices
+from papa.models.encoder import load_encoder
+from papa.models.reference import load_tokenizer
 from papa.spec.orders import Head
 from papa.study.manifest import AverageEntry, FinishedStudy
 from papa.study.stages.tokenise import open_corpus
+from papa.text.batches import micro_batches
+from papa.text.tokens import special_tokens_of
 
 
 def describe_study(

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from papa.encoders.files import weight_files, weight_patterns
-from papa.encoders.reference import (
+from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
+from papa.models.files import weight_files, weight_patterns
+from papa.models.reference import (
     EncoderReference,
     chosen_precision,
     describe_encoder,
     known_shape,
     resolve_encoder,
 )
-from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.own import OwnCode
 from papa.spec import EncoderSpec, HubSource, Source, StudySpec, TaskSpec
@@ -185,7 +185,7 @@ def _described(precision: Any, what: Any) -> Any:
     """An encoder by its small files; a source at its commit, with its fingerprint."""
     if isinstance(what, EncoderSpec):
         return describe_encoder(what, precision)
-    from papa.corpora.sources import fingerprint, pinned
+    from papa.text.sources import fingerprint, pinned
 
     return pinned(what), fingerprint(what)
 
@@ -226,8 +226,8 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 yield where, f"'{kind}' is for decoders, and '{name}' is an encoder: take local"
             if kind == "mean_qk":
                 # They import PyTorch, which takes long.
-                from papa.attention.distances import no_rotation
-                from papa.encoders.supported import family_of
+                from papa.heads.distances import no_rotation
+                from papa.models.supported import family_of
 
                 family = family_of(encoder.model_type)
                 if family is not None and not family.rotary:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, nearest_first
 from papa.files import scratch_beside, write_atomically
+from papa.models.reference import EncoderReference, resolve_encoder
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import Head
@@ -167,7 +167,7 @@ class FinishedStudy:
 
     def findings(self) -> Findings:
         """What its page shows; without matrices that the store no longer holds."""
-        from papa.attention.constants import ConstantMatrices
+        from papa.heads.constants import ConstantMatrices
         from papa.reporting.heads import Average
         from papa.reporting.report import Findings
         from papa.reporting.tables import read_reference

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from papa.encoders.reference import EncoderReference
+from papa.models.reference import EncoderReference
 from papa.ranking.orders import scored_by
 from papa.spec import Metric, TaskSpec
 from papa.spec.orders import Cell, Head

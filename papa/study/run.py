@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from papa.encoders.reference import EncoderReference
 from papa.errors import DamagedError
+from papa.models.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove

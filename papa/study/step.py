@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from papa.encoders.reference import EncoderReference
 from papa.files import sha256_of_json
+from papa.models.reference import EncoderReference
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published

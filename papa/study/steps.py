@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import psutil
 from pydantic import BaseModel
 
-from papa.encoders.reference import EncoderReference
 from papa.files import sha256_of_file
+from papa.models.reference import EncoderReference
 from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
 from papa.ranking.seeds import order_of_rows
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec

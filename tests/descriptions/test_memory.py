@@ -15,7 +15,7 @@ papa.measure
 assert "torch" in sys.modules
 import torch
 from benchmarks.memory import own_memory
-from papa.encoders.encoder import Encoder
+from papa.models.encoder import Encoder
 Encoder.tokens_per_batch = lambda self, asked: 16_384  # as on a GPU
 torch.set_num_threads(1)
 encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=256, device="cpu")

@@ -10,10 +10,10 @@ import torch
 
 from papa.descriptions.heads import Mixing, Norms, behind_norm
 from papa.descriptions.seen import Seen
-from papa.encoders.encoder import Encoder
+from papa.models.encoder import Encoder
 from tests.descriptions.cases import seen, values
-from tests.encoders.inputs import some_inputs
 from tests.make import ENCODERS, random_model
+from tests.models.inputs import some_inputs
 
 
 @pytest.mark.parametrize("variant", sorted(ENCODERS))

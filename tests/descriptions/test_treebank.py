@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from papa.corpora.table import SourceTable
-from papa.corpora.tokens import special_tokens_of
 from papa.descriptions.treebank import Tree, lay_out, read_trees, trees_of
 from papa.errors import DataError
-from tests.corpora.conftest import bert  # noqa: F401
+from papa.text.table import SourceTable
+from papa.text.tokens import special_tokens_of
+from tests.text.conftest import bert  # noqa: F401
 
 FILE = """\
 # sent_id = 1

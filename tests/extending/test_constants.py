@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.constants import control
-from papa.attention.replacement import replaced
 from papa.errors import SpecError
+from papa.heads.constants import control
+from papa.heads.replacement import replaced
 from papa.spec.study import CONTROLS
-from tests.attention.cases import Case
 from tests.finished import cells_of
+from tests.heads.cases import Case
 from tests.study.test_steps import steps_of
 
 

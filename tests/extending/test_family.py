@@ -1,4 +1,4 @@
-"""An encoder family is a file of its own beside the others, named in papa/encoders/supported.py."""
+"""An encoder family is a file of its own beside the others, named in papa/models/supported.py."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import replaced
-from papa.encoders import supported
-from papa.encoders.dispatch import Dispatch, attend
-from papa.encoders.encoder import Encoder
-from papa.encoders.family import Family, split_heads
 from papa.errors import EncoderError
-from tests.attention.cases import HALF, distance
-from tests.encoders.inputs import SLOTS, some_inputs
+from papa.heads.constants import ConstantMatrices
+from papa.heads.replacement import replaced
+from papa.models import supported
+from papa.models.dispatch import Dispatch, attend
+from papa.models.encoder import Encoder
+from papa.models.family import Family, split_heads
+from tests.heads.cases import HALF, distance
+from tests.models.inputs import SLOTS, some_inputs
 from tests.plain import plainly, with_constants
 
 LAYERS, HEADS, WIDTH = 3, 4, 32

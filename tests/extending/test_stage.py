@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.artifacts import verified
 from papa.storage.store import Store

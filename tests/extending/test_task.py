@@ -1,4 +1,4 @@
-"""A task known by name is one entry of papa/corpora/registry.yaml; one of one's own is one class
+"""A task known by name is one entry of papa/text/registry.yaml; one of one's own is one class
 that scores what a model puts out; a probe of one's own trains on features.
 """
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from papa.corpora.corpus import load_corpus, tokenise_corpus
-from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.errors import SpecError
+from papa.models.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.scores.answers import best_constant_answer
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec import file as spec_file
 from papa.spec.file import resolve_study
+from papa.text.corpus import load_corpus, tokenise_corpus
 
 ENTRY = """
 jokes:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from flows.cli.options import one_sentence
-from papa.encoders.reference import embedded_folder
+from papa.models.reference import embedded_folder
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import published
 from tests.flows import conftest as cli

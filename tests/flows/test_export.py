@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import papa
-from papa.attention.constants import ConstantMatrices
 from papa.descriptions.seen import ATTENTIONS
+from papa.heads.constants import ConstantMatrices
 from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
 from tests.descriptions.cases import values

@@ -10,14 +10,14 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from flows.cli.lists import stored_studies
 from flows.cli.without_file import own_study, study_without_file
-from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError, SpecError
+from papa.models.reference import EMBEDDED
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.store import Store
 from papa.study.manifest import save_study
-from tests.encoders.lower import with_tokenizer
+from tests.models.lower import with_tokenizer
 from tests.study.test_own import SMALL
 
 BERT = "google-bert/bert-base-uncased"

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from papa.corpora.layout import (
+from papa.ranking.orders import HEAD_ORDERS, head_order
+from papa.scores.intervals import interval
+from papa.spec import LayoutSpec
+from papa.spec.orders import constant_heads
+from papa.text.layout import (
     PackedTokens,
     arrange_one,
     arrange_pair,
     pair_capacity,
     text_capacity,
 )
-from papa.corpora.tokens import SpecialTokens
-from papa.ranking.orders import HEAD_ORDERS, head_order
-from papa.scores.intervals import interval
-from papa.spec import LayoutSpec
-from papa.spec.orders import constant_heads
+from papa.text.tokens import SpecialTokens
 
 pytestmark = pytest.mark.slow
 

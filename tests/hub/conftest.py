@@ -12,10 +12,10 @@ import datasets.config
 import pytest
 from huggingface_hub import constants
 
-from papa.corpora import sources
-from papa.encoders.reference import EncoderReference, resolve_encoder
 from papa.errors import EncoderError, PapaError
+from papa.models.reference import EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec
+from papa.text import sources
 from tests.hub.datasets import publish_all, write_all
 from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub

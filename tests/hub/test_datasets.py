@@ -12,16 +12,16 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from huggingface_hub import constants
 
-from papa.corpora.rows import read_rows
-from papa.corpora.sources import commit_of, fingerprint, read_split
-from papa.corpora.table import SourceTable
 from papa.errors import DataError
 from papa.spec import HubSource
 from papa.spec.file import registry
-from tests.corpora.conftest import known_task
+from papa.text.rows import read_rows
+from papa.text.sources import commit_of, fingerprint, read_split
+from papa.text.table import SourceTable
 from tests.hub.conftest import forget
 from tests.hub.datasets import NER, POS, ROWS, UPOS, write_glue, write_readme
 from tests.hub.server import TOKEN, Hub
+from tests.text.conftest import known_task
 
 PARQUET = "refs/convert/parquet"
 

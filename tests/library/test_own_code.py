@@ -26,9 +26,9 @@ from papa.library.encoder import TextEncoder
 from papa.probes import evaluate
 from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
-from tests.encoders.lower import with_tokenizer
 from tests.flows.conftest import SMALL, artifacts
 from tests.library.conftest import AS_IT_IS
+from tests.models.lower import with_tokenizer
 from tests.study.test_own import NAMES, rows
 from tests.study.test_own import SMALL as SHAPE
 

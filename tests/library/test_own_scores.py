@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import papa
-from papa.attention.substitutes import Mixed, Zeros
+from papa.heads.substitutes import Mixed, Zeros
 from papa.library.ablating import answers
 from tests.library.test_fidelity import EVERY_HEAD, HEADS, LAYERS, bert, gpt, texts
 

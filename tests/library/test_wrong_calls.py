@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModel
 
 import papa
-from papa.encoders.reference import EMBEDDED
 from papa.library.encoder import TextEncoder
+from papa.models.reference import EMBEDDED
 from tests.library.conftest import SLOTS
 from tests.library.test_fidelity import bert, gpt, texts
 

@@ -7,7 +7,7 @@ import pandas
 from torch import Tensor
 
 import papa
-from papa.attention.constants import ConstantMatrices, EntryCounts
+from papa.heads.constants import ConstantMatrices, EntryCounts
 from papa.library.encoder import TextEncoder
 from papa.reporting.figures import Figure
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
-from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EncoderReference, load_tokenizer, resolve_encoder
+from papa.models.encoder import Encoder, load_encoder
+from papa.models.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import SeedScore, evaluate_cell
 from papa.probes.features import FeatureModel
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
+from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 
 LAYERS = 2
 HEADS = [(layer, head) for layer in range(LAYERS) for head in range(12)]

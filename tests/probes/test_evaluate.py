@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.average import average_split
-from papa.attention.constants import control
-from papa.attention.replacement import replaced
-from papa.corpora.batches import MicroBatch, micro_batch
-from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
-from papa.encoders.encoder import Encoder
+from papa.heads.average import average_split
+from papa.heads.constants import control
+from papa.heads.replacement import replaced
+from papa.models.encoder import Encoder
 from papa.probes.evaluate import SeedScore, build_probe, unseen_by
 from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings
 from papa.probes.minibatches import WINDOW_ROWS
 from papa.probes.training import JointLearner, probe_loss
 from papa.scores.metrics import score_of_examples
 from papa.spec import Columns, EmbeddedSource, TaskSpec
+from papa.text.batches import MicroBatch, micro_batch
+from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.probes.conftest import HEADS, LAYERS, counted_passes, evaluated, scores, with_probe
 
 pytestmark = pytest.mark.unchecked

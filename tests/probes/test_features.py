@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from papa.corpora.batches import micro_batch
-from papa.corpora.corpus import TokenisedCorpus
-from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EncoderReference, has_bfloat16
 from papa.errors import DataError
+from papa.models.encoder import Encoder, load_encoder
+from papa.models.reference import EncoderReference, has_bfloat16
 from papa.probes.evaluate import build_probe
 from papa.probes.features import WordEmbeddings, compute_features, values_shape
 from papa.spec import TaskSpec
+from papa.text.batches import micro_batch
+from papa.text.corpus import TokenisedCorpus
 from tests.probes.conftest import evaluated, scores
 
 TASKS = ["cola", "rte", "wnut17", "wikitext"]

@@ -16,17 +16,17 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from papa.attention.constants import ConstantMatrices
-from papa.attention.replacement import replaced
-from papa.corpora.corpus import TokenisedCorpus, write_shard
-from papa.corpora.layout import PackedTokens
-from papa.encoders.encoder import Encoder
+from papa.heads.constants import ConstantMatrices
+from papa.heads.replacement import replaced
+from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.minibatches import parts_of
 from papa.probes.training import Losses, adamw, take_step
 from papa.ranking.learned import mix_learner
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
+from papa.text.corpus import TokenisedCorpus, write_shard
+from papa.text.layout import PackedTokens
 
 SLOTS, STEPS, BATCH, RATE = 64, 10, 16, 1e-3
 ROWS = STEPS * BATCH

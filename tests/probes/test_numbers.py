@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from papa.attention.average import average_split
-from papa.attention.constants import control
-from papa.corpora.batches import micro_batches
-from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
-from papa.encoders.encoder import Encoder, load_encoder
-from papa.encoders.reference import EncoderReference, has_bfloat16
 from papa.errors import NumbersError, SpecError
+from papa.heads.average import average_split
+from papa.heads.constants import control
+from papa.models.encoder import Encoder, load_encoder
+from papa.models.reference import EncoderReference, has_bfloat16
 from papa.probes.features import WordEmbeddings
 from papa.ranking.learned import train_lambda
 from papa.spec import Precision, RankingSpec, TaskSpec
+from papa.text.batches import micro_batches
+from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.probes.conftest import HEADS, evaluated, with_probe
 
 BATCH_TOKENS = 256

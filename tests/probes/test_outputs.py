@@ -12,12 +12,12 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 import papa
-from papa.attention.outputs import ConstantOutputs, drawn_rows, mean_outputs, resampled_outputs
-from papa.attention.replacement import replaced
-from papa.corpora.batches import micro_batch
-from papa.corpora.corpus import TokenisedCorpus, TokenisedSplit
-from papa.encoders.encoder import Encoder
-from papa.encoders.reference import EncoderReference
+from papa.heads.outputs import ConstantOutputs, drawn_rows, mean_outputs, resampled_outputs
+from papa.heads.replacement import replaced
+from papa.models.encoder import Encoder
+from papa.models.reference import EncoderReference
+from papa.text.batches import micro_batch
+from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.probes.conftest import HEADS as EVERY
 
 HEADS = EVERY[::2]

@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from papa.corpora.batches import MicroBatch
-from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.layout import PackedTokens
-from papa.encoders.encoder import Encoder
+from papa.models.encoder import Encoder
 from papa.probes import probes
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, TokenProbe, dropped
+from papa.text.batches import MicroBatch
+from papa.text.corpus import TokenisedCorpus
+from papa.text.layout import PackedTokens
 from tests.probes.conftest import LAYERS
 
 

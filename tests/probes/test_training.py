@@ -13,18 +13,18 @@ import pytest
 import torch
 from torch import nn
 
-from papa.attention.constants import control
-from papa.attention.replacement import mixed_by
-from papa.corpora.batches import micro_batch
-from papa.corpora.corpus import TokenisedCorpus
-from papa.corpora.tokens import IGNORED
-from papa.encoders.encoder import Encoder
+from papa.heads.constants import control
+from papa.heads.replacement import mixed_by
+from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import live_features
 from papa.probes.minibatches import Part, parts_of
 from papa.probes.training import JointLearner, Losses, adamw, take_step, train
 from papa.ranking.learned import mix_learner
 from papa.spec import ProbeSpec, TaskSpec
+from papa.text.batches import micro_batch
+from papa.text.corpus import TokenisedCorpus
+from papa.text.tokens import IGNORED
 from tests.probes.conftest import with_probe
 
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from papa.attention.average import average_split
-from papa.corpora.corpus import load_corpus, tokenise_corpus
-from papa.encoders.encoder import Encoder
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer
+from papa.heads.average import average_split
+from papa.models.encoder import Encoder
+from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer
 from papa.ranking.asked import Asked
 from papa.spec import ExecutionSpec, LayoutSpec, RankingSpec
 from papa.spec.file import resolve_study
+from papa.text.corpus import load_corpus, tokenise_corpus
 from tests.probes.conftest import encoder, reference  # noqa: F401
 from tests.ranking.planted import Planted, planted
 

@@ -22,15 +22,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, BertModel
 
-from papa.attention.average import average_split
-from papa.corpora.corpus import load_corpus, tokenise_corpus
-from papa.encoders.encoder import load_encoder
-from papa.encoders.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.heads.average import average_split
+from papa.models.encoder import load_encoder
+from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import train_probes
 from papa.probes.own import opened_own
 from papa.ranking.asked import Asked
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
+from papa.text.corpus import load_corpus, tokenise_corpus
 
 LAYERS, HEADS, WIDTH = 2, 3, 24
 MARKED, PLAIN = ("king", "queen"), ("man", "woman")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.replacement import replaced
-from papa.corpora.batches import micro_batch
+from papa.heads.replacement import replaced
 from papa.probes.features import live_features
 from papa.ranking.sets import LossValue, effect, gradient
 from papa.spec.orders import Head
+from papa.text.batches import micro_batch
 from tests.ranking.planted import Planted
 
 

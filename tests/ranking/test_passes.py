@@ -9,13 +9,13 @@ import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
 
-from papa.corpora.batches import micro_batches
 from papa.descriptions.seen import seen_in
-from papa.encoders.encoder import load_encoder
-from papa.encoders.reference import EncoderReference
+from papa.models.encoder import load_encoder
+from papa.models.reference import EncoderReference
 from papa.ranking.asked import Asked
 from papa.ranking.streamed import confidence, distance, output_distance, streamed, variance
 from papa.spec import RankingSpec
+from papa.text.batches import micro_batches
 
 METHODS = {one.__name__: one for one in (confidence, variance, distance, output_distance)}
 ROWS, SEPARATOR = 24, 102

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.attention.replacement import mixed_by
-from papa.corpora.batches import micro_batch
+from papa.heads.replacement import mixed_by
 from papa.probes.minibatches import parts_of
 from papa.ranking.asked import Asked
 from papa.ranking.learned import (
@@ -29,6 +28,7 @@ from papa.ranking.learned import (
 from papa.ranking.seeds import HeadScores
 from papa.ranking.sets import gradient
 from papa.spec import RankingSpec
+from papa.text.batches import micro_batch
 from tests.ranking.planted import Planted
 
 

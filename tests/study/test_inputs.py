@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from papa.corpora.sources import fingerprint
-from papa.encoders.encoder import load_encoder
-from papa.encoders.files import weight_files
-from papa.encoders.reference import EMBEDDED, resolve_encoder
 from papa.errors import DataError, EncoderError
+from papa.models.encoder import load_encoder
+from papa.models.files import weight_files
+from papa.models.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
 from papa.study.run import run_here
 from papa.study.stages.tokenise import tokenise
-from tests.encoders.lower import lower_layers
+from papa.text.sources import fingerprint
 from tests.finished import Told
 from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
+from tests.models.lower import lower_layers
 
 
 def test_what_auto_takes_is_what_study_and_all_encoders_say(

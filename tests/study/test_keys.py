@@ -13,9 +13,8 @@ import pytest
 import torch
 from pydantic import BaseModel
 
-from papa.attention.constants import ConstantMatrices
-from papa.corpora.sources import fingerprint
-from papa.encoders.reference import EncoderReference
+from papa.heads.constants import ConstantMatrices
+from papa.models.reference import EncoderReference
 from papa.scores.own import OwnCode
 from papa.spec import FilesSource
 from papa.spec.file import override, resolve_study
@@ -24,6 +23,7 @@ from papa.study.results import StudyPart
 from papa.study.stages.constants import given
 from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
+from papa.text.sources import fingerprint
 from tests.flows.conftest import SMALL
 
 pytestmark = pytest.mark.unchecked

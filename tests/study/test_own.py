@@ -24,18 +24,18 @@ from transformers import (
 
 import papa
 from flows.check import check_study
-from papa.attention.constants import ConstantMatrices
-from papa.corpora.tokens import IGNORED
-from papa.encoders.reference import EMBEDDED, embedded_folder
 from papa.errors import CheckError
+from papa.heads.constants import ConstantMatrices
+from papa.models.reference import EMBEDDED, embedded_folder
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.stages.probe import read_answers
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
-from tests.encoders.lower import with_tokenizer
+from papa.text.tokens import IGNORED
 from tests.finished import Scored, cells_of, described, score_study
 from tests.flows.conftest import hurried  # noqa: F401
+from tests.models.lower import with_tokenizer
 from tests.plain import plain_model, plainly, with_constants
 
 pytestmark = pytest.mark.unchecked

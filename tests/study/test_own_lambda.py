@@ -16,15 +16,15 @@ from transformers import (
     PreTrainedModel,
 )
 
-from papa.attention.constants import ConstantMatrices
+from papa.heads.constants import ConstantMatrices
 from papa.probes.own import opened_own
 from papa.ranking.learned import train_lambda
 from papa.storage.store import Store
 from papa.study.stages.rank import read_head_scores
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
-from tests.encoders.lower import with_tokenizer
 from tests.finished import described, score_study
+from tests.models.lower import with_tokenizer
 from tests.study.test_own import LABELS, SMALL, written
 
 pytestmark = pytest.mark.unchecked

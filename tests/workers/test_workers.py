@@ -17,8 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from papa.encoders.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.errors import DamagedError, EncoderError, TransientError
+from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.store import Store
 from papa.study.run import Session, make, run_here

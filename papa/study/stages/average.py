@@ -1,5 +1,5 @@
 """Stage ``average``: the average attention over a corpus, its shards spread over all workers. Sums
-are exact in any grouping (``papa.attention.average``), so whoever is done first is added first.
+are exact in any grouping (``papa.heads.average``), so whoever is done first is added first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from papa.encoders.reference import EncoderReference
+from papa.models.reference import EncoderReference
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import read_metadata
@@ -71,7 +71,7 @@ def sum_shards(
     encoder: Any = None,
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """On a worker, sums [L, H, S, S] and counts [S, S] over some shards, and what they took."""
-    from papa.attention.average import average_split
+    from papa.heads.average import average_split
 
     run = Context(step, store, execution, progress, encoder)
     split, totals = run.corpus(step["corpus"]).split("train"), []
@@ -105,7 +105,7 @@ def publish(
     """Publish the constant matrices that the sums over all shards give; runs on a worker."""
     import torch
 
-    from papa.attention.average import AttentionSums
+    from papa.heads.average import AttentionSums
 
     total = AttentionSums(torch.tensor(sums), torch.tensor(counts))
     total.average().save(folder, encoder_of, metadata)

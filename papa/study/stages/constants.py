@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import Any
 
-from papa.encoders.reference import EncoderReference, load_tokenizer
+from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
 from papa.spec.study import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS, REUSED
 from papa.storage.artifacts import ArtifactReference, verified
@@ -36,10 +36,10 @@ class Constants:
         """What they put out for a task; ``made`` is their source's artifact, verified here."""
         from safetensors.torch import load_file
 
-        from papa.attention.constants import ConstantMatrices, control, derived
-        from papa.attention.distances import ByDistance
-        from papa.attention.outputs import read_outputs
-        from papa.attention.substitutes import Reused, Streaming
+        from papa.heads.constants import ConstantMatrices, control, derived
+        from papa.heads.distances import ByDistance
+        from papa.heads.outputs import read_outputs
+        from papa.heads.substitutes import Reused, Streaming
 
         kind, size = self.kind, (encoder.layers, encoder.heads)
         if kind == REUSED:
@@ -61,8 +61,8 @@ class Constants:
 
 def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
     """The slots of [CLS] and [SEP] in a task's text."""
-    from papa.attention.patterns import special_slots
-    from papa.corpora.tokens import special_tokens_of
+    from papa.heads.patterns import special_slots
+    from papa.text.tokens import special_tokens_of
 
     tokens = special_tokens_of(load_tokenizer(encoder), task.kind)
     return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
@@ -71,8 +71,8 @@ def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
 @stage("mean_qk", version=2)
 def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
     """Mean queries and keys over the training text of a corpus, of rotary positions."""
-    from papa.attention.distances import mean_qk as computed
-    from papa.corpora.batches import MicroBatch, micro_batches
+    from papa.heads.distances import mean_qk as computed
+    from papa.text.batches import MicroBatch, micro_batches
 
     split = run.corpus(corpus).split("train")
     tokens = run.encoder.tokens_per_batch(run.execution.batch_tokens)
@@ -98,7 +98,7 @@ def outputs(
     seed: int | None = None,
 ) -> None:
     """Constant outputs of an encoder's heads, on average or drawn from the training text."""
-    from papa.attention.outputs import FILE
+    from papa.heads.outputs import FILE
 
     split, tokens = run.corpus(corpus).split("train"), run.execution.batch_tokens
     asked = {"batch_tokens": run.encoder.tokens_per_batch(tokens), "progress": run.progress}
@@ -113,7 +113,7 @@ def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
     """Average a decoder's attention by distance over the training text of a corpus."""
     from safetensors.torch import save_file
 
-    from papa.attention.distances import AverageByDistance
+    from papa.heads.distances import AverageByDistance
 
     average = AverageByDistance()
     own = run.own_model(corpus["task"], encoder)

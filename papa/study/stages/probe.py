@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter
 from safetensors.numpy import load_file, save_file
 
-from papa.encoders.reference import EncoderReference
+from papa.models.reference import EncoderReference
 from papa.ranking.orders import head_order, scored_by
 from papa.scores.answers import ConstantAnswer, best_constant_answer
 from papa.scores.metrics import positive_name

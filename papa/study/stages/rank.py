@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from papa.encoders.reference import EncoderReference
+from papa.models.reference import EncoderReference
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.seeds import HeadScores, TrainedLambda, order_of_rows
 from papa.spec import Order, RankingSpec, TaskSpec
@@ -38,7 +38,7 @@ def rank(
     ``shuffled`` shuffles its labels by the seed. ``sets`` are, with ``ranking.until_stable``, those
     of constant heads that end it once they stay: an order by λ and how many of its first heads.
     """
-    from papa.attention.constants import ConstantMatrices
+    from papa.heads.constants import ConstantMatrices
     from papa.ranking.learned import train_lambda
 
     text = replace(run.corpus(corpus), shuffled=seed) if shuffled else run.corpus(corpus)
@@ -82,7 +82,7 @@ def score_heads(
     """Score all heads by methods that share a pass over a text; without a seed nothing is drawn."""
     from safetensors.torch import load_file as load_tensors
 
-    from papa.attention.constants import ConstantMatrices
+    from papa.heads.constants import ConstantMatrices
     from papa.probes.evaluate import build_probe
     from papa.ranking.asked import Asked
     from papa.ranking.streamed import scores_by

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from papa.corpora.corpus import TOKENISE_VERSION
-from papa.encoders.reference import EncoderReference
+from papa.models.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.study.step import Context, stage
+from papa.text.corpus import TOKENISE_VERSION
 
 if TYPE_CHECKING:
-    from papa.corpora.corpus import TokenisedCorpus
+    from papa.text.corpus import TokenisedCorpus
 
 
 @stage("tokenise", version=TOKENISE_VERSION, where="driver")
@@ -20,8 +20,8 @@ def tokenise(
     run: Context, tokenizer: EncoderReference, task: TaskSpec, layout: LayoutSpec, fingerprint: str
 ) -> None:
     """Tokenise both splits of a task, whose source has the ``fingerprint``."""
-    from papa.corpora.corpus import tokenise_corpus
-    from papa.encoders.reference import load_tokenizer
+    from papa.models.reference import load_tokenizer
+    from papa.text.corpus import tokenise_corpus
 
     asked: Any = {"shard_rows": run.execution.shard_rows, "progress": run.progress}
     asked |= {"content": fingerprint, "provenance": run.metadata()}
@@ -36,6 +36,6 @@ def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
 
 @lru_cache(maxsize=8)
 def _open(corpus: ArtifactReference, data: str) -> TokenisedCorpus:
-    from papa.corpora.corpus import load_corpus
+    from papa.text.corpus import load_corpus
 
     return load_corpus(corpus)

@@ -1,0 +1,216 @@
+"""Constant matrices: what an encoder's attention is replaced by (paper, Sections 3.1 and 5.2)."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pkgutil import resolve_name
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from papa.errors import ArtifactError, DataError
+from papa.heads.kinds import Averages
+from papa.heads.substitutes import Weights, normalised, read_at
+from papa.models.layer import Heads, LayerAttention, at_least_single, chosen, indices
+from papa.models.reference import EncoderReference
+from papa.spec import ConstantsKind
+from papa.spec.study import CONTROLS, DERIVED
+from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
+from papa.storage.files import Address
+from papa.text.batches import MicroBatch
+
+FILE = "constants.safetensors"
+
+
+class EntryCounts:
+    """Entries of the constants that inputs read: in one layer, as all read the same."""
+
+    def __init__(self) -> None:
+        self._layer: int | None = None
+        self._sums = torch.zeros(2, dtype=torch.float64)
+
+    def add(self, seen: Bool[Tensor, "slots slots"], batch: MicroBatch, layer: int = 0) -> None:
+        """Count what inputs read."""
+        self._layer = layer if self._layer is None else self._layer
+        if layer != self._layer:
+            return
+        own, slots = batch.attention_mask.double(), batch.columns
+        # rᵀ·U·r summed over the inputs, without a matrix for each of them.
+        unseen = ((own @ (~seen[slots[:, None], slots]).double()) * own).sum()
+        # On the device, which is not waited for.
+        added = torch.stack([unseen, own.sum(dim=1).square().sum()])
+        self._sums = self._sums.to(added.device) + added
+
+    @property
+    def unseen_share(self) -> float:
+        """The share of entries read that no input of the average had; 0 before any input."""
+        unseen, read = self._sums.tolist()
+        return unseen / read if read else 0.0
+
+
+@dataclass(frozen=True)
+class ConstantMatrices(Weights):
+    """C: one matrix for every head, the same for every input (paper, Section 3.1).
+
+    Attributes:
+        matrices: C[layer, head, i, j], what slot i takes from slot j before rows are masked and
+            normalised.
+        seen: whether any input of the average had tokens at both slots; controls count as seen
+            everywhere.
+        counts: in how many inputs of the average both slots held a token.
+        encoder_digest: of the encoder whose attention was averaged.
+        special: the slots of [CLS] and [SEP] in the average's texts.
+        entries: counts what packed inputs read, where that is asked.
+    """
+
+    matrices: Float[Tensor, "layers heads slots slots"]
+    seen: Bool[Tensor, "slots slots"]
+    kind: ConstantsKind
+    counts: Float[Tensor, "slots slots"] | None = None
+    encoder_digest: str | None = None
+    special: tuple[int, ...] | None = None
+    entries: EntryCounts | None = None
+
+    @property
+    def slots(self) -> int:
+        """S, the length of the layout."""
+        return self.matrices.shape[-1]
+
+    @property
+    def digest(self) -> str:
+        """Of the matrices, and of which entries count as seen."""
+        content = hashlib.sha256(self.matrices.numpy().tobytes())
+        content.update(self.seen.numpy().tobytes())
+        return content.hexdigest()
+
+    @property
+    def values(self) -> Tensor:
+        """What training changes."""
+        return self.matrices
+
+    def of(self, values: Tensor) -> ConstantMatrices:
+        """Trained matrices in place of these."""
+        return replace(self, matrices=values, kind="trained")
+
+    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        if part.longest > self.slots:
+            raise DataError(
+                f"a text has {part.longest} tokens and the constant matrices have {self.slots} "
+                'slots: cut it, or take matrices for more slots or by="relative", which has no '
+                "limit"
+            )
+        matrices = self.matrices[layer].to(part.value.device)
+        return read_at(matrices, indices(heads, matrices.device), part.query_slots, part.key_slots)
+
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        batch = attention.batch
+        if batch is None:
+            return super().output(attention, layer, heads)
+        if self.entries is not None:
+            self.entries.add(self.seen, batch, layer)
+        value = at_least_single(chosen(attention.value, heads))
+        own = indices(heads, value.device)
+        slots, real = batch.columns[None], None if batch.dense else batch.attention_mask
+        matrices = read_at(self.matrices[layer], own, slots, slots)[0].to(value.dtype)
+        return constant_product(matrices, value, real, attention.dropout)
+
+    def save(self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
+        """Publish the matrices as an artifact that names the encoder and S they belong to."""
+        made_for = {name: getattr(encoder, name) for name in ("name", "revision", "digest")}
+        document = {**metadata, "kind": self.kind, "slots": self.slots, "encoder": made_for}
+        # safetensors takes contiguous tensors only.
+        tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
+        tensors |= {} if self.counts is None else {"counts": self.counts}
+        with published(folder, document) as scratch:
+            save_file(tensors, scratch / FILE)
+
+    @classmethod
+    def load(
+        cls,
+        artifact: ArtifactReference | Address,
+        *,
+        encoder: EncoderReference | None = None,
+        slots: int | None = None,
+    ) -> ConstantMatrices:
+        """Load and verify.
+
+        Raises:
+            ArtifactError: the artifact is damaged, or was made for another encoder (by digest: a
+                name may stand for other weights tomorrow) or S than these.
+        """
+        folder, metadata = verified(artifact, FILE), read_metadata(artifact)
+        of_encoder = "encoder", metadata["encoder"]["digest"], encoder and encoder.digest
+        for what, made_for, asked in (of_encoder, ("S", metadata["slots"], slots)):
+            if asked not in (None, made_for):
+                raise ArtifactError(
+                    f"{folder / FILE} was made for {what} {made_for}, this study uses {asked}: "
+                    "rerun 'average'"
+                )
+        tensors = load_file(folder / FILE)
+        kind, counts = metadata["kind"], tensors.get("counts")
+        return cls(tensors["matrices"], tensors["seen"], kind, counts)
+
+
+def control(
+    kind: ConstantsKind, layers: int, heads: int, slots: int, **parameters: int
+) -> ConstantMatrices:
+    """Make a control of ``papa.heads.kinds``, the same for every layer."""
+    function = resolve_name(CONTROLS[kind])
+    if "heads" in inspect.signature(function).parameters:
+        parameters["heads"] = heads
+    matrix = torch.from_numpy(function(slots, **parameters)).float()
+    matrices = matrix.expand(layers, heads, slots, slots).clone()
+    return ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), kind)
+
+
+def derived(
+    kind: ConstantsKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
+) -> ConstantMatrices:
+    """Make a kind of ``papa.heads.kinds`` from an average; ``special`` are the slots of [CLS]
+    and [SEP].
+    """
+    assert average.counts is not None
+    read = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)
+    matrices = torch.from_numpy(resolve_name(DERIVED[kind])(read, **parameters)).float()
+    # Where a kind knows an entry that no input had, it counts as seen.
+    seen = average.seen | (matrices > 0).any(dim=0).any(dim=0)
+    return ConstantMatrices(matrices, seen, kind)
+
+
+def constant_product(
+    matrices: Float[Tensor, "heads m m"],
+    value: Float[Tensor, "batch heads m width"],
+    real: Bool[Tensor, "batch m"] | None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "batch heads m width"]:
+    """What constant heads put out (paper, Section 3.1); ``real`` is None where every input has a
+    token in every column.
+
+    It is the rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out
+    0. Sums are of absolute values, which matters only to trained matrices, whose entries may be
+    negative. With dropout of entries each input needs matrices of its own.
+    """
+    if dropout > 0:
+        rows = matrices.expand(len(value), -1, -1, -1)
+        rows = rows if real is None else rows * real[:, None, None, :]
+        return torch.matmul(F.dropout(normalised(rows), dropout), value)
+    batch, heads, m, width = value.shape
+    # Values of padding are cleared instead of columns of C, so that one product serves all inputs.
+    cleared = value if real is None else value * real[:, None, :, None]
+    flat = cleared.permute(1, 2, 0, 3).reshape(heads, m, batch * width)
+    # Inputs that all divide by the same sums have rows normalised once a batch.
+    mixed = torch.bmm(normalised(matrices) if real is None else matrices, flat)
+    mixed = mixed.view(heads, m, batch, width)
+    if real is not None:
+        # Autocast would sum in half precision.
+        with torch.autocast(value.device.type, enabled=False):
+            sums = torch.matmul(matrices.abs(), real.T.to(matrices.dtype))[..., None]
+        mixed = mixed / torch.where(sums == 0, 1.0, sums)
+    return mixed.permute(2, 0, 1, 3)

@@ -1,0 +1,233 @@
+"""Constant outputs: what a head puts out in place of A·V, whatever the input is.
+
+A constant output is no constant mixing: nothing of the other tokens is left in it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from papa.errors import DataError
+from papa.heads.substitutes import Substitute
+from papa.models.encoder import Encoder
+from papa.models.layer import Heads, LayerAttention, indices
+from papa.progress import Progress, ignore_progress
+from papa.spec import ConstantsKind
+from papa.spec.study import OPTIMAL
+from papa.storage.artifacts import ArtifactReference, verified
+from papa.text.batches import micro_batches
+from papa.text.corpus import TokenisedSplit
+
+FILE = "outputs.safetensors"
+
+
+@dataclass(frozen=True)
+class ConstantOutputs(Substitute):
+    """What every head puts out at a slot of an input of some length.
+
+    Attributes:
+        values: by place.
+        index: of slot s in an input of n tokens; longer inputs and later slots have the last.
+    """
+
+    values: Float[Tensor, "layers heads places width"]
+    index: Int[Tensor, "lengths slots"]
+    kind: ConstantsKind
+
+    def of(self, values: Tensor) -> ConstantOutputs:
+        """Trained outputs in place of these."""
+        return replace(self, values=values, kind=OPTIMAL)
+
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        lengths, slots = self.index.shape
+        length = attention.lengths.clamp(max=lengths - 1)[:, None]
+        places = self.index.to(length.device)[length, attention.query_slots.clamp(max=slots - 1)]
+        outputs = self.values[layer].to(places.device)
+        return outputs[indices(heads, places.device)][:, places].transpose(0, 1)
+
+    def save(self, path: Path) -> None:
+        """Write as safetensors."""
+        save_file({"outputs": self.values.contiguous(), "place": self.index}, path)
+
+
+def read_outputs(found: ArtifactReference, kind: ConstantsKind) -> ConstantOutputs:
+    """What a finished step of stage ``outputs`` holds."""
+    held = load_file(verified(found, FILE) / FILE)
+    return ConstantOutputs(held["outputs"], held["place"], kind)
+
+
+@dataclass
+class MeanOutputs:
+    """Means of what heads put out, over the tokens of each of the first ``slots``; 1 for one mean
+    over all tokens. A slot that no input had takes the mean over all.
+    """
+
+    slots: int = 1
+    sums: dict[int, Float[Tensor, "heads slots width"]] = field(default_factory=dict)
+    counts: Float[Tensor, " slots"] | float = 0.0
+
+    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+        output, real = attention.output(attention.every), attention.real
+        at = attention.query_slots.clamp(max=self.slots - 1).expand(real.shape).flatten()
+        states = output.double() * real[:, None, :, None]
+        empty = states.new_zeros(output.shape[1], self.slots, output.shape[-1])
+        added = states.transpose(0, 1).flatten(1, 2)
+        self.sums[layer] = self.sums.get(layer, empty).index_add_(1, at, added)
+        if layer == 0:
+            self.counts = self.counts + at.bincount(real.double().flatten(), self.slots)
+        return output
+
+    def substitute(self) -> ConstantOutputs:
+        sums = torch.stack([sums.cpu() for _, sums in sorted(self.sums.items())])
+        counts = torch.as_tensor(self.counts).cpu()[:, None]
+        overall = sums.sum(dim=2, keepdim=True) / counts.sum()
+        means = torch.where(counts > 0, sums / counts.clamp(min=1), overall).float()
+        index = torch.arange(self.slots).expand(self.slots + 1, -1).contiguous()
+        return ConstantOutputs(means, index, "mean_output")
+
+
+class Donor(NamedTuple):
+    """What tells a text from others, its slots, and what heads put out in it, layer by layer."""
+
+    text: bytes | None
+    slots: Int[Tensor, " tokens"]
+    outputs: list[Float[Tensor, "heads tokens width"]]
+
+
+@dataclass
+class DrawnOutputs:
+    """What heads put out in two drawn texts of each length seen, so that one is another text."""
+
+    seed: int
+    kept: dict[int, list[Donor]] = field(default_factory=dict)
+    draws: dict[int, random.Random] = field(default_factory=dict)
+    seen: dict[int, set[bytes | int]] = field(default_factory=dict)
+    drawn: dict[int, Donor] = field(default_factory=dict)
+
+    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+        output, real = attention.output(attention.every), attention.real
+        if layer == 0:
+            slots, own = attention.query_slots.expand(real.shape).cpu(), real.cpu()
+            texts, self.drawn = attention.texts or (None,) * len(output), {}
+            for row, text in enumerate(texts):
+                self._draw(row, Donor(text, slots[row, own[row]], []))
+        for row, donor in self.drawn.items():
+            donor.outputs.append(output[row][:, real[row]].float().cpu())
+        return output
+
+    def _draw(self, row: int, donor: Donor) -> None:
+        """A reservoir of two for each length."""
+        length = len(donor.slots)
+        known, donors = self.seen.setdefault(length, set()), self.kept.setdefault(length, [])
+        name = len(known) if donor.text is None else donor.text
+        if not length or name in known:
+            return
+        known.add(name)
+        draw = self.draws.setdefault(length, random.Random(f"{self.seed} {length}"))
+        if (place := draw.randrange(len(known))) < 2:
+            donors[place : place + (len(donors) == 2)] = [donor]
+            self.drawn[row] = donor
+
+    def substitute(self, slots: int = 0) -> Resampled:
+        """For texts of so many slots, or as many as the donors have."""
+        donors = [one for _, own in sorted(self.kept.items()) for one in own]
+        slots = max([slots, *(int(donor.slots.max()) + 1 for donor in donors)])
+        by_layer = zip(*(donor.outputs for donor in donors), strict=True)
+        outputs = torch.stack([torch.cat(own, dim=1) for own in by_layer])
+        lengths, asked = torch.tensor([len(one.slots) for one in donors]), torch.arange(slots + 1)
+        starts = zip(donors, lengths.cumsum(0) - lengths, strict=True)
+        # A slot that a donor lacks has its token before.
+        rows = [
+            at - 1 + torch.searchsorted(one.slots, asked[:-1], right=True) for one, at in starts
+        ]
+        # The shortest that is long enough, else the longest.
+        longer = lengths - asked[:, None]
+        order = (longer.abs() + (longer < 0) * 2**32).argsort(dim=1, stable=True).T[:2]
+        held = torch.stack(rows)
+        made = tuple(ConstantOutputs(outputs, held[at], "resampled_output") for at in order)
+        return Resampled(made, tuple(donors[at].text for at in order[0].tolist()))
+
+
+@dataclass(frozen=True)
+class Resampled(Substitute):
+    """What the head put out at the same slot of another text (causal scrubbing): of the donors the
+    shortest that is long enough, else the longest; at a slot that it lacks, its token before.
+
+    Attributes:
+        choices: of texts that are not, and that are, the first donor of their length.
+        texts: what tells the first donor of each length from other texts.
+    """
+
+    choices: tuple[ConstantOutputs, ...]
+    texts: tuple[bytes | None, ...]
+
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        found = self.choices[0].output(attention, layer, heads)
+        own = [self.texts[n] for n in attention.lengths.clamp(max=len(self.texts) - 1).tolist()]
+        texts = attention.texts or (None,) * len(own)
+        same = [text is not None and text == donor for text, donor in zip(texts, own, strict=True)]
+        if not any(same):
+            return found
+        if len(self.choices) < 2:
+            raise DataError(
+                "there is no other text to resample from: give more texts in data, or another "
+                "substitute"
+            )
+        other = self.choices[1].output(attention, layer, heads)
+        return torch.where(torch.tensor(same).to(found.device)[:, None, None, None], other, found)
+
+
+@torch.inference_mode()
+def mean_outputs(
+    encoder: Encoder,
+    split: TokenisedSplit,
+    *,
+    by_slot: bool,
+    batch_tokens: int,
+    progress: Progress = ignore_progress,
+) -> ConstantOutputs:
+    """The mean of A·V over a split: over all tokens, or over those of each slot."""
+    means = MeanOutputs(split.slots if by_slot else 1)
+    encoder.watch(means.see, micro_batches(split, None, batch_tokens), len(split), progress)
+    found = means.substitute()
+    if by_slot:
+        return replace(found, kind="mean_output_by_slot")
+    return replace(found, index=found.index.new_zeros(split.slots + 1, split.slots))
+
+
+mean_output = partial(mean_outputs, by_slot=False)
+mean_output_by_slot = partial(mean_outputs, by_slot=True)
+
+
+@torch.inference_mode()
+def resampled_outputs(
+    encoder: Encoder,
+    split: TokenisedSplit,
+    *,
+    seed: int,
+    batch_tokens: int,
+    progress: Progress = ignore_progress,
+) -> ConstantOutputs:
+    """A·V of another input of the same number of tokens, drawn once (causal scrubbing)."""
+    drawn, rows = DrawnOutputs(seed), np.array(sorted(drawn_rows(split, seed).values()))
+    encoder.watch(drawn.see, micro_batches(split, rows, batch_tokens), len(rows), progress)
+    return drawn.substitute(split.slots).choices[0]
+
+
+def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, int]:
+    """A row of the split for each number of tokens that its rows have."""
+    rows = split.rows
+    return {
+        length: int(random.Random(f"{seed} {length}").choice(rows[split.lengths == length]))
+        for length in np.unique(split.lengths).tolist()
+    }

