@@ -83,6 +83,8 @@ def server_settings(home: Path, port: int) -> dict[str, str]:
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home}/prefect.db",
         # Blocks are settings kept on a server. To list their types takes a second.
         "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+        # A server that ends with its client has nobody to tell; the end of a flow waits for it.
+        "PREFECT_FLOWS": '{"heartbeat_frequency": null}',
     }
 
 

@@ -86,11 +86,11 @@ def run(
                 wait_for_server = start_server(interruption.fail)
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
-                import mlflow  # noqa: F401
-
                 from flows.study import Ready, ready, run_study, workers_of
+                from tasks.mlflow import connect, tracking_address
 
                 pool = held.enter_context(workers_of(checked, opened))
+                connect(tracking_address(opened))  # Its tables are made while the server starts.
                 wait_for_server()
             # After the status, which holds the error stream.
             progress = StudyProgress(len(checked.steps.steps), shown=True)

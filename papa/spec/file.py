@@ -141,7 +141,7 @@ def sentence(fault: ErrorDetails) -> str:
     where, value = ".".join(steps) or "the study", fault["input"]
     if fault["type"] == "extra_forbidden":
         keys = {key for model in Frozen.__subclasses__() for key in model.model_fields}
-        near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN})
+        near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN} - {steps[-1]})  # Known elsewhere.
         return f"unknown key '{where}'{near}: correct it, or leave it out"
     context = fault.get("ctx", {})
     names = str(context.get("expected") or context.get("expected_tags", "")).split("'")

@@ -141,6 +141,7 @@ REFUSED: list[tuple[dict[str, Any] | str, str]] = [
     ("seeds.0.x=1", "--set seeds.0.x=1: 'x' is no key or index of 7"),
     ("name.x=1", "study.yaml: 'name': Input should be a valid string"),
     ("execution.worker=1", "unknown key 'execution.worker' (did you mean 'workers'?)"),
+    ("tasks.0.train=8", "unknown key 'tasks.0.train' (did you mean 'train_rows'?)"),
 ]
 """A change of a study that is sound, or an override of it, and what is said."""
 
