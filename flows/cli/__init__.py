@@ -16,6 +16,7 @@ from flows.cli.init import init
 from flows.cli.lists import list_studies, models, tasks
 from flows.cli.plan import plan
 from flows.cli.prune import prune
+from flows.cli.remove import remove
 from flows.cli.report import report
 from flows.cli.run import run
 from flows.cli.ui import ui
@@ -47,6 +48,6 @@ def main(
 
 
 commands: list[Any] = [run, check, plan, init, ui, models, tasks]
-commands += [heads, export, report, list_studies, compare, prune, describe]
+commands += [heads, export, report, list_studies, compare, remove, prune, describe]
 for command in commands:
     app.command(command.__name__.removesuffix("_studies"))(command)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Column
 
 from flows.cli import options
@@ -17,8 +18,9 @@ from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, short
 
 if TYPE_CHECKING:
     from papa.storage.store import Store
+    from papa.storage.unused import Contents
 
-_HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Report")
+_HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Size", "Report")
 
 
 def models() -> None:
@@ -68,17 +70,24 @@ def list_studies(
 
 def stored_studies(store: Store) -> list[dict[str, str]]:
     """The studies that were started in a store, the latest first, as ``papa list`` shows them."""
-    from papa.storage.artifacts import METADATA
+    from papa.storage.unused import Contents
 
     store.check_marked()
-    folder = store.study("")
-    names = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
-    names |= {path.stem for path in folder.glob("[!.]*.yaml")}
-    rows = (_row(store, name) for name in sorted(names))
+    contents = Contents(store)
+    rows = (_row(store, name, contents) for name in names_of_studies(store))
     return sorted(rows, key=lambda row: row["Date"], reverse=True)
 
 
-def _row(store: Store, name: str) -> dict[str, str]:
+def names_of_studies(store: Store) -> list[str]:
+    """The studies that were started in a store."""
+    from papa.storage.artifacts import METADATA
+
+    folder = store.study("")
+    names = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
+    return sorted(names | {path.stem for path in folder.glob("[!.]*.yaml")})
+
+
+def _row(store: Store, name: str, contents: Contents) -> dict[str, str]:
     from papa.spec.file import load_study
     from papa.storage.artifacts import METADATA, read_metadata
     from papa.study.manifest import open_study
@@ -105,6 +114,7 @@ def _row(store: Store, name: str) -> dict[str, str]:
         ", ".join(Path(encoder.name).name for encoder in study.encoders) if study else "",
         ", ".join(task.name for task in study.tasks) if study else "",
         state,
+        decimal(size) if (size := contents.size(contents.reached(contents.results(name)))) else "",
         str(report) if report.exists() else "",
     )
     return dict(zip(_HEADINGS, (name, *told), strict=True))

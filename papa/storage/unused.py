@@ -1,12 +1,13 @@
-"""What lies in a store and serves nothing: artifacts that no result reaches by the ``inputs`` of
-metadata, and what killed runs left. Only what bears a name that PAPA gives is ever unused.
+"""What of a store a study uses, and what nothing does: artifacts that no result reaches by the
+``inputs`` of metadata, and what killed runs left. Only what bears a name that PAPA gives is unused.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from papa.storage.artifacts import metadata_below
 from papa.storage.files import Files
@@ -28,30 +29,65 @@ class Unused(NamedTuple):
     modified: float
 
 
+class Contents:
+    """The artifacts of a store by step, as ``stage/key``: metadata, and of each file the folder in
+    it, the size and when it was written.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.files: dict[str, list[tuple[str | None, int, float]]] = defaultdict(list)
+        for name, found in store.files.find("artifacts").items():
+            if match := _ARTIFACT.fullmatch(name):
+                self.files[match[1]].append((match[2], *found))
+        self.metadata: dict[str, dict[str, Any]] = {
+            f"{stage}/{key}": metadata
+            for stage in {step.partition("/")[0] for step in self.files}
+            for key, metadata in metadata_below(f"{store.artifacts}/{stage}").items()
+        }
+
+    def results(self, study: str | None = None) -> set[str]:
+        """The steps that made results, of one study or of all."""
+        steps = {step for step in self.metadata if step.startswith("aggregate/")}
+        names = {step: self.metadata[step].get("name") for step in steps}
+        return {step for step in steps if study is None or names[step] == f"aggregate · {study}"}
+
+    def reached(self, results: Iterable[str]) -> set[str]:
+        """The steps that results were made from, themselves among them."""
+        found, waiting = set[str](), [*results]
+        while waiting:
+            if (step := waiting.pop()) not in found:
+                found.add(step)
+                waiting += self.metadata.get(step, {}).get("inputs", ())
+        return found
+
+    def alone(self, study: str) -> set[str]:
+        """The steps that a study's results were made from, and no other's."""
+        own = self.results(study)
+        return (self.reached(own) - self.reached(self.results() - own)) & {*self.metadata}
+
+    def size(self, steps: Iterable[str]) -> int:
+        """Bytes of the artifacts of steps."""
+        return sum(size for step in steps for _, size, _ in self.files.get(step, ()))
+
+
 def survey(store: Store) -> list[Unused]:
     """Look through artifacts, scratch and unfinished copies of results."""
     groups: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
-    files = store.files.find("artifacts")
-    matches = {name: match for name in files if (match := _ARTIFACT.fullmatch(name))}
-    known = {
-        f"{stage}/{key}": metadata
-        for stage in {name.partition("/")[0] for name in matches}
-        for key, metadata in metadata_below(f"{store.artifacts}/{stage}").items()
-    }
-    used, reached = set[str](), [step for step in known if step.startswith("aggregate/")]
-    while reached:
-        if (step := reached.pop()) not in used:
-            used.add(step)
-            reached += known.get(step, {}).get("inputs", ())
-    for name, match in matches.items():
-        step, part = match.groups()
+    contents = Contents(store)
+    used = contents.reached(contents.results())
+    for step, files in contents.files.items():
         address, stage = f"{store.artifacts}/{step}", step.partition("/")[0]
-        if (metadata := known.get(step)) is None:
-            groups[address, stage, f"damaged, or {_KILLED}"].append(files[name])
-        elif step not in used:
-            groups[address, str(metadata.get("name")), "nothing refers to it"].append(files[name])
-        elif part and part != metadata["data"]:
-            groups[f"{address}/{part}", stage, _KILLED].append(files[name])
+        metadata = contents.metadata.get(step)
+        for part, size, moment in files:
+            if metadata is None:
+                group = address, stage, f"damaged, or {_KILLED}"
+            elif step not in used:
+                group = address, str(metadata.get("name")), "nothing refers to it"
+            elif part and part != metadata["data"]:
+                group = f"{address}/{part}", stage, _KILLED
+            else:
+                continue
+            groups[group].append((size, moment))
     for folder, names in _LEFT.items():
         for path in (store.root / folder).glob("*"):
             if re.fullmatch(names, path.name) and not path.is_symlink():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.cli.lists import stored_studies
 from papa.storage.artifacts import published
 from papa.storage.store import Store
 from papa.study.locks import in_use
@@ -113,6 +114,25 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
     for changes in ((), ("name=other", "seeds=[1]")):
         assert not finish_study(tiny[0], store, *changes).ran
     assert said("compare", "small", "other", *at).out == table
+
+
+@pytest.mark.server
+def test_a_study_is_removed_with_what_it_alone_needs(tiny: tuple[str, Path], store: Path) -> None:
+    at = ("--store", str(store))
+    before = everything(store / "artifacts")
+    finish_study(tiny[0], store, "name=other", "seeds=[1]")
+    both = everything(store / "artifacts")
+    assert "there is no study 'othre'" in refusal(said("remove", "othre", "--yes", *at))
+    assert everything(store / "artifacts") == both
+    sizes = {row["Study"]: row["Size"] for row in stored_studies(Store(store))}
+    assert all(size.endswith("B") for size in sizes.values())
+    with in_use(Store(store)):
+        assert "nothing was deleted" in refusal(said("remove", "other", "--yes", *at))
+    assert "Deleted other" in said("remove", "other", "--yes", *at).out
+    assert everything(store / "artifacts") == before, "what the first study needs is there"
+    assert [row["Study"] for row in stored_studies(Store(store))] == ["small"]
+    assert not finish_study(tiny[0], store).ran, "and it is still finished"
+    assert "is in use" in said("prune", *at).out
 
 
 @pytest.mark.server

@@ -1,0 +1,60 @@
+"""``papa remove``: delete a study, and what only it needs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+
+from flows.cli import options
+from flows.cli.lists import names_of_studies
+from flows.cli.options import argument, option
+from papa.errors import ArtifactError, SpecError, nearest_first
+
+
+def remove(
+    study: Annotated[str, argument(metavar="STUDY", help="Its name in the store.")],
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    yes: Annotated[bool, option("--yes", help="Do not ask.")] = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Delete a study with its results, and the artifacts that no other finished study needs."""
+    with options.one_sentence(verbose):
+        from papa.storage import artifacts
+        from papa.storage.unused import Contents
+        from papa.study.locks import users
+
+        opened = options.open_store(store)
+        opened.check_marked()
+        contents, known = Contents(opened), names_of_studies(opened)
+        steps = contents.alone(study)
+        if not steps and study not in known:
+            there = nearest_first(study, known)
+            raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
+        size = decimal(contents.size(steps))
+        what = f"{study}, and {len(steps)} artifacts that it alone needs, {size}"
+        if not yes:
+            typer.confirm(f"Delete {what}?", abort=True)
+        if busy := ", ".join(users(opened)):
+            raise ArtifactError(
+                f"a study uses {opened.address} ({busy}): nothing was deleted, run again when it "
+                "ended"
+            )
+        # What made the results goes first: without it the others are what prune finds.
+        for step in sorted(steps):
+            artifacts.remove(f"{opened.artifacts}/{step}")
+        if study in known:
+            artifacts.remove(opened.study(study))
+            for end in (".yaml", ".failed"):
+                opened.study(f"{study}{end}").unlink(missing_ok=True)
+        if (opened.root / "mlflow.db").exists():
+            from tasks.mlflow import SQLITE, connect
+
+            # Hidden, as `mlflow gc` alone deletes runs; a server's may be another store's as well.
+            client = connect(f"{SQLITE}{opened.root / 'mlflow.db'}")
+            if (
+                found := client.get_experiment_by_name(study)
+            ) and found.lifecycle_stage == "active":
+                client.delete_experiment(found.experiment_id)
+        typer.echo(f"Deleted {what}. What servers of MLflow and Prefect recorded of it stays.")
