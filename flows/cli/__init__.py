@@ -9,6 +9,7 @@ import typer
 
 from flows.cli.check import check
 from flows.cli.compare import compare
+from flows.cli.deploy import deploy
 from flows.cli.describe import describe
 from flows.cli.export import export
 from flows.cli.heads import heads
@@ -47,7 +48,7 @@ def main(
         raise typer.Exit
 
 
-commands: list[Any] = [run, check, plan, init, ui, models, tasks]
+commands: list[Any] = [run, check, plan, deploy, init, ui, models, tasks]
 commands += [heads, export, report, list_studies, compare, remove, prune, describe]
 for command in commands:
     app.command(command.__name__.removesuffix("_studies"))(command)

@@ -79,6 +79,8 @@ REFUSED = [
     ("run --encoder google-bert/bert-base-uncased --task revews", "(did you mean 'reviews'?)"),
     ("run --model embedded/all-MiniLM-L6-v2 --own absent.txt", "there is no file at absent.txt"),
     ("init taken", "cannot be written (File exists)"),
+    ("deploy store/studies/small/study.yaml", "no Prefect server is named: set PREFECT_API_URL"),
+    ("remove smal --yes", "there is no study 'smal' in store: it has small, begun"),
     ("list --store none", "none is no store of PAPA"),
 ]
 

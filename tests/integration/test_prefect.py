@@ -106,6 +106,27 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     assert "](data:image/png;base64," in report["data"]
 
 
+def test_a_study_is_deployed_and_a_run_that_fails_says_why(place: Path, deployed: Service) -> None:
+    study, fire = place / "daily.yaml", ["prefect", "--no-prompt", "deployment", "run", "--watch"]
+    study.write_text(json.dumps(SMALL | {"name": "daily"}))
+    deploy = ["papa", "deploy", study, "--cron", "0 6 1 1 *", "--store"]
+    with prefect_worker(place / "daily-worker", deployed.environment):
+        run([*deploy, place / "daily"], deployed.environment)
+        run([*fire, "papa-study/daily"], deployed.environment)
+        cluster = ["--param", f"ray_address={json.dumps(f'127.0.0.1:{free_port()}')}"]
+        run([*deploy, place / "fresh"], deployed.environment)
+        with pytest.raises(AssertionError):
+            run([*fire, *cluster, "papa-study/daily"], deployed.environment)
+    named = {"name": {"any_": ["daily"]}}
+    (deployment,) = ask(deployed.environment, "deployments/filter", deployments=named)
+    assert [one["schedule"]["cron"] for one in deployment["schedules"]] == ["0 6 1 1 *"]
+    of_it = {"deployment_id": {"any_": [deployment["id"]]}}
+    runs = ask(deployed.environment, "flow_runs/filter", sort="START_TIME_ASC", flow_runs=of_it)
+    states = [one["state"] for one in runs if one["state_type"] != "SCHEDULED"]
+    assert [state["type"] for state in states] == ["COMPLETED", "FAILED"]
+    assert "no Ray cluster answers" in states[1]["message"]
+
+
 def test_the_server_is_restarted_under_a_running_study(place: Path, undisturbed: Findings) -> None:
     port, login, store = free_port(), "papa:restarted", place / "restarted"
     with (

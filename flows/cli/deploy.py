@@ -1,0 +1,85 @@
+"""``papa deploy``: have a Prefect server run a study on a schedule."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.cli import options
+from flows.cli.options import option
+from papa.credentials import without_credentials
+from papa.errors import PapaError, SpecError, in_one_line
+
+
+def deploy(
+    study: options.Study,
+    cron: Annotated[
+        str | None,
+        option(metavar="'M H D M W'", help="When; without it, when it is asked to run."),
+    ] = None,
+    timezone: Annotated[str, typer.Option(metavar="NAME", help="That of --cron.")] = "UTC",
+    pool: Annotated[str, typer.Option(metavar="NAME", help="Prefect's work pool.")] = "papa",
+    overrides: options.Overrides = None,
+    store: Annotated[
+        str | None,
+        option(metavar="DIR|URI", help="Without it the worker's PAPA_STORE, else ./papa-store."),
+    ] = None,
+    verbose: options.Verbose = False,
+) -> None:
+    """Make a study a deployment of the Prefect server that PREFECT_API_URL or a profile names.
+
+    Its worker reads the study's file when the study runs: a path that is relative is so to the
+    folder in which the worker was started.
+    """
+    with options.one_sentence(verbose):
+        from flows.server import prepare_engines
+        from papa.spec.file import load_study
+        from papa.storage.store import Store
+
+        spec = load_study(study, overrides or ())
+        prepare_engines(Store(store or options.DEFAULT_STORE).root, verbose=verbose)
+        from httpx import HTTPError
+        from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+        from prefect.deployments.runner import (
+            DeploymentApplyError,
+            EntrypointType,
+            RunnerDeployment,
+        )
+        from prefect.exceptions import PrefectException
+        from prefect.schedules import Cron
+        from prefect.settings import PREFECT_API_URL
+
+        from flows.study import run_study
+
+        if not (server := PREFECT_API_URL.value()):
+            raise PapaError(
+                "no Prefect server is named: set PREFECT_API_URL, or use a profile that does"
+            )
+        parameters = {"study": str(study), "overrides": overrides or [], "store": store}
+        waits = ConcurrencyLimitStrategy.ENQUEUE
+        try:
+            made = RunnerDeployment.from_flow(
+                run_study,
+                spec.name,
+                schedule=Cron(cron, timezone=timezone) if cron else None,
+                parameters=parameters,
+                tags=["papa"],
+                work_pool_name=pool,
+                entrypoint_type=EntrypointType.MODULE_PATH,
+                # What infra/prefect-automation.yaml listens for.
+                job_variables={"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}},
+                concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=waits),
+            ).apply()
+        except (DeploymentApplyError, PrefectException, HTTPError, RuntimeError) as error:
+            raise PapaError(
+                f"{without_credentials(server)} takes no deployment ({in_one_line(error)}): see "
+                "that it runs, takes PREFECT_API_AUTH_STRING and has the pool (prefect work-pool "
+                f"create {pool} --type process)"
+            ) from None
+        except ValueError as error:
+            raise SpecError(f"--cron, --timezone: {in_one_line(error)}") from None
+        page = f"{server.removesuffix('/api')}/deployments/deployment/{made}"
+        typer.echo(f"deployed papa-study/{spec.name}  {without_credentials(page)}")
+        typer.echo(f"worker   prefect worker start --type process --pool {pool}")
+        typer.echo(f"now      prefect deployment run papa-study/{spec.name}")
