@@ -27,6 +27,7 @@ from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.storage.store import Store
 from papa.study.locks import claimed
 from papa.study.results import StudyPart
+from papa.study.stages.aggregate import versions
 from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
@@ -34,9 +35,9 @@ from papa.study.steps import StudySteps
 SQLITE = "sqlite:///"
 KEY, ROLE = "papa.key", "papa.role"
 _NOTE = {
-    "mlflow.note.content": "A run tagged `papa.role = study` is a study, with its report in "
-    "`results/report.html`; below it are runs of its cells by seed (`cell`) and of its curves "
-    "(`curve`), over the input-dependent share of heads, which is the step in 1/10,000."
+    "mlflow.note.content": "A run whose tag papa.role is study is a study, with its report in "
+    "results/report.html; below it are runs of its cells by seed (cell) and of its curves (curve), "
+    "over the share of input-dependent heads, which is the step in percent."
 }
 _INTERVAL = {"": "mean", "_low": "low", "_high": "high"}
 _ENVIRONMENT = {
@@ -118,7 +119,8 @@ class Tracking:
                 for part in self._steps.parts
             }
             params = {name: json.dumps(value) for name, value in spec.items()}
-            run = self._run(self._key, self.study.name, {ROLE: "study", **data}, params)
+            tags = {ROLE: "study", "papa.versions": versions(), **data}
+            run = self._run(self._key, self.study.name, tags, params)
             self.run_id, self._results = run.info.run_id, run.data.tags.get("papa.results")
             page = f"{self.address.rstrip('/')}/#/experiments/{self.experiment}/runs/{self.run_id}"
             self.link = "" if self._local else without_credentials(page)
@@ -226,7 +228,8 @@ class Tracking:
         """The run of a cell and a seed, or of a curve, which its tags tell apart."""
         key = sha256_of_json([self._key, role, tags])
         named = {**tags, ROLE: role, "mlflow.parentRunId": self.run_id}
-        return self._run(key, " · ".join(map(str, tags.values())), named, params)
+        name = " · ".join(map(str, (self.study.name, *tags.values())))
+        return self._run(key, name, named, params)
 
     def _cell(self, part: StudyPart, cell: Cell, step: Step) -> None:
         document, task = read_scores(step.reference(self.store)), part.task
@@ -246,24 +249,29 @@ class Tracking:
                 "unseen_share": document.unseen_share,
                 "seconds": score.seconds,
             }
-            points = [(name, of, round(cell.fraction * 10_000), 0) for name, of in values.items()]
+            points = [(name, of, round(100 * cell.fraction), 0) for name, of in values.items()]
             for epoch, of_seeds, at in self._losses.get(step.name, ()):
                 points.append(("train_loss", of_seeds.get(score.seed), epoch, at))
             self._log(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
 
     def _curves(self, artifact: ArtifactReference) -> None:
-        """Mean scores over the fraction with intervals; in the study's run those at its ends."""
+        """Mean scores over the fraction with intervals; in the study's run those at its ends, and
+        the relative drop at the smallest fraction, its mean over the pairs of encoder and task.
+        """
         from papa.scores.summary import LINE, read_table
 
-        ends = []
-        for line, rows in read_table(verified(artifact) / "summary.csv").groupby(LINE, sort=False):
+        table = read_table(verified(artifact) / "summary.csv")
+        first, smallest = table.iloc[0], float(table["fraction"].min())
+        at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
+        ends = [("relative_drop", table[at]["relative_drop"].mean(), round(100 * smallest), 0)]
+        for line, rows in table.groupby(LINE, sort=False):
             tags, points = dict(zip(LINE, line, strict=True)), []
             run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
             for row in rows.to_dict("records"):
                 values = {f"score{end}": row[of] for end, of in _INTERVAL.items()}
                 values |= {name: row[name] for name in ("fraction", "relative_drop")}
-                share = round(row["fraction"] * 10_000)
+                share = round(100 * row["fraction"])
                 points += [(name, of, share, 0) for name, of in values.items()]
                 if row["fraction"] in (0, 1):
                     constant = f"all_heads_constant/{tags['constants']}"

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from papa.errors import PapaError, TransientError
-from papa.scores.summary import LINE
+from papa.scores.summary import LINE, read_table
 from papa.storage.artifacts import published, read_metadata, remove, verified
 from papa.storage.store import Store
 from papa.study.manifest import open_study
@@ -73,6 +73,7 @@ def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
         name = f"{row['encoder']}/{row['task']}/accuracy/{end}"
         found = [parent["metrics"].get(f"{name}{what}") for what in ("", "_low", "_high")]
         assert found == pytest.approx([row["mean"], row["low"], row["high"]])
+    assert "torch" in parent["tags"]["papa.versions"]
     assert '"kind":"embedded"' in parent["tags"]["papa.data.reviews"]
     losses = [name for name in parent["metrics"] if name.endswith("/train_loss")]
     assert any(name.startswith("rank/") for name in losses)
@@ -90,7 +91,7 @@ def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
         line = line[line[name] == curve["params"][name]]
     for metric, column in {"score": "mean", "score_low": "low", "score_high": "high"}.items():
         points = {one.step: one.value for one in client.get_metric_history(curve["id"], metric)}
-        wanted = {round(10_000 * row["fraction"]): row[column] for _, row in line.iterrows()}
+        wanted = {round(100 * row["fraction"]): row[column] for _, row in line.iterrows()}
         assert points == pytest.approx(wanted)
 
 
@@ -101,12 +102,18 @@ def test_logging_again_adds_nothing_and_another_result_is_logged(study: str, sto
     assert held(store) == before
     step = steps_of(study)[1].steps[-1]
     made = read_metadata(step.folder(store))
-    summary = (verified(step.reference(store)) / "summary.csv").read_text()
+    summary = read_table(verified(step.reference(store)) / "summary.csv")
     remove(step.folder(store))
     with published(step.folder(store), made) as scratch:
-        (scratch / "summary.csv").write_text(summary.replace("reviews", "others"))
+        lost = {("average", 0): 0.25, ("zeros", 0): 0.5, ("average", 0.5): 0.125}
+        of = zip(summary["constants"], summary["fraction"], strict=True)
+        drops = [lost.get(one, 0) for one in of]
+        summary.assign(relative_drop=drops).to_csv(scratch / "summary.csv", index=False)
     log_study(study, store)
     assert held(store) != before
+    runs = logged(address_in(store.root), "small")
+    (parent,) = runs[runs["role"] == "study"]["metrics"]
+    assert parent["relative_drop"] == 0.25, "of the first constants, at the smallest fraction"
 
 
 def held(store: Store) -> dict[Any, Any]:

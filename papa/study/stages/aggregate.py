@@ -129,6 +129,11 @@ def command_line(arguments: list[str]) -> str:
     return without_credentials(shlex.join([Path(program).name, *others]))
 
 
+def versions() -> str:
+    """The versions of what computes scores."""
+    return ", ".join(f"{name} {version(name)}" for name in _COMPUTING)
+
+
 def _provenance(
     command: str, started: float, found: Mapping[Step, ArtifactReference]
 ) -> dict[str, str]:
@@ -149,5 +154,5 @@ def _provenance(
         "Machine": ", ".join(filter(None, [system, processor, cores, memory, *gpus])),
         "Duration of this run": str(timedelta(seconds=round(time.time() - started))),
         "Computing time of all steps": str(timedelta(seconds=round(computing))),
-        "Versions": ", ".join(f"{name} {version(name)}" for name in _COMPUTING),
+        "Versions": versions(),
     }
