@@ -9,7 +9,20 @@ set -euo pipefail
 : "${PREFECT_API_URL:?}" "${PREFECT_API_AUTH_STRING:?}"
 export DO_NOT_TRACK=1
 
-if [[ -n "${RAY_ADDRESS:-}" ]]; then
-  RAY_NUM_CPUS=0 RAY_NUM_GPUS=0 "$(dirname "$0")/ray-node.sh" &
-fi
-exec prefect worker start --type process --pool "${PREFECT_WORK_POOL:-papa}" --with-healthcheck
+start=(prefect worker start --type process --pool "${PREFECT_WORK_POOL:-papa}" --with-healthcheck)
+
+if [[ -z "${RAY_ADDRESS:-}" ]]; then exec "${start[@]}"; fi
+
+# Whichever of the two is lost, the other ends as well, so that both are started again.
+set -m  # Else what runs behind ignores SIGINT, by which Prefect's worker ends itself.
+"${start[@]}" &
+worker=$!
+RAY_NUM_CPUS=0 RAY_NUM_GPUS=0 "$(dirname "$0")/ray-node.sh" &
+node=$!
+trap 'kill "$worker"' TERM INT
+ended=0
+wait -n || ended=$?
+kill "$worker" 2>/dev/null && wait "$worker" || true
+kill "$node" 2>/dev/null || true
+wait
+exit "$ended"

@@ -79,6 +79,7 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
             assert how["condition"] == f"service_{ready}", (name, needed)
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
+        assert service["logging"]["options"]["max-size"], "logs are rotated"
         assert service["security_opt"] == ["no-new-privileges:true"], name
         # Compose would have to write configs and secrets into the image.
         assert not any(map(service.get, ("privileged", "configs", "secrets"))), name
