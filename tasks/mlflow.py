@@ -256,9 +256,7 @@ class Tracking:
             self.client.set_terminated(run.info.run_id)
 
     def _curves(self, artifact: ArtifactReference) -> None:
-        """Mean scores over the fraction with intervals; in the study's run those at its ends, and
-        the relative drop at the smallest fraction, its mean over the pairs of encoder and task.
-        """
+        """Mean scores over the fraction; in the study's run those at its ends, and its drop."""
         from papa.scores.summary import LINE, read_table
 
         table = read_table(verified(artifact) / "summary.csv")

@@ -14,7 +14,6 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import DataError, EncoderError, SpecError, in_one_line
-from papa.heads.patterns import special_slots
 from papa.models import encoder as encoders
 from papa.models.encoder import Encoder
 from papa.models.reference import (
@@ -27,7 +26,7 @@ from papa.models.reference import (
 from papa.spec import EncoderSpec, Precision
 from papa.text import tokens as tokenised
 from papa.text.batches import MicroBatch, rows_of_like_length
-from papa.text.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity
+from papa.text.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity, special_slots
 from papa.text.table import SourceTable, names_of_classes
 from papa.text.tokens import SpecialTokens
 

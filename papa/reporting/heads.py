@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from papa.heads.patterns import HeadPatterns, head_patterns
+from papa.descriptions.patterns import HeadPatterns, head_patterns
 from papa.ranking.orders import HEAD_SCORES
 from papa.reporting.figures import TOLD, Figure, Spec, figure, mark, number
 from papa.reporting.wording import WrittenTable

@@ -172,3 +172,16 @@ def arrange_causal(
     arranged = PackedTokens.of((ids, [*range(len(ids))], [0] * len(ids), len(ids)) for ids in whole)
     follow = [token for ids in whole for token in (*ids[1:], IGNORED)]
     return arranged, np.array(follow, np.int64)
+
+
+def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False) -> tuple[int, ...]:
+    """Where the layout puts [CLS] (first) and [SEP] (the others) in S slots; of a decoder's
+    text the first slot. RoBERTa's tokenizer puts a double separator, ``</s></s>``, between two
+    texts.
+    """
+    if kind == "causal":
+        return (0,)
+    if kind != "pair":
+        return 0, slots - 1
+    middle = (slots // 2, slots // 2 + 1) if double_separator else (slots // 2,)
+    return 0, *middle, slots - 1

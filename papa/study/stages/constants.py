@@ -61,7 +61,7 @@ class Constants:
 
 def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
     """The slots of [CLS] and [SEP] in a task's text."""
-    from papa.heads.patterns import special_slots
+    from papa.text.layout import special_slots
     from papa.text.tokens import special_tokens_of
 
     tokens = special_tokens_of(load_tokenizer(encoder), task.kind)

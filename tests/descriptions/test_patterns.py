@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from papa.descriptions.patterns import head_patterns
 from papa.heads.constants import control
-from papa.heads.patterns import head_patterns, special_slots
+from papa.text.layout import special_slots
 
 SLOTS = 64
 SPECIAL = special_slots("text", SLOTS)

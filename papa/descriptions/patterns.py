@@ -15,8 +15,6 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from papa.spec import TaskKind
-
 MAX_OFFSET = 3
 """Diagonals up to this many slots away from the main one are looked at."""
 DIAGONAL_ROWS = 0.5
@@ -64,19 +62,6 @@ class HeadPatterns(NamedTuple):
             "largest entry": self.largest_entry,
         }
         return {name: float(values.double().mean()) for name, values in columns.items()}
-
-
-def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False) -> tuple[int, ...]:
-    """Where the layout puts [CLS] (first) and [SEP] (the others) in S slots; of a decoder's
-    text the first slot. RoBERTa's tokenizer puts a double separator, ``</s></s>``, between two
-    texts.
-    """
-    if kind == "causal":
-        return (0,)
-    if kind != "pair":
-        return 0, slots - 1
-    middle = (slots // 2, slots // 2 + 1) if double_separator else (slots // 2,)
-    return 0, *middle, slots - 1
 
 
 def head_patterns(
