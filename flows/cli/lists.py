@@ -61,7 +61,7 @@ def list_studies(
 ) -> None:
     """List the studies of a store, how far they are, and where their reports are."""
     with options.one_sentence(verbose):
-        rows = [study.values() for study in stored_studies(options.open_store(store))]
+        rows = [study.values() for study in stored_studies(options.marked_store(store))]
         if Console().is_terminal:
             options.print_table((Column(name, overflow="fold") for name in _HEADINGS), rows)
         else:
@@ -72,7 +72,6 @@ def stored_studies(store: Store) -> list[dict[str, str]]:
     """The studies that were started in a store, the latest first, as ``papa list`` shows them."""
     from papa.storage.unused import Contents
 
-    store.check_marked()
     contents = Contents(store)
     rows = (_row(store, name, contents) for name in names_of_studies(store))
     return sorted(rows, key=lambda row: row["Date"], reverse=True)
@@ -114,7 +113,7 @@ def _row(store: Store, name: str, contents: Contents) -> dict[str, str]:
         ", ".join(Path(encoder.name).name for encoder in study.encoders) if study else "",
         ", ".join(task.name for task in study.tasks) if study else "",
         state,
-        decimal(size) if (size := contents.size(contents.reached(contents.results(name)))) else "",
+        decimal(size) if (size := sum(contents.used_by(name.__eq__).values())) else "",
         str(report) if report.exists() else "",
     )
     return dict(zip(_HEADINGS, (name, *told), strict=True))

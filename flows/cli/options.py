@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from papa.errors import PapaError
+from papa.errors import ArtifactError, PapaError
 
 if TYPE_CHECKING:
     from flows.interrupt import Interruption
@@ -58,6 +58,16 @@ def open_store(address: str) -> Store:
 
     store = Store(address)
     store.check()
+    return store
+
+
+def marked_store(address: str) -> Store:
+    """The store at an address, which is one."""
+    if not (store := open_store(address)).is_marked():
+        raise ArtifactError(
+            f"{store.address} is no store of PAPA (papa-store.json is missing): give the one that "
+            "'papa run' used, or run a study first"
+        )
     return store
 
 

@@ -27,8 +27,7 @@ def prune(
         from papa.storage.unused import survey
         from papa.study.locks import users
 
-        opened = options.open_store(store)
-        opened.check_marked()
+        opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)
         busy = ", ".join(users(opened))

@@ -25,14 +25,15 @@ def remove(
         from papa.storage.unused import Contents
         from papa.study.locks import users
 
-        opened = options.open_store(store)
-        opened.check_marked()
+        opened = options.marked_store(store)
         contents, known = Contents(opened), names_of_studies(opened)
-        steps = contents.alone(study)
+        others = contents.used_by(study.__ne__)
+        used = contents.used_by(study.__eq__).items()
+        steps = {step: size for step, size in used if step not in others}
         if not steps and study not in known:
             there = nearest_first(study, known)
             raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
-        size = decimal(contents.size(steps))
+        size = decimal(sum(steps.values()))
         what = f"{study}, and {len(steps)} artifacts that it alone needs, {size}"
         if not yes:
             typer.confirm(f"Delete {what}?", abort=True)

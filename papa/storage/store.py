@@ -98,12 +98,6 @@ class Store:
             )
         return True
 
-    def check_marked(self) -> None:
-        """Make sure that the address says that it is a store."""
-        if not self.is_marked():
-            what = f"{self.address} is no store of PAPA ({MARKER} is missing)"
-            raise ArtifactError(f"{what}: give the one that 'papa run' used, or run a study first")
-
     def make(self) -> None:
         """Make the store unless other things lie there; check that artifacts can be written."""
         self.check()

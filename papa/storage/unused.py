@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from papa.storage.artifacts import metadata_below
 from papa.storage.files import Files
@@ -39,42 +39,30 @@ class Contents:
         for name, found in store.files.find("artifacts").items():
             if match := _ARTIFACT.fullmatch(name):
                 self.files[match[1]].append((match[2], *found))
-        self.metadata: dict[str, dict[str, Any]] = {
+        self.metadata = {
             f"{stage}/{key}": metadata
             for stage in {step.partition("/")[0] for step in self.files}
             for key, metadata in metadata_below(f"{store.artifacts}/{stage}").items()
         }
 
-    def results(self, study: str | None = None) -> set[str]:
-        """The steps that made results, of one study or of all."""
-        steps = {step for step in self.metadata if step.startswith("aggregate/")}
-        names = {step: self.metadata[step].get("name") for step in steps}
-        return {step for step in steps if study is None or names[step] == f"aggregate · {study}"}
-
-    def reached(self, results: Iterable[str]) -> set[str]:
-        """The steps that results were made from, themselves among them."""
-        found, waiting = set[str](), [*results]
+    def used_by(self, wanted: Callable[[str], bool]) -> dict[str, int]:
+        """The steps that results of ``wanted`` studies were made from, with their bytes."""
+        used: dict[str, int] = {}
+        results = (step for step in self.metadata if step.startswith("aggregate/"))
+        names = {step: str(self.metadata[step]["name"]).partition(" · ")[2] for step in results}
+        waiting = [step for step, name in names.items() if wanted(name)]
         while waiting:
-            if (step := waiting.pop()) not in found:
-                found.add(step)
+            if (step := waiting.pop()) not in used:
+                used[step] = sum(size for _, size, _ in self.files.get(step, ()))
                 waiting += self.metadata.get(step, {}).get("inputs", ())
-        return found
-
-    def alone(self, study: str) -> set[str]:
-        """The steps that a study's results were made from, and no other's."""
-        own = self.results(study)
-        return (self.reached(own) - self.reached(self.results() - own)) & {*self.metadata}
-
-    def size(self, steps: Iterable[str]) -> int:
-        """Bytes of the artifacts of steps."""
-        return sum(size for step in steps for _, size, _ in self.files.get(step, ()))
+        return used
 
 
 def survey(store: Store) -> list[Unused]:
     """Look through artifacts, scratch and unfinished copies of results."""
     groups: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
     contents = Contents(store)
-    used = contents.reached(contents.results())
+    used = contents.used_by(bool)
     for step, files in contents.files.items():
         address, stage = f"{store.artifacts}/{step}", step.partition("/")[0]
         metadata = contents.metadata.get(step)
