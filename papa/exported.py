@@ -73,8 +73,10 @@ class ConstantHeadsModel(PreTrainedModel):
         self.model = nn.ModuleDict({model.base_model_prefix: model}) if headless else model
         family: Any = family_of(base.model_type)
         self.segments: bool = family.segments
-        modules: Any = family.attentions(model.base_model)
-        outputs, size = family.output_maps(model.base_model), base.hidden_size
+        modules, outputs = (
+            family.modules(model.base_model, path) for path in (family.attention, family.output)
+        )
+        size = base.hidden_size
         by_head = torch.arange(size).view(base.num_attention_heads, -1)
         for layer, heads in enumerate(config.heads):
             module = modules[layer]

@@ -19,7 +19,10 @@ def hub_errors(
     """Turn what the hub answers inside the block into one sentence."""
     from huggingface_hub import constants, errors
 
-    silence = errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HTTPError
+    silence = (
+        *(errors.LocalEntryNotFoundError, errors.RevisionResolutionError),
+        *(errors.OfflineModeIsEnabled, errors.HTTPError),
+    )
     refused: dict[type[Exception], str] = {
         errors.HFValidationError: "is no name on the hub: give one such as owner/name, or what is "
         "on this machine: an encoder's folder, a dataset's files",

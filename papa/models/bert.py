@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 from jaxtyping import Float
-from torch import Tensor
-from transformers import PreTrainedConfig
+from torch import Tensor, nn
 
 from papa.models.dispatch import Dispatch, attend
 from papa.models.family import Family, split_heads
@@ -21,26 +20,25 @@ BERT = Family(name="BERT", model_types=("bert",), note="absolute positions are s
 ELECTRA = replace(BERT, name="ELECTRA", model_types=("electra",))
 
 
-def _refuse_unpadded(config: PreTrainedConfig) -> str | None:
-    if isinstance(config.pad_token_id, int):
-        return None
-    return "its config.json names no pad_token_id, after which its positions count: add it"
-
-
 ROBERTA = Family(
     name="RoBERTa",
     model_types=("roberta", "xlm-roberta", "camembert"),
     padding=lambda config: config.pad_token_id,
-    refuse=_refuse_unpadded,
+    refuse=lambda config: (
+        None
+        if isinstance(config.pad_token_id, int)
+        else "its config.json names no pad_token_id, after which its positions count: add it"
+    ),
     note="absolute positions count real tokens, as with padding",
 )
 
 DISTILBERT = Family(
     name="DistilBERT",
     model_types=("distilbert",),
-    attentions=lambda model: [layer.attention for layer in model.transformer.layer],
-    output_maps=lambda model: [layer.attention.out_lin for layer in model.transformer.layer],
-    attention_norms=lambda model: [layer.sa_layer_norm for layer in model.transformer.layer],
+    layers=lambda model: model.transformer.layer,
+    attention="attention",
+    output="attention.out_lin",
+    norm="sa_layer_norm",
     projections=("q_lin", "k_lin"),
     value="v_lin",
     segments=False,
@@ -48,38 +46,36 @@ DISTILBERT = Family(
 )
 
 
-def _albert_attentions(model: Any) -> list[Any]:
+def _albert_layers(model: Any) -> list[nn.Module]:
     groups, layers = model.encoder.albert_layer_groups, model.config.num_hidden_layers
-    of_groups = [group.albert_layers[0].attention for group in groups]
     # As transformers spreads layers over groups, rounding included.
-    return [of_groups[int(layer / (layers / len(groups)))] for layer in range(layers)]
-
-
-def _refuse_inner_groups(config: PreTrainedConfig) -> str | None:
-    if config.inner_group_num != 1:
-        return (
-            f"inner_group_num is {config.inner_group_num}, so a layer attends more than once: only "
-            "1 is supported"
-        )
-    return None
+    numbers = (int(layer / (layers / len(groups))) for layer in range(layers))
+    return [groups[number].albert_layers[0] for number in numbers]
 
 
 ALBERT = Family(
     name="ALBERT",
     model_types=("albert",),
-    attentions=_albert_attentions,
-    output_maps=lambda model: [attention.dense for attention in _albert_attentions(model)],
-    attention_norms=lambda model: [attention.LayerNorm for attention in _albert_attentions(model)],
-    refuse=_refuse_inner_groups,
+    layers=_albert_layers,
+    attention="attention",
+    output="attention.dense",
+    norm="attention.LayerNorm",
+    refuse=lambda config: (
+        None
+        if config.inner_group_num == 1
+        else f"inner_group_num is {config.inner_group_num}, so a layer attends more than once: "
+        "only 1 is supported"
+    ),
     note="absolute positions are slots; layers share weights but have matrices of their own",
 )
 
 MODERNBERT = Family(
     name="ModernBERT",
     model_types=("modernbert",),
-    attentions=lambda model: [layer.attn for layer in model.layers],
-    output_maps=lambda model: [layer.attn.Wo for layer in model.layers],
-    attention_norms=None,
+    layers=lambda model: model.layers,
+    attention="attn",
+    output="attn.Wo",
+    norm=None,
     projections=("Wqkv",),
     rotary=True,
     segments=False,
@@ -120,9 +116,9 @@ def _prepare_mpnet(model: Any, dispatch: Dispatch) -> None:
 MPNET = Family(
     name="MPNet",
     model_types=("mpnet",),
-    attentions=lambda model: [layer.attention.attn for layer in model.encoder.layer],
-    output_maps=lambda model: [layer.attention.attn.o for layer in model.encoder.layer],
-    attention_norms=lambda model: [layer.attention.LayerNorm for layer in model.encoder.layer],
+    attention="attention.attn",
+    output="attention.attn.o",
+    norm="attention.LayerNorm",
     projections=("q", "k"),
     value="v",
     segments=False,

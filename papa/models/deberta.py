@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import PreTrainedConfig
 
 from papa.models.dispatch import Dispatch, attend
 from papa.models.family import Family, split_heads
@@ -132,21 +131,17 @@ def _over_slots(
     return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
 
 
-def _refuse(config: PreTrainedConfig) -> str | None:
-    if getattr(config, "talking_head", False):
-        return (
-            "talking heads mix the attention of all heads, so none can be made constant alone: "
-            "use a model without"
-        )
-    return None
-
-
 DEBERTA = Family(
     name="DeBERTa",
     model_types=("deberta",),
     projections=("in_proj", "pos_proj", "pos_q_proj"),
     prepare=_prepare,
-    refuse=_refuse,
+    refuse=lambda config: (
+        "talking heads mix the attention of all heads, so none can be made "
+        "constant alone: use a model without"
+        if getattr(config, "talking_head", False)
+        else None
+    ),
     note="relative positions are distances of slots; talking heads are not supported",
 )
 DEBERTA_V2 = Family(

@@ -39,7 +39,6 @@ class Dispatch:
         seen_real: which padded tokens up to those of the current pass are real, likewise.
         reached: whether attention came by since the last pass began; None before any.
         calls, places: of each module, and by how many queries and keys, in the current pass.
-        kept_rows: of linear maps, those for some heads, while ``rules`` are in force.
     """
 
     modules: Sequence[nn.Module]
@@ -53,7 +52,6 @@ class Dispatch:
     reached: bool | None = None
     calls: Counter[nn.Module] = field(default_factory=Counter)
     places: dict[Any, dict[str, Any]] = field(default_factory=dict)
-    kept_rows: dict[Any, Any] = field(default_factory=dict)
 
     def begin(self, batch: MicroBatch | None = None) -> None:
         """Start a forward pass; over a packed ``batch``, which lies on the model's device."""
@@ -144,7 +142,6 @@ class Dispatch:
             yield
         finally:
             self.rules = before
-            self.kept_rows.clear()
 
 
 # The mask holds the first; the others say what to return, or how to compute the same.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,10 @@ class Family:
 
     Attributes:
         note: what a user should know of it, in one line, for ``papa models``.
-        attentions: its self-attention modules, one per layer in order; layers may share one.
-        output_maps: W_O, the linear maps of what all heads of a layer put out, side by side.
-        attention_norms: the layer normalisations of a state plus what its layer's attention adds to
-            it; None where layers normalise before attention.
+        layers: its layers' modules, in order; layers may share one.
+        attention, output, norm: where in a layer's module are self-attention; W_O, the linear map
+            of what all heads put out, side by side; and the normalisation of a state plus what
+            attention adds to it, None where layers normalise before attention.
         projections: attribute names, on a self-attention module, of the linear maps whose rows only
             heads with input-dependent attention need: queries, keys, positions. A module may lack
             some; one map may give values too.
@@ -40,15 +40,10 @@ class Family:
     name: str
     model_types: tuple[str, ...]
     note: str
-    attentions: Callable[[Any], Sequence[nn.Module]] = lambda model: [
-        layer.attention.self for layer in model.encoder.layer
-    ]
-    output_maps: Callable[[Any], Sequence[nn.Linear]] = lambda model: [
-        layer.attention.output.dense for layer in model.encoder.layer
-    ]
-    attention_norms: Callable[[Any], Sequence[nn.Module]] | None = lambda model: [
-        layer.attention.output.LayerNorm for layer in model.encoder.layer
-    ]
+    layers: Callable[[Any], Iterable[nn.Module]] = lambda model: model.encoder.layer
+    attention: str = "attention.self"
+    output: str = "attention.output.dense"
+    norm: str | None = "attention.output.LayerNorm"
     projections: tuple[str, ...] = ("query", "key")
     value: str = "value"
     rotary: bool = False
@@ -56,6 +51,10 @@ class Family:
     padding: Callable[[PreTrainedConfig], int] | None = None
     prepare: Callable[[Any, Dispatch], None] | None = None
     refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
+
+    def modules(self, model: nn.Module, path: str) -> list[Any]:
+        """What is at a path in each layer, such as ``attention``."""
+        return [layer.get_submodule(path) for layer in self.layers(model)]
 
     def positions(self, config: Any) -> int:
         """How many slots the encoder has positions for."""

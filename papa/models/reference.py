@@ -25,12 +25,12 @@ from papa.models.files import (
     encoder_digest,
     fetched,
     no_weights,
+    published_weights,
     read_configuration_file,
     remembered,
     tokenizer_digest,
     tokenizer_files,
     weight_files,
-    weight_patterns,
 )
 from papa.spec import EncoderSpec, Precision
 
@@ -92,7 +92,7 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
     folder = Path(described.folder)
     if described.revision is not None:
-        fetched(spec.name, folder.name, what, weight_patterns(spec.name, folder, what))
+        fetched(spec.name, folder.name, what, published_weights(spec.name, folder, what))
     weights = {path.name: sha256_of_file(path) for path in weight_files(folder)}
     if not weights:
         raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
@@ -144,20 +144,22 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
 
 
 def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
-    from papa.models.encoder import family_for
-    from papa.models.supported import read_configuration
+    from papa.models.supported import family_for, read_configuration
 
     config, found = read_configuration(folder, what)
     if found != digest:
         raise EncoderError(f"{folder / CONFIGURATION} changed while it was read: run again")
-    heads, keys = config.num_attention_heads, None
-    if config.model_type in DECODERS:
-        keys = getattr(config, "num_key_value_heads", heads)
-        positions = config.max_position_embeddings
-    else:
-        positions = family_for(config, what).positions(config)
-    shape = {"model_type": config.model_type, "layers": config.num_hidden_layers, "heads": heads}
-    return {**shape, "width": config.hidden_size, "key_heads": keys, "positions": positions}
+    heads, decoder = config.num_attention_heads, config.model_type in DECODERS
+    return {
+        "model_type": config.model_type,
+        "layers": config.num_hidden_layers,
+        "heads": heads,
+        "width": config.hidden_size,
+        "key_heads": getattr(config, "num_key_value_heads", heads) if decoder else None,
+        "positions": config.max_position_embeddings
+        if decoder
+        else family_for(config, what).positions(config),
+    }
 
 
 def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:

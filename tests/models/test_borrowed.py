@@ -63,12 +63,12 @@ def test_the_model_stays_as_it_was_found_and_trains(variant: str) -> None:
     batch = some_inputs(1, pad=model.config.pad_token_id).compact()
     constants = control("toeplitz", encoder.layers, encoder.heads, SLOTS)
     with torch.inference_mode(), replaced(encoder, constants, [(0, 1), (2, 3)]):
-        changed = encoder.hidden_states(batch)[-1]
+        changed = encoder.token_states(batch)[-1]
         assert _state(model) == before, "while it is in use"
         assert not seen, "hooks of the user's see none of PAPA's passes"
         assert all(map(torch.equal, _outputs(model), outputs))
     with torch.inference_mode():
-        own = encoder.hidden_states(batch)[-1]
+        own = encoder.token_states(batch)[-1]
     assert not torch.allclose(changed, own), "negative control: the copy had it in force"
     encoder.model.double()
     assert _state(model) == before
@@ -80,4 +80,4 @@ def test_the_model_stays_as_it_was_found_and_trains(variant: str) -> None:
     assert all(parameter.grad is None for parameter in encoder.model.parameters())
     optimizer.step()
     with torch.inference_mode():
-        assert not torch.allclose(encoder.hidden_states(batch)[-1], own), "it follows the model"
+        assert not torch.allclose(encoder.token_states(batch)[-1], own), "it follows the model"
