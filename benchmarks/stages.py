@@ -31,8 +31,8 @@ from benchmarks.timing import Comparison, Part, Row, in_turn
 from papa.heads.average import average_split
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
-from papa.models.bert import BERT
 from papa.models.encoder import Encoder
+from papa.models.supported import BERT
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda

@@ -25,8 +25,7 @@ from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joine
 from papa.files import scratch_beside, sha256_of_file
 from papa.heads.constants import ConstantMatrices, constant_product
 from papa.library.ablating import Heads, heads_by_layer, substitute_for
-from papa.models.family import Family
-from papa.models.supported import family_of
+from papa.models.supported import Family, family_of
 from papa.text.tokens import special_tokens_of
 
 TYPE = "papa_constant_heads"

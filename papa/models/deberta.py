@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from papa.models.dispatch import Dispatch, attend
-from papa.models.family import Family, split_heads
+from papa.models.dispatch import Dispatch, attend, split_heads
 from papa.models.layer import at_least_single
 
 Relative = tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]
@@ -87,7 +86,7 @@ def _position_scores(
     return scores
 
 
-def _prepare(model: Any, dispatch: Dispatch) -> None:
+def prepare(model: Any, dispatch: Dispatch) -> None:
     """Hand over attention, and count slots; packed tokens have no mask, a square of them all."""
     encoder = model.encoder
     masked, furthest = encoder.get_attention_mask, getattr(encoder, "max_relative_positions", 0)
@@ -129,26 +128,3 @@ def _over_slots(
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         convolved = convolve(spread)
     return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
-
-
-DEBERTA = Family(
-    name="DeBERTa",
-    model_types=("deberta",),
-    projections=("in_proj", "pos_proj", "pos_q_proj"),
-    prepare=_prepare,
-    refuse=lambda config: (
-        "talking heads mix the attention of all heads, so none can be made "
-        "constant alone: use a model without"
-        if getattr(config, "talking_head", False)
-        else None
-    ),
-    note="relative positions are distances of slots; talking heads are not supported",
-)
-DEBERTA_V2 = Family(
-    name="DeBERTa v2/v3",
-    model_types=("deberta-v2",),
-    projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
-    value="value_proj",
-    prepare=_prepare,
-    note="relative positions and v2-xlarge's convolution go by distances of slots",
-)

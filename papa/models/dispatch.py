@@ -144,6 +144,13 @@ class Dispatch:
             self.rules = before
 
 
+def split_heads(
+    states: Float[Tensor, "batch n heads_width"], head_width: int
+) -> Float[Tensor, "batch heads n width"]:
+    """One slice per head."""
+    return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
+
+
 # The mask holds the first; the others say what to return, or how to compute the same.
 _WITHOUT_EFFECT = {
     *("is_causal", "cache_position", "token_type_ids", "mm_token_type_ids", "deterministic"),

@@ -110,15 +110,6 @@ def _of_weights(names: Iterable[str]) -> list[str]:
     return []
 
 
-def no_weights(what: str, where: str, files: Iterable[str]) -> EncoderError:
-    """The error that says which files are there instead."""
-    found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"
-    return EncoderError(
-        f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in all its shards, in {where} "
-        f"(found {found}): use a revision that has one of them"
-    )
-
-
 def encoder_digest(weights: Mapping[str, str], configuration: str) -> str:
     """SHA-256 over the digests of an encoder's weights, by file, and of its configuration."""
     return sha256_of_json({"weights": weights, "config": configuration})
@@ -134,17 +125,25 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
-def published_weights(name: str, folder: Path, what: str) -> list[str]:
-    """The names of an encoder's files of weights, as the hub listed what it has."""
-    from huggingface_hub import constants, errors, get_cached_repo_tree
+def published_weights(folder: Path, what: str, name: str | None) -> list[str]:
+    """The names of an encoder's files of weights, in ``folder`` or, where it has a ``name`` on the
+    hub, as that listed what it has; EncoderError where there are none.
+    """
+    where, files = str(folder), [path.name for path in folder.iterdir()]
+    if name:
+        from huggingface_hub import constants, errors, get_cached_repo_tree
 
-    try:
-        files = [file.path for file in get_cached_repo_tree(name, revision=folder.name)]
-    except errors.CachedRepoTreeNotFoundError:  # Fetched by a library that kept no list.
-        files = [path.name for path in folder.iterdir()]
-    if not (found := _of_weights(files)):
-        raise no_weights(what, f"{constants.ENDPOINT}/{name}", files)
-    return found
+        where = f"{constants.ENDPOINT}/{name}"
+        # A library that fetched it long ago kept no list.
+        with suppress(errors.CachedRepoTreeNotFoundError):
+            files = [file.path for file in get_cached_repo_tree(name, revision=folder.name)]
+    if not (weights := _of_weights(files)):
+        found = ", ".join(sorted(file for file in files if file[0] != ".")) or "nothing"
+        raise EncoderError(
+            f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in all its shards, in "
+            f"{where} (found {found}): use a revision that has one of them"
+        )
+    return weights
 
 
 def fetched(name: str, revision: str | None, what: str, patterns: Sequence[str]) -> Path:

@@ -1,4 +1,4 @@
-"""An encoder family is a file of its own beside the others, named in papa/models/supported.py."""
+"""An encoder family is one entry of papa/models/supported.py."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from papa.errors import EncoderError
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
 from papa.models import supported
-from papa.models.dispatch import Dispatch, attend
+from papa.models.dispatch import Dispatch, attend, split_heads
 from papa.models.encoder import Encoder
-from papa.models.family import Family, split_heads
+from papa.models.supported import Family
 from tests.heads.cases import HALF, distance
 from tests.models.inputs import SLOTS, some_inputs
 from tests.plain import plainly, with_constants
