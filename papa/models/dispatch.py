@@ -90,7 +90,6 @@ class Dispatch:
         causal: bool,
     ) -> dict[str, Any]:
         """Where queries and keys stand, once a pass, as on a GPU it waits."""
-        # A model may lie on several devices.
         queries, keys, device = size = query.shape[-2], key.shape[-2], query.device
         if size in self.places:
             return self.places[size]
@@ -98,7 +97,7 @@ class Dispatch:
         # From a text's first token, as texts may be padded on either side; in a causal model real
         # tokens count.
         if self.slots is not None:
-            own = others = self.slots.to(device)
+            own = others = self.slots.to(device)  # A model may lie on several devices.
         elif seen is not None and not causal and seen.shape[1] == keys:
             before = seen.int().argmax(dim=1)[:, None].to(device)
             own = others = (torch.arange(keys, device=device) - before).clamp(min=0)
@@ -206,24 +205,20 @@ def attend(
     else:
         options["dependent"] = dependent = dispatch.dependent_heads(module)
         own = tuple(range(dispatch.heads)) if dependent is None else dependent
-        mask, added = real_keys(batch), None
+        mask = real_keys(batch)
         if sliding_window is not None:
             distances = dispatch.distances(query[0])
             near = (distances.abs() < sliding_window)[None, None]
             # A row of padding sees itself, as an empty one may give NaN.
             mask = near if mask is None else near & mask | (distances == 0)
-        if dependent == ():
-            # Stand-ins without a head.
-            query = key = query.new_empty(len(batch.rows), 0, len(batch.columns), query.shape[-1])
-        else:
-            # Where one map gives queries, keys and values, those of all heads are there.
-            query, key = (
-                batch.unpack(chosen(states, own) if heads == dispatch.heads else states)
-                for states in (query, key)
-            )
-            added = bias(query, key)
-            if added is not None and added.shape[1] == dispatch.heads:
-                added = chosen(added, own)
+        # Where one map gives queries, keys and values, those of all heads are there.
+        query, key = (
+            batch.unpack(chosen(states, own) if heads == dispatch.heads else states)
+            for states in (query, key)
+        )
+        added = bias(query, key) if own else None
+        if added is not None and added.shape[1] == dispatch.heads:
+            added = chosen(added, own)
         value = batch.unpack(value)
     causal = bool(getattr(module, "is_causal", False))
     options |= dispatch.places_of(query, key, mask, position_ids, causal)
@@ -237,11 +232,9 @@ def attend(
     return output.transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*_: object, **__: object) -> None:
-    """Of packed tokens: no mask of all tokens × all tokens is built."""
-
-
 PACKED, PADDED = "papa", "papa_padded"
-for _name, _mask in ((PACKED, _no_mask), (PADDED, eager_mask)):
-    AttentionInterface.register(_name, attend)
-    AttentionMaskInterface.register(_name, _mask)
+AttentionInterface.register(PACKED, attend)
+AttentionInterface.register(PADDED, attend)
+# Of packed tokens no mask of all tokens × all tokens is built.
+AttentionMaskInterface.register(PACKED, lambda *_, **__: None)
+AttentionMaskInterface.register(PADDED, eager_mask)
