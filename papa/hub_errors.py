@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from papa.errors import HubUnreachableError, PapaError
@@ -62,12 +63,8 @@ def hub_errors(
         ) from None
 
 
-def download_bar() -> type[Any]:
+def download_bar() -> Any:
     """A progress bar for people alone, and only while it moves."""
     from tqdm.auto import tqdm
 
-    class Bar(tqdm):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **{**options, "disable": None, "leave": False})
-
-    return Bar
+    return partial(tqdm, disable=None, leave=False)

@@ -146,11 +146,6 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     """Load the encoder of ``reference`` from its local folder."""
     check_device(device)
     check_precision(reference.precision, device)
-    if reference.causal:
-        raise EncoderError(
-            f"'{reference.name}' is a decoder: measure it by its own head, in a study with kind: "
-            "causal and head: own, or load it with papa.load_encoder for papa.measure"
-        )
     encoder = Encoder(load_model(reference), device, reference.precision)
     encoder.reference = reference
     return encoder
@@ -210,19 +205,17 @@ def check_states(
     """Refuse hidden states with NaN or infinity, which later layers of the same token inherit."""
     if sum_is_finite(layers[-1]):
         return
+    weights = joined(name for name, one in model.named_parameters() if not one.isfinite().all())
+    reason = (
+        f"so do the encoder's weights {weights}: use other weights"
+        if weights
+        else "the encoder's weights are finite: look at their size, or lower the learning rate "
+        "where matrices are trained"
+    )
     for number, states in enumerate(layers):
-        odd = (~states.detach().isfinite()).any(dim=1)
-        if bool(odd.any()):
-            token = int(odd.nonzero()[0, 0])
+        for token in (~states.detach().isfinite()).any(dim=1).nonzero()[:1, 0]:
             row = int(batch.rows[batch.inputs_of_tokens[token]])
             what = f"the output of layer {number - 1}" if number else "the embeddings"
-            weights = joined(n for n, one in model.named_parameters() if not one.isfinite().all())
-            reason = (
-                f"so do the encoder's weights {weights}: use other weights"
-                if weights
-                else "the encoder's weights are finite: look at their size, or lower the learning "
-                "rate where matrices are trained"
-            )
             raise NumbersError(f"{what} of row {row + 1}", reason)
 
 

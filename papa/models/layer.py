@@ -30,8 +30,7 @@ class LayerAttention:
         value: of every head; keys and values that heads share are repeated.
         mask: whether a query may look at a key; None where all may.
         query_slots, key_slots: the slot of each, from 0; one row where all inputs have the same.
-        real: which queries are tokens and no padding.
-        lengths: how many tokens each input has, up to the last query.
+        real, lengths: which queries are tokens, and how many each input has up to the last query.
         ends: the slot of each text's last token where it is apart, as in an encoder; else -1.
         longest: how many slots matrices need, of padded texts.
         bias: added to the scaled scores: relative positions, or the model's own mask.

@@ -215,8 +215,7 @@ DEBERTA_V2 = Family(
     note="relative positions and v2-xlarge's convolution go by distances of slots",
 )
 
-_OF_BERT = BERT, ROBERTA, ELECTRA, DISTILBERT, ALBERT
-FAMILIES: tuple[Family, ...] = (*_OF_BERT, MPNET, DEBERTA, DEBERTA_V2, MODERNBERT)
+FAMILIES = (BERT, ROBERTA, ELECTRA, DISTILBERT, ALBERT, MPNET, DEBERTA, DEBERTA_V2, MODERNBERT)
 
 
 def family_of(model_type: str) -> Family | None:

@@ -31,10 +31,7 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
     model = random_model(variant).float()
     full, half = Encoder(copy.deepcopy(model)), Encoder(model, precision="bfloat16")
     pad, segments = full.config.pad_token_id, max(getattr(full.config, "type_vocab_size", 0), 1)
-    inputs, other, one, another = (
-        some_inputs(seed, lengths, pad=pad, segments=segments)
-        for seed, lengths in ((1, (3, 9, 5, 9)), (2, (3, 9, 5, 9)), (1, (9,)), (2, (9,)))
-    )
+    inputs, other = (some_inputs(seed, pad=pad, segments=segments) for seed in (1, 2))
 
     def average(batch: Inputs) -> AttentionSums:
         averager = AttentionAverager(half.layers, half.heads, SLOTS)
@@ -57,13 +54,7 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
         difference = away(inputs, own)
     with mixed_by(half, constants, torch.full((3, 4), 0.5)):
         assert difference < WITHIN * away(inputs, own)
-    # Constants of one input reproduce its forward pass; sums are exact, so shards merge.
-    own = half.token_states(one.compact())
-    with replaced(half, average(one).average(), HEADS):
-        difference = away(one, own)
-    with replaced(half, average(another).average(), HEADS):
-        assert difference < 2 * WITHIN * away(one, own)
-    assert average(one).sums.dtype == torch.float64
+    assert average(inputs).sums.dtype == torch.float64, "sums are exact, so shards merge"
 
 
 def test_auto_takes_bfloat16_for_known_encoders_on_a_cpu_that_has_it_and_others_refuse_it(
