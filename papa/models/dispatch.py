@@ -187,8 +187,7 @@ def attend(
                 f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
                 "heads cannot be replaced"
             )
-    dispatch: Dispatch | None = getattr(module, "papa_dispatch", None)
-    dispatch = dispatch or Dispatch([module], query.shape[1])
+    dispatch: Dispatch = getattr(module, "papa_dispatch", Dispatch([module], query.shape[1]))
     batch, heads, mask = dispatch.batch, query.shape[1], attention_mask
     options: dict[str, Any] = {"batch": batch, "dropout": dropout, "softcap": softcap}
     options["rules"] = dispatch.rules.get(dispatch.layer(module), ())

@@ -75,8 +75,7 @@ class Encoder:
             for name in family.projections:
                 # Queries and keys (or values too, side by side) of the heads alone that need them.
                 if linear := getattr(module, name, None):
-                    given = linear, linear.forward, module, self.dispatch, self.head_width
-                    linear.forward = partial(_project, *given)
+                    linear.forward = partial(_project, linear, linear.forward, module)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
 
@@ -165,15 +164,13 @@ def _hold_in_bfloat16(model: nn.Module) -> None:
 def _project(
     linear: nn.Linear,
     whole: Callable[[Tensor], Tensor],
-    module: nn.Module,
-    dispatch: Dispatch,
-    head_width: int,
+    module: Any,
     states: Float[Tensor, "1 tokens width"],
 ) -> Float[Tensor, "1 tokens own_width"]:
-    heads = dispatch.dependent_heads(module)
-    if heads is None:
+    dispatch: Dispatch = module.papa_dispatch
+    if (heads := dispatch.dependent_heads(module)) is None:
         return whole(states)
-    fused = linear.out_features > dispatch.heads * head_width
+    head_width, fused = states.shape[-1] // dispatch.heads, linear.out_features > states.shape[-1]
     if not heads and not fused:
         # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
         return states[..., :head_width]
