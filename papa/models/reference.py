@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
@@ -115,15 +114,8 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     if not tokenizer_files(folder):
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
     files.published_weights(folder, what, revision and spec.name)
-    return EncoderReference(
-        name=spec.name,
-        revision=revision,
-        folder=str(folder),
-        digest=f"unknown, of {spec.name}@{revision}",
-        tokenizer_digest=files.tokenizer_digest(folder),
-        precision=precision,
-        **shape,
-    )
+    words = files.tokenizer_digest(folder)
+    return _unread(spec, precision, revision, folder=str(folder), tokenizer_digest=words, **shape)
 
 
 def _shape(document: dict[str, Any], folder: Path, what: str) -> dict[str, Any]:
@@ -178,19 +170,17 @@ def embedded_folder() -> Path:
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
     """A reference of a known shape that stands for no files; None for an unknown one."""
-    shapes = yaml.safe_load((resources.files("papa.models") / "shapes.yaml").read_text())
-    if spec.name not in shapes:
-        return None
-    unknown = f"unknown, of {spec.name}@{spec.revision}"
-    return EncoderReference(
-        name=spec.name,
-        revision=spec.revision,
-        folder="",
-        digest=unknown,
-        tokenizer_digest=unknown,
-        precision=precision,
-        **shapes[spec.name],
-    )
+    shapes = yaml.safe_load(Path(__file__).with_name("shapes.yaml").read_text())
+    known = spec.name in shapes
+    return _unread(spec, precision, spec.revision, **shapes[spec.name]) if known else None
+
+
+def _unread(
+    spec: EncoderSpec, precision: Precision, revision: str | None, **known: Any
+) -> EncoderReference:
+    unknown = f"unknown, of {spec.name}@{revision}"
+    known = {"folder": "", "digest": unknown, "tokenizer_digest": unknown, **known}
+    return EncoderReference(name=spec.name, revision=revision, precision=precision, **known)
 
 
 def has_bfloat16() -> bool:
@@ -221,15 +211,12 @@ def check_precision(precision: Precision, device: str) -> None:
     """Refuse a precision that there is not, or that the device does not compute in."""
     import torch
 
-    if precision not in get_args(Precision):
-        raise SpecError(
-            f"precision is {precision!r}: use {' or '.join(map(repr, get_args(Precision)))}"
-        )
-    if precision == "bfloat16" and not (
-        has_bfloat16()
-        if str(device).startswith("cpu")
-        else torch.cuda.is_bf16_supported(including_emulation=False)
-    ):
+    if precision == "float32":
+        return
+    if precision != "bfloat16":
+        raise SpecError(f"precision is {precision!r}: use 'float32' or 'bfloat16'")
+    of_gpu = partial(torch.cuda.is_bf16_supported, including_emulation=False)
+    if not (has_bfloat16() if str(device).startswith("cpu") else of_gpu()):
         raise SpecError(
             "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, that "
             f"multiplies in it, and {device} here does not: set precision: float32, or auto, which "
