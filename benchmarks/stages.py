@@ -31,8 +31,8 @@ from benchmarks.timing import Comparison, Part, Row, in_turn
 from papa.heads.average import average_split
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
-from papa.models.bert import BERT
 from papa.models.encoder import Encoder
+from papa.models.supported import BERT
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda
@@ -134,7 +134,7 @@ def plain_probing(
     def train(batch: Batch) -> None:
         matrices = torch.empty(0) if constants is None else constants
         change = with_constants(matrices, heads, batch["attention_mask"])
-        with torch.no_grad(), plainly(BERT.attentions(model) if heads else [], change):
+        with torch.no_grad(), plainly(BERT.modules(model, BERT.attention) if heads else [], change):
             states = model(**model_inputs(batch), output_hidden_states=True).hidden_states
         probe.step(states, batch)
 
@@ -151,7 +151,8 @@ def plain_ranking(setting: Setting, constants: Tensor) -> Part:
 
     def train(batch: Batch) -> None:
         with plainly(
-            BERT.attentions(model), with_mix(constants, theta.sigmoid(), batch["attention_mask"])
+            BERT.modules(model, BERT.attention),
+            with_mix(constants, theta.sigmoid(), batch["attention_mask"]),
         ):
             states = model(**model_inputs(batch), output_hidden_states=True).hidden_states
         probe.step(states, batch)

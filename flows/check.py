@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -127,19 +127,19 @@ def cluster_address(ray_address: str | None) -> str | None:
 def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
     """Look for tokenizers that cannot be loaded or cannot write the layout."""
 
-    def fits(encoder: EncoderReference) -> bool:
-        from papa.models.supported import read_configuration
+    def fits(encoder: EncoderReference, document: dict[str, Any]) -> bool:
+        from papa.models.weights import checked_configuration
 
-        tokenizer, folder = load_tokenizer(encoder), Path(encoder.folder)
+        tokenizer = load_tokenizer(encoder)
         special_tokens_of(tokenizer, "causal" if encoder.causal else "text")
-        words = read_configuration(folder, encoder.name)[0].vocab_size
-        check_vocabulary(tokenizer, words, encoder.display)
+        config = checked_configuration(document, Path(encoder.folder), encoder.name)
+        check_vocabulary(tokenizer, config.vocab_size, encoder.display)
         return True
 
     def check(encoder: EncoderReference) -> None:
-        _, digest = read_configuration_file(Path(encoder.folder), encoder.name)
+        document, digest = read_configuration_file(Path(encoder.folder), encoder.name)
         seen = f"{encoder.tokenizer_digest} {digest}"
-        remembered("tokenizer fits", seen, partial(fits, encoder))
+        remembered("tokenizer fits", seen, partial(fits, encoder, document))
 
     for index, spec in enumerate(resolved.study.encoders):
         where, encoder = f"encoders.{index} ({spec.name})", resolved.encoders.get(spec)

@@ -25,8 +25,7 @@ from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joine
 from papa.files import scratch_beside, sha256_of_file
 from papa.heads.constants import ConstantMatrices, constant_product
 from papa.library.ablating import Heads, heads_by_layer, substitute_for
-from papa.models.family import Family
-from papa.models.supported import family_of
+from papa.models.supported import Family, family_of
 from papa.text.tokens import special_tokens_of
 
 TYPE = "papa_constant_heads"
@@ -73,8 +72,10 @@ class ConstantHeadsModel(PreTrainedModel):
         self.model = nn.ModuleDict({model.base_model_prefix: model}) if headless else model
         family: Any = family_of(base.model_type)
         self.segments: bool = family.segments
-        modules: Any = family.attentions(model.base_model)
-        outputs, size = family.output_maps(model.base_model), base.hidden_size
+        modules, outputs = (
+            family.modules(model.base_model, path) for path in (family.attention, family.output)
+        )
+        size = base.hidden_size
         by_head = torch.arange(size).view(base.num_attention_heads, -1)
         for layer, heads in enumerate(config.heads):
             module = modules[layer]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from papa.errors import HubUnreachableError, PapaError
@@ -19,7 +20,10 @@ def hub_errors(
     """Turn what the hub answers inside the block into one sentence."""
     from huggingface_hub import constants, errors
 
-    silence = errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HTTPError
+    silence = (
+        *(errors.LocalEntryNotFoundError, errors.RevisionResolutionError),
+        *(errors.OfflineModeIsEnabled, errors.HTTPError),
+    )
     refused: dict[type[Exception], str] = {
         errors.HFValidationError: "is no name on the hub: give one such as owner/name, or what is "
         "on this machine: an encoder's folder, a dataset's files",
@@ -59,12 +63,8 @@ def hub_errors(
         ) from None
 
 
-def download_bar() -> type[Any]:
+def download_bar() -> Any:
     """A progress bar for people alone, and only while it moves."""
     from tqdm.auto import tqdm
 
-    class Bar(tqdm):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **{**options, "disable": None, "leave": False})
-
-    return Bar
+    return partial(tqdm, disable=None, leave=False)

@@ -48,7 +48,7 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     if family is not None:
         if why := family.refuse(config):
             raise EncoderError(f"this {family.name} model is not supported: {why}")
-        return list(family.attentions(model.base_model))
+        return family.modules(model.base_model, family.attention)
     codes = ((one, inspect.unwrap(type(one).forward).__code__) for one in model.modules())
     found, reason = [one for one, code in codes if "ALL_ATTENTION_FUNCTIONS" in code.co_names], ""
     kinds = sorted({type(module).__name__ for module in found})

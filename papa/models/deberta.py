@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import PreTrainedConfig
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-from papa.models.dispatch import Dispatch, attend
-from papa.models.family import Family, split_heads
+from papa.models.dispatch import Dispatch, attend, split_heads
 from papa.models.layer import at_least_single
 
 Relative = tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]
@@ -41,54 +40,42 @@ def _attend(
         # The first version has no bias on keys.
         query = query + split_heads(module.q_bias[None, None].to(query.dtype), head_width)
         value = value + split_heads(module.v_bias[None, None].to(value.dtype), head_width)
-        terms = 1 + len(kinds)
+        terms, names = 1 + len(kinds), ("pos_proj", "pos_q_proj")
     else:
         query, key, value = (
             split_heads(linear(hidden_states), head_width)
             for linear in (module.query_proj, module.key_proj, module.value_proj)
         )
-        terms = 1 + ("c2p" in kinds) + ("p2c" in kinds)
+        shared, terms = module.share_att_key, 1 + ("c2p" in kinds) + ("p2c" in kinds)
+        names = ("key_proj", "query_proj") if shared else ("pos_key_proj", "pos_query_proj")
     scaling, told = (head_width * terms) ** -0.5, dict[str, Any]()
     if relative_pos is not None and rel_embeddings is not None:
         rows, pairs = relative_pos
         embeddings = module.pos_dropout(rel_embeddings[rows])[None]
-        told["bias"] = partial(_position_scores, module, scaling, pairs, embeddings)
+
+        def read(states: Tensor, name: str, pairs: Int[Tensor, "m m"]) -> Tensor:
+            """Scores against every relative position once, then read at each pair."""
+            positions = split_heads(getattr(module, name)(embeddings), head_width)
+            # A bias is added to scores that are scaled already.
+            states = at_least_single(states) * scaling
+            by_position = states @ positions.to(states.dtype).transpose(-1, -2)
+            return by_position.gather(-1, pairs.expand(*states.shape[:2], *pairs.shape))
+
+        def bias(query: Tensor, key: Tensor) -> Float[Tensor, "batch dependent m m"] | None:
+            scores = read(query, names[0], pairs) if "c2p" in kinds else None
+            if "p2c" in kinds:
+                # Rows are keys here: pairs are read as [j, i] and turned.
+                by_key = read(key, names[1], pairs.T).transpose(-1, -2)
+                scores = by_key if scores is None else scores + by_key
+            return scores
+
+        told["bias"] = bias
     told["dropout"] = module.dropout.p if module.training else 0.0
     mask = attention_mask.bool()
     return attend(module, query, key, value, mask, scaling, **told)[0].flatten(2), None
 
 
-def _position_scores(
-    module: Any,
-    scaling: float,
-    relative: Int[Tensor, "m m"],
-    embeddings: Float[Tensor, "1 relative width"],
-    query: Float[Tensor, "batch dependent m head_width"],
-    key: Float[Tensor, "batch dependent m head_width"],
-) -> Float[Tensor, "batch dependent m m"] | None:
-    """Both terms with positions: against every relative one once, then read at each pair."""
-    if hasattr(module, "in_proj"):
-        names = ("pos_proj", "pos_q_proj")
-    else:
-        shared = module.share_att_key
-        names = ("key_proj", "query_proj") if shared else ("pos_key_proj", "pos_query_proj")
-
-    def read(states: Tensor, name: str, pairs: Int[Tensor, "m m"]) -> Tensor:
-        positions = split_heads(getattr(module, name)(embeddings), query.shape[-1])
-        # A bias is added to scores that are scaled already.
-        states = at_least_single(states) * scaling
-        by_position = states @ positions.to(states.dtype).transpose(-1, -2)
-        return by_position.gather(-1, pairs.expand(*query.shape[:2], *pairs.shape))
-
-    scores = read(query, names[0], relative) if "c2p" in module.pos_att_type else None
-    if "p2c" in module.pos_att_type:
-        # Rows are keys here: pairs are read as [j, i] and turned.
-        by_key = read(key, names[1], relative.T).transpose(-1, -2)
-        scores = by_key if scores is None else scores + by_key
-    return scores
-
-
-def _prepare(model: Any, dispatch: Dispatch) -> None:
+def prepare(model: Any, dispatch: Dispatch) -> None:
     """Hand over attention, and count slots; packed tokens have no mask, a square of them all."""
     encoder = model.encoder
     masked, furthest = encoder.get_attention_mask, getattr(encoder, "max_relative_positions", 0)
@@ -99,8 +86,6 @@ def _prepare(model: Any, dispatch: Dispatch) -> None:
             return None
         distances, span = dispatch.distances(tokens), furthest
         if buckets > 0:
-            from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
-
             distances = make_log_bucket_position(distances, buckets, furthest).long()
             span = buckets
         rows = (distances + span).clamp(0, 2 * span - 1)
@@ -130,30 +115,3 @@ def _over_slots(
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         convolved = convolve(spread)
     return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
-
-
-def _refuse(config: PreTrainedConfig) -> str | None:
-    if getattr(config, "talking_head", False):
-        return (
-            "talking heads mix the attention of all heads, so none can be made constant alone: "
-            "use a model without"
-        )
-    return None
-
-
-DEBERTA = Family(
-    name="DeBERTa",
-    model_types=("deberta",),
-    projections=("in_proj", "pos_proj", "pos_q_proj"),
-    prepare=_prepare,
-    refuse=_refuse,
-    note="relative positions are distances of slots; talking heads are not supported",
-)
-DEBERTA_V2 = Family(
-    name="DeBERTa v2/v3",
-    model_types=("deberta-v2",),
-    projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
-    value="value_proj",
-    prepare=_prepare,
-    note="relative positions and v2-xlarge's convolution go by distances of slots",
-)

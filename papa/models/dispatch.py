@@ -39,7 +39,6 @@ class Dispatch:
         seen_real: which padded tokens up to those of the current pass are real, likewise.
         reached: whether attention came by since the last pass began; None before any.
         calls, places: of each module, and by how many queries and keys, in the current pass.
-        kept_rows: of linear maps, those for some heads, while ``rules`` are in force.
     """
 
     modules: Sequence[nn.Module]
@@ -53,7 +52,6 @@ class Dispatch:
     reached: bool | None = None
     calls: Counter[nn.Module] = field(default_factory=Counter)
     places: dict[Any, dict[str, Any]] = field(default_factory=dict)
-    kept_rows: dict[Any, Any] = field(default_factory=dict)
 
     def begin(self, batch: MicroBatch | None = None) -> None:
         """Start a forward pass; over a packed ``batch``, which lies on the model's device."""
@@ -92,7 +90,6 @@ class Dispatch:
         causal: bool,
     ) -> dict[str, Any]:
         """Where queries and keys stand, once a pass, as on a GPU it waits."""
-        # A model may lie on several devices.
         queries, keys, device = size = query.shape[-2], key.shape[-2], query.device
         if size in self.places:
             return self.places[size]
@@ -100,7 +97,7 @@ class Dispatch:
         # From a text's first token, as texts may be padded on either side; in a causal model real
         # tokens count.
         if self.slots is not None:
-            own = others = self.slots.to(device)
+            own = others = self.slots.to(device)  # A model may lie on several devices.
         elif seen is not None and not causal and seen.shape[1] == keys:
             before = seen.int().argmax(dim=1)[:, None].to(device)
             own = others = (torch.arange(keys, device=device) - before).clamp(min=0)
@@ -144,7 +141,13 @@ class Dispatch:
             yield
         finally:
             self.rules = before
-            self.kept_rows.clear()
+
+
+def split_heads(
+    states: Float[Tensor, "batch n heads_width"], head_width: int
+) -> Float[Tensor, "batch heads n width"]:
+    """One slice per head."""
+    return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 
 # The mask holds the first; the others say what to return, or how to compute the same.
@@ -184,8 +187,7 @@ def attend(
                 f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
                 "heads cannot be replaced"
             )
-    dispatch: Dispatch | None = getattr(module, "papa_dispatch", None)
-    dispatch = dispatch or Dispatch([module], query.shape[1])
+    dispatch: Dispatch = getattr(module, "papa_dispatch", Dispatch([module], query.shape[1]))
     batch, heads, mask = dispatch.batch, query.shape[1], attention_mask
     options: dict[str, Any] = {"batch": batch, "dropout": dropout, "softcap": softcap}
     options["rules"] = dispatch.rules.get(dispatch.layer(module), ())
@@ -202,24 +204,20 @@ def attend(
     else:
         options["dependent"] = dependent = dispatch.dependent_heads(module)
         own = tuple(range(dispatch.heads)) if dependent is None else dependent
-        mask, added = real_keys(batch), None
+        mask = real_keys(batch)
         if sliding_window is not None:
             distances = dispatch.distances(query[0])
             near = (distances.abs() < sliding_window)[None, None]
             # A row of padding sees itself, as an empty one may give NaN.
             mask = near if mask is None else near & mask | (distances == 0)
-        if dependent == ():
-            # Stand-ins without a head.
-            query = key = query.new_empty(len(batch.rows), 0, len(batch.columns), query.shape[-1])
-        else:
-            # Where one map gives queries, keys and values, those of all heads are there.
-            query, key = (
-                batch.unpack(chosen(states, own) if heads == dispatch.heads else states)
-                for states in (query, key)
-            )
-            added = bias(query, key)
-            if added is not None and added.shape[1] == dispatch.heads:
-                added = chosen(added, own)
+        # Where one map gives queries, keys and values, those of all heads are there.
+        query, key = (
+            batch.unpack(chosen(states, own) if heads == dispatch.heads else states)
+            for states in (query, key)
+        )
+        added = bias(query, key) if own else None
+        if added is not None and added.shape[1] == dispatch.heads:
+            added = chosen(added, own)
         value = batch.unpack(value)
     causal = bool(getattr(module, "is_causal", False))
     options |= dispatch.places_of(query, key, mask, position_ids, causal)
@@ -233,11 +231,9 @@ def attend(
     return output.transpose(1, 2).contiguous(), None
 
 
-def _no_mask(*_: object, **__: object) -> None:
-    """Of packed tokens: no mask of all tokens × all tokens is built."""
-
-
 PACKED, PADDED = "papa", "papa_padded"
-for _name, _mask in ((PACKED, _no_mask), (PADDED, eager_mask)):
-    AttentionInterface.register(_name, attend)
-    AttentionMaskInterface.register(_name, _mask)
+AttentionInterface.register(PACKED, attend)
+AttentionInterface.register(PADDED, attend)
+# Of packed tokens no mask of all tokens × all tokens is built.
+AttentionMaskInterface.register(PACKED, lambda *_, **__: None)
+AttentionMaskInterface.register(PADDED, eager_mask)

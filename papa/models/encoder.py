@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from papa.errors import EncoderError, NumbersError, joined
 from papa.models.dispatch import PACKED, Dispatch
-from papa.models.family import Family
-from papa.models.layer import See, StopForward, Watching, at_least_single
+from papa.models.layer import See, StopForward, Watching, at_least_single, indices
 from papa.models.reference import EncoderReference, check_device, check_precision
-from papa.models.supported import family_of, supported
+from papa.models.supported import family_for
 from papa.models.weights import load_model, sharing_weights
 from papa.progress import Progress, ignore_progress
 from papa.spec import Precision
@@ -67,17 +66,16 @@ class Encoder:
         self.head_width = self.width // self.heads
         if precision == "bfloat16" and self.device.type == "cpu":
             _hold_in_bfloat16(model)
-        modules = list(family.attentions(model))
+        modules = family.modules(model, family.attention)
         self.dispatch = Dispatch(modules, self.heads)
         self.ruled = self.dispatch.ruled
         for module in dict.fromkeys(modules):
             # The interface hands its function the module and nothing else of ours.
-            module.papa_dispatch = self.dispatch  # type: ignore[assignment]
+            module.papa_dispatch = self.dispatch
             for name in family.projections:
                 # Queries and keys (or values too, side by side) of the heads alone that need them.
                 if linear := getattr(module, name, None):
-                    given = linear, linear.forward, module, self.dispatch, self.head_width
-                    linear.forward = partial(_project, *given)
+                    linear.forward = partial(_project, linear, linear.forward, module)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
 
@@ -88,26 +86,21 @@ class Encoder:
     @property
     def output_maps(self) -> Float[Tensor, "layers heads head_width width"]:
         """W_O of every head: its part of the linear map of what a layer's heads put out."""
-        maps = self.family.output_maps(self.model)
+        maps = self.family.modules(self.model, self.family.output)
         weights = [at_least_single(linear.weight.T) for linear in maps]
         return torch.stack(weights).unflatten(1, (self.heads, -1))
 
     @property
     def attention_norm_weights(self) -> Float[Tensor, "layers width"] | None:
         """γ of each layer's normalisation after attention; None where there is none."""
-        if (norms := self.family.attention_norms) is None:
+        if (path := self.family.norm) is None:
             return None
-        return torch.stack([norm.get_parameter("weight") for norm in norms(self.model)])
+        return torch.stack([norm.weight for norm in self.family.modules(self.model, path)])
 
     @property
     def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
         """The input embeddings of the vocabulary."""
         return self.model.get_input_embeddings().weight  # type: ignore[operator]
-
-    def hidden_states(self, batch: MicroBatch) -> list[Float[Tensor, "batch m width"]]:
-        """As ``token_states``, in columns; those without a token hold no meaning."""
-        batch = batch.to(self.device)
-        return [batch.unpack(states[None]) for states in self.token_states(batch)]
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""
@@ -148,29 +141,10 @@ class Encoder:
         return output
 
 
-def family_for(config: Any, what: str) -> Family:
-    """The family of a configuration; EncoderError where PAPA does not measure such models."""
-    family = family_of(config.model_type)
-    if family is None:
-        raise EncoderError(
-            f"architecture '{config.model_type}' is not supported: use one of {supported()}"
-        )
-    if getattr(config, "is_decoder", False):
-        raise EncoderError(f"{what} is causal (is_decoder): PAPA measures encoders")
-    if reason := family.refuse(config):
-        raise EncoderError(f"{what} is not supported: {reason}")
-    return family
-
-
 def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     """Load the encoder of ``reference`` from its local folder."""
     check_device(device)
     check_precision(reference.precision, device)
-    if reference.causal:
-        raise EncoderError(
-            f"'{reference.name}' is a decoder: measure it by its own head, in a study with kind: "
-            "causal and head: own, or load it with papa.load_encoder for papa.measure"
-        )
     encoder = Encoder(load_model(reference), device, reference.precision)
     encoder.reference = reference
     return encoder
@@ -184,42 +158,30 @@ def _hold_in_bfloat16(model: nn.Module) -> None:
     for linear in dict.fromkeys(one for stack in stacks for one in stack.modules()):
         if isinstance(linear, nn.Linear):
             linear.to(torch.bfloat16)
-            linear.forward = partial(_cast, linear)  # type: ignore[method-assign]
-
-
-def _cast(linear: nn.Linear, states: Tensor) -> Tensor:
-    return F.linear(states.to(linear.weight.dtype), linear.weight, linear.bias)
+            linear.register_forward_pre_hook(lambda _, given: (given[0].to(torch.bfloat16),))
 
 
 def _project(
     linear: nn.Linear,
     whole: Callable[[Tensor], Tensor],
-    module: nn.Module,
-    dispatch: Dispatch,
-    head_width: int,
+    module: Any,
     states: Float[Tensor, "1 tokens width"],
 ) -> Float[Tensor, "1 tokens own_width"]:
-    heads = dispatch.dependent_heads(module)
-    if heads is None:
+    dispatch: Dispatch = module.papa_dispatch
+    if (heads := dispatch.dependent_heads(module)) is None:
         return whole(states)
-    fused = linear.out_features > dispatch.heads * head_width
+    head_width, fused = states.shape[-1] // dispatch.heads, linear.out_features > states.shape[-1]
     if not heads and not fused:
         # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
         return states[..., :head_width]
-    if (linear, heads) not in dispatch.kept_rows:
-        rows = torch.arange(linear.out_features)
-        if linear is getattr(module, "in_proj", None):  # DeBERTa's first version: head by head.
-            rows = rows.unflatten(0, (dispatch.heads, -1, head_width)).transpose(0, 1)
-        else:
-            rows = rows.unflatten(0, (-1, dispatch.heads, head_width))
-        rows = torch.cat([rows[:2, list(heads)].flatten(), rows[2:].flatten()])
-        rows = rows.to(linear.weight.device)
-        # To be used with and without gradients.
-        with torch.inference_mode(False), torch.no_grad():
-            bias = None if linear.bias is None else linear.bias[rows]
-            dispatch.kept_rows[linear, heads] = linear.weight[rows], bias, rows
-    weight, bias, rows = dispatch.kept_rows[linear, heads]
-    found = F.linear(states.to(weight.dtype), weight, bias)
+    rows = torch.arange(linear.out_features, device=linear.weight.device)
+    if linear is getattr(module, "in_proj", None):  # DeBERTa's first version: head by head.
+        rows = rows.unflatten(0, (dispatch.heads, -1, head_width)).transpose(0, 1)
+    else:
+        rows = rows.unflatten(0, (-1, dispatch.heads, head_width))
+    rows = torch.cat([rows[:2, indices(heads, rows.device)].flatten(), rows[2:].flatten()])
+    bias = None if linear.bias is None else linear.bias[rows]
+    found = F.linear(states.to(linear.weight.dtype), linear.weight[rows], bias)
     if not fused:
         return found
     # Queries and keys of other heads, which nobody reads, are 0.
@@ -240,19 +202,17 @@ def check_states(
     """Refuse hidden states with NaN or infinity, which later layers of the same token inherit."""
     if sum_is_finite(layers[-1]):
         return
+    weights = joined(name for name, one in model.named_parameters() if not one.isfinite().all())
+    reason = (
+        f"so do the encoder's weights {weights}: use other weights"
+        if weights
+        else "the encoder's weights are finite: look at their size, or lower the learning rate "
+        "where matrices are trained"
+    )
     for number, states in enumerate(layers):
-        odd = (~states.detach().isfinite()).any(dim=1)
-        if bool(odd.any()):
-            token = int(odd.nonzero()[0, 0])
+        for token in (~states.detach().isfinite()).any(dim=1).nonzero()[:1, 0]:
             row = int(batch.rows[batch.inputs_of_tokens[token]])
             what = f"the output of layer {number - 1}" if number else "the embeddings"
-            weights = joined(n for n, one in model.named_parameters() if not one.isfinite().all())
-            reason = (
-                f"so do the encoder's weights {weights}: use other weights"
-                if weights
-                else "the encoder's weights are finite: look at their size, or lower the learning "
-                "rate where matrices are trained"
-            )
             raise NumbersError(f"{what} of row {row + 1}", reason)
 
 

@@ -8,12 +8,11 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from papa.errors import EncoderError
 from papa.files import cache_folder, sha256_of_file, sha256_of_json, write_atomically
@@ -39,9 +38,6 @@ TOKENIZER_FILES = (
 DESCRIBING = (CONFIGURATION, MODULES, SETTINGS, READER, _POOLING, *TOKENIZER_FILES)
 """The small files, without weights."""
 SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
-_SHARDS = {SAFETENSORS: "model-*-of-*.safetensors", _PICKLED: "pytorch_model-*-of-*.bin"}
-"""What holds an encoder's weights, the first that is there is taken, and its shards' names; files
-with other names are adapters, other precisions or other frameworks' weights."""
 
 
 def read_configuration_file(folder: Path, what: str) -> tuple[dict[str, Any], str]:
@@ -95,30 +91,23 @@ def embeds_by(folder: Path) -> str | None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of the weights in ``folder``: one, or its shards; none where not all are there."""
-    for name in _SHARDS:
-        index = folder / f"{name}.index.json"
-        if (folder / name).is_file():
-            return [folder / name]
-        if index.is_file():
-            try:
-                named = json.loads(index.read_bytes())["weight_map"].values()
-                # A name from outside does not lead out of the folder.
-                shards = {Path(one).name for one in named}
-            except (ValueError, KeyError, AttributeError, TypeError):
-                return []
-            paths = [folder / shard for shard in sorted(shards)]
-            return paths if all(path.is_file() for path in paths) else []
+    """The files of the weights in ``folder``; none where not all are there."""
+    return [folder / name for name in _of_weights(path.name for path in folder.iterdir())]
+
+
+def _of_weights(names: Iterable[str]) -> list[str]:
+    """Those of an encoder's weights, one or all shards, safetensors before pickles; other names are
+    of adapters, other precisions or other frameworks' weights.
+    """
+    there = sorted(names)
+    for whole in (SAFETENSORS, _PICKLED):
+        stem, ending = whole.split(".")
+        shards = [name for name in there if re.fullmatch(rf"{stem}-\d+-of-\d+\.{ending}", name)]
+        if whole in there:
+            return [whole]
+        if shards and all(name.endswith(f"-of-{len(shards):05d}.{ending}") for name in shards):
+            return shards
     return []
-
-
-def no_weights(what: str, where: str, files: list[str]) -> EncoderError:
-    """The error that says which files are there instead."""
-    found = ", ".join(sorted(name for name in files if name[0] != ".")) or "nothing"
-    return EncoderError(
-        f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in all its shards, in {where} "
-        f"(found {found}): use a revision that has one of them"
-    )
 
 
 def encoder_digest(weights: Mapping[str, str], configuration: str) -> str:
@@ -136,69 +125,55 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
-def weight_patterns(name: str, folder: Path, what: str) -> list[str]:
-    """Patterns of the files that hold an encoder's weights, as the hub listed its files."""
-    from huggingface_hub import constants, errors, get_cached_repo_tree
+def published_weights(folder: Path, what: str, name: str | None) -> list[str]:
+    """The names of an encoder's files of weights, in ``folder`` or, where it has a ``name`` on the
+    hub, as that listed what it has; EncoderError where there are none.
+    """
+    where, files = str(folder), [path.name for path in folder.iterdir()]
+    if name:
+        from huggingface_hub import constants, errors, get_cached_repo_tree
 
-    try:
-        files = [file.path for file in get_cached_repo_tree(name, revision=folder.name)]
-    except errors.CachedRepoTreeNotFoundError:  # Fetched long ago, by a library that kept no list.
-        files = [path.name for path in folder.iterdir()]
-    for whole, shards in _SHARDS.items():
-        if whole in files:
-            return [whole]
-        if (index := f"{whole}.index.json") in files:
-            return [index, shards]
-    raise no_weights(what, f"{constants.ENDPOINT}/{name}", files)
+        where = f"{constants.ENDPOINT}/{name}"
+        # A library that fetched it long ago kept no list.
+        with suppress(errors.CachedRepoTreeNotFoundError):
+            files = [file.path for file in get_cached_repo_tree(name, revision=folder.name)]
+    if not (weights := _of_weights(files)):
+        found = ", ".join(sorted(file for file in files if file[0] != ".")) or "nothing"
+        raise EncoderError(
+            f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in all its shards, in "
+            f"{where} (found {found}): use a revision that has one of them"
+        )
+    return weights
 
 
 def fetched(name: str, revision: str | None, what: str, patterns: Sequence[str]) -> Path:
     """The folder, named by the commit, where the files of these names now are."""
-    from huggingface_hub import HfApi, constants, errors, get_cached_repo_tree, snapshot_download
+    from huggingface_hub import HfApi, constants, snapshot_download
 
-    wanted: dict[str, Any] = {"revision": revision, "allow_patterns": list(patterns)}
     with hub_errors(what, f"{constants.ENDPOINT}/{name}", revision, EncoderError):
-        if revision and re.fullmatch(r"[0-9a-f]{40}", revision):
-            with suppress(errors.CachedRepoTreeNotFoundError, errors.LocalEntryNotFoundError):
-                get_cached_repo_tree(name, revision=revision)
-                return Path(snapshot_download(name, **wanted, local_files_only=True))
-            try:
-                # Asked once: downloads would try again for half a minute before they say that the
-                # hub is gone.
-                HfApi().model_info(name, revision=revision, timeout=10, expand=["sha"])
-            except errors.HfHubHTTPError:
-                raise
-            except (errors.HTTPError, errors.OfflineModeIsEnabled):
-                wanted["local_files_only"] = True
-        return Path(snapshot_download(name, **wanted, tqdm_class=download_bar()))
+        commit = HfApi().resolve_revision(name, revision=revision)
+        wanted: Any = {"allow_patterns": list(patterns), "tqdm_class": download_bar()}
+        return Path(snapshot_download(name, revision=commit, **wanted))
 
 
-Finding = TypeVar("Finding")
 _one_at_a_time = threading.Lock()
 """Checks import large libraries: two threads at once find modules half made."""
 
 
-def remembered(what: str, content: str, check: Callable[[], Finding]) -> Finding:
+def remembered(what: str, content: str, check: Callable[[], Any]) -> Any:
     """What ``check`` found before, a JSON value, else what it finds now. The key is what it looks
-    at, by the digest ``content``, the libraries that look, and PAPA's own code.
+    at, by the digest ``content``, the libraries that look, and PAPA's code that decides what passes
+    and how text is laid out.
     """
-    key = sha256_of_json({"check": what, "content": content, "made by": _makers()})
-    kept = cache_folder() / "checked" / f"{key}.json"
+    root = Path(__file__).parents[1]
+    code = sorted([*root.glob("models/*.py"), *root.glob("text/*.py")])
+    made_by = [*map(version, ("torch", "transformers", "tokenizers")), *map(sha256_of_file, code)]
+    kept = cache_folder() / "checked" / f"{sha256_of_json([what, content, made_by])}.json"
     with suppress(OSError, ValueError):
-        found: Finding = json.loads(kept.read_bytes())
-        return found
+        return json.loads(kept.read_bytes())
     with _one_at_a_time:
         found = check()
     # A check that raises leaves nothing: what failed is looked at again.
     with suppress(OSError):
         write_atomically(kept, json.dumps(found))
     return found
-
-
-@cache
-def _makers() -> dict[str, str]:
-    root, made = Path(__file__).parents[1], ("torch", "transformers", "tokenizers")
-    # What decides what passes and how text is laid out.
-    files = sorted([*root.glob("models/*.py"), *root.glob("text/*.py")])
-    code = sha256_of_json([sha256_of_file(path) for path in files])
-    return {**{name: version(name) for name in made}, "code": code}

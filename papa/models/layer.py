@@ -30,8 +30,7 @@ class LayerAttention:
         value: of every head; keys and values that heads share are repeated.
         mask: whether a query may look at a key; None where all may.
         query_slots, key_slots: the slot of each, from 0; one row where all inputs have the same.
-        real: which queries are tokens and no padding.
-        lengths: how many tokens each input has, up to the last query.
+        real, lengths: which queries are tokens, and how many each input has up to the last query.
         ends: the slot of each text's last token where it is apart, as in an encoder; else -1.
         longest: how many slots matrices need, of padded texts.
         bias: added to the scaled scores: relative positions, or the model's own mask.
@@ -89,12 +88,10 @@ class LayerAttention:
                 one if one is None or one.shape[-2] == 1 else one[:, :, some]
                 for one in (self.mask, self.bias)
             )
-            told: dict[str, Any] = {
-                "query_slots": self.query_slots[:, some],
-                "real": self.real[:, some],
-            }
-            told |= {"mask": mask, "bias": bias, "position_ids": None}
-            yield replace(self, query=self.query[:, :, some], **told)
+            slots, real = self.query_slots[:, some], self.real[:, some]
+            told: dict[str, Any] = {"query": self.query[:, :, some], "mask": mask, "bias": bias}
+            told |= {"query_slots": slots, "real": real, "position_ids": None}
+            yield replace(self, **told)
 
     def probabilities(self, heads: Heads) -> Float[Tensor, "batch chosen queries keys"]:
         """A of some heads, float32 at least."""
@@ -132,7 +129,7 @@ class LayerAttention:
         # On a CPU the fused backward pass is fourteen times as slow in bfloat16 as the forward one.
         if bias is not None or (value.requires_grad and value.device.type == "cpu"):
             value = at_least_single(value)
-        mask = self.mask if self.mask is None else chosen(self.mask, heads)
+        mask = chosen(self.mask, heads)
         if bias is not None:
             bias = bias.to(value.dtype)
             lowest = torch.finfo(bias.dtype).min
@@ -146,8 +143,8 @@ class LayerAttention:
         """Queries, keys and bias of some dependent heads."""
         if self.dependent is not None:
             heads = tuple(map(self.dependent.index, heads))
-        bias = self.bias if self.bias is None else chosen(self.bias, heads)
-        return chosen(self.query, heads), chosen(self.key, heads), bias
+        query, key, bias = (chosen(states, heads) for states in (self.query, self.key, self.bias))
+        return query, key, bias
 
 
 class Rule:
@@ -192,9 +189,11 @@ def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
-def chosen(states: Tensor, heads: Heads) -> Tensor:
-    """Some heads of states [batch, heads, …]; themselves where these are all, or share them."""
-    if states.shape[1] == 1 or heads == tuple(range(states.shape[1])):
+def chosen(states: Any, heads: Heads) -> Any:
+    """Some heads of states [batch, heads, …]; themselves where these are all, or share them, or
+    where there are none.
+    """
+    if states is None or states.shape[1] == 1 or heads == tuple(range(states.shape[1])):
         return states
     return states[:, indices(heads, states.device)]
 

@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from papa.errors import EncoderError, SpecError, in_one_line
 from papa.files import sha256_of_file
-from papa.models.files import (
-    CONFIGURATION,
-    DESCRIBING,
-    SAFETENSORS,
-    embeds_by,
-    encoder_digest,
-    fetched,
-    no_weights,
-    read_configuration_file,
-    remembered,
-    tokenizer_digest,
-    tokenizer_files,
-    weight_files,
-    weight_patterns,
-)
+from papa.models import files
+from papa.models.files import CONFIGURATION, tokenizer_files
 from papa.spec import EncoderSpec, Precision
 
 if TYPE_CHECKING:
@@ -57,7 +41,6 @@ class EncoderReference:
         positions: the most slots it has positions for.
         key_heads: heads of keys and values in a layer of a decoder, each shared by as many query
             heads; None in an encoder.
-        embeds_by: as ``papa.models.files.embeds_by`` has it.
         tokenizer: of an encoder that is held in memory alone; None reads it from its files.
     """
 
@@ -73,7 +56,6 @@ class EncoderReference:
     positions: int
     precision: Precision = "float32"
     key_heads: int | None = None
-    embeds_by: str | None = field(default=None, compare=False)
     tokenizer: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -91,12 +73,11 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     """Find an encoder's files, on the hub if need be, and read its shape and digests."""
     what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
     folder = Path(described.folder)
-    if described.revision is not None:
-        fetched(spec.name, folder.name, what, weight_patterns(spec.name, folder, what))
-    weights = {path.name: sha256_of_file(path) for path in weight_files(folder)}
-    if not weights:
-        raise no_weights(what, str(folder), [path.name for path in folder.iterdir()])
-    digest = encoder_digest(weights, read_configuration_file(folder, what)[1])
+    if revision := described.revision:
+        weights = files.published_weights(folder, what, spec.name)
+        files.fetched(spec.name, revision, what, weights)
+    digests = {path.name: sha256_of_file(path) for path in files.weight_files(folder)}
+    digest = files.encoder_digest(digests, files.read_configuration_file(folder, what)[1])
     if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
         raise EncoderError(
             f"the files of {EMBEDDED} in {folder} are not the expected ones: run 'make setup' again"
@@ -106,10 +87,10 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     def weights_fit() -> bool:
         from papa.models.weights import load_model
 
-        load_model(found, dtype="auto")
+        load_model(found)
         return True
 
-    remembered("weights fit", digest, weights_fit)
+    files.remembered("weights fit", digest, weights_fit)
     return found
 
 
@@ -121,43 +102,35 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     elif spec.name.startswith("embedded/"):
         raise EncoderError(f"{what} is unknown: the embedded one is {EMBEDDED}")
     elif not folder.is_absolute():
-        folder = fetched(spec.name, spec.revision, what, DESCRIBING)
+        folder = files.fetched(spec.name, spec.revision, what, files.DESCRIBING)
         revision = folder.name
     elif not folder.is_dir():
         raise EncoderError(
-            f"there is no encoder folder at {folder}: give one with config.json and {SAFETENSORS}"
+            f"there is no encoder folder at {folder}: give one with {CONFIGURATION} and "
+            f"{files.SAFETENSORS}"
         )
-    _, digest = read_configuration_file(folder, what)
-    shape = remembered("supported encoder", digest, partial(_shape, folder, what, digest))
+    document, digest = files.read_configuration_file(folder, what)
+    shape = files.remembered("supported encoder", digest, partial(_shape, document, folder, what))
     if not tokenizer_files(folder):
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
-    return EncoderReference(
-        name=spec.name,
-        revision=revision,
-        folder=str(folder),
-        digest=f"unknown, of {spec.name}@{revision}",
-        tokenizer_digest=tokenizer_digest(folder),
-        precision=precision,
-        embeds_by=embeds_by(folder),
-        **shape,
-    )
+    files.published_weights(folder, what, revision and spec.name)
+    words = files.tokenizer_digest(folder)
+    return _unread(spec, precision, revision, folder=str(folder), tokenizer_digest=words, **shape)
 
 
-def _shape(folder: Path, what: str, digest: str) -> dict[str, Any]:
-    from papa.models.encoder import family_for
-    from papa.models.supported import read_configuration
+def _shape(document: dict[str, Any], folder: Path, what: str) -> dict[str, Any]:
+    from papa.models.supported import family_for
+    from papa.models.weights import checked_configuration
 
-    config, found = read_configuration(folder, what)
-    if found != digest:
-        raise EncoderError(f"{folder / CONFIGURATION} changed while it was read: run again")
-    heads, keys = config.num_attention_heads, None
+    config = checked_configuration(document, folder, what)
+    heads, key_heads = config.num_attention_heads, None
     if config.model_type in DECODERS:
-        keys = getattr(config, "num_key_value_heads", heads)
+        key_heads = getattr(config, "num_key_value_heads", heads)
         positions = config.max_position_embeddings
     else:
         positions = family_for(config, what).positions(config)
     shape = {"model_type": config.model_type, "layers": config.num_hidden_layers, "heads": heads}
-    return {**shape, "width": config.hidden_size, "key_heads": keys, "positions": positions}
+    return {**shape, "width": config.hidden_size, "positions": positions, "key_heads": key_heads}
 
 
 def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
@@ -167,21 +140,19 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     folder, what = Path(reference.folder), f"the tokenizer of '{reference.name}'"
-    with TemporaryDirectory() as copy:
-        # What is read there is what the digest is of.
-        for path in (folder / CONFIGURATION, *tokenizer_files(folder)):
-            shutil.copyfile(path, Path(copy, path.name))
-        if tokenizer_digest(Path(copy)) != reference.tokenizer_digest:
-            raise EncoderError(
-                f"{what} in {folder} changed meanwhile: put back what was there, or run again with "
-                "what is there now"
-            )
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(copy, local_files_only=True, use_fast=True)
-        except Exception as error:  # The libraries believe whatever the files say.
-            said = in_one_line(error)
-            raise EncoderError(f"{what} cannot be loaded from {folder}: {said}") from None
-    tokenizer.name_or_path = str(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            reference.folder, local_files_only=True, use_fast=True
+        )
+    except Exception as error:  # The libraries believe whatever the files say.
+        said = in_one_line(error)
+        raise EncoderError(f"{what} cannot be loaded from {folder}: {said}") from None
+    # Looked at after they were read, so that what was read is what the digest is of.
+    if files.tokenizer_digest(folder) != reference.tokenizer_digest:
+        raise EncoderError(
+            f"{what} in {folder} changed meanwhile: put back what was there, or run again with "
+            "what is there now"
+        )
     if not tokenizer.is_fast:
         raise EncoderError(f"{what} has no fast version: save a tokenizer.json in {folder}")
     return tokenizer
@@ -199,19 +170,17 @@ def embedded_folder() -> Path:
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
     """A reference of a known shape that stands for no files; None for an unknown one."""
-    shapes = yaml.safe_load((files("papa.models") / "shapes.yaml").read_text())
-    if spec.name not in shapes:
-        return None
-    unknown = f"unknown, of {spec.name}@{spec.revision}"
-    return EncoderReference(
-        name=spec.name,
-        revision=spec.revision,
-        folder="",
-        digest=unknown,
-        tokenizer_digest=unknown,
-        precision=precision,
-        **shapes[spec.name],
-    )
+    shapes = yaml.safe_load(Path(__file__).with_name("shapes.yaml").read_text())
+    known = spec.name in shapes
+    return _unread(spec, precision, spec.revision, **shapes[spec.name]) if known else None
+
+
+def _unread(
+    spec: EncoderSpec, precision: Precision, revision: str | None, **known: Any
+) -> EncoderReference:
+    unknown = f"unknown, of {spec.name}@{revision}"
+    known = {"folder": "", "digest": unknown, "tokenizer_digest": unknown, **known}
+    return EncoderReference(name=spec.name, revision=revision, precision=precision, **known)
 
 
 def has_bfloat16() -> bool:
@@ -242,15 +211,12 @@ def check_precision(precision: Precision, device: str) -> None:
     """Refuse a precision that there is not, or that the device does not compute in."""
     import torch
 
-    if precision not in get_args(Precision):
-        raise SpecError(
-            f"precision is {precision!r}: use {' or '.join(map(repr, get_args(Precision)))}"
-        )
-    if precision == "bfloat16" and not (
-        has_bfloat16()
-        if str(device).startswith("cpu")
-        else torch.cuda.is_bf16_supported(including_emulation=False)
-    ):
+    if precision == "float32":
+        return
+    if precision != "bfloat16":
+        raise SpecError(f"precision is {precision!r}: use 'float32' or 'bfloat16'")
+    of_gpu = partial(torch.cuda.is_bf16_supported, including_emulation=False)
+    if not (has_bfloat16() if str(device).startswith("cpu") else of_gpu()):
         raise SpecError(
             "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, that "
             f"multiplies in it, and {device} here does not: set precision: float32, or auto, which "

@@ -1,26 +1,221 @@
-"""The supported encoder families, and an encoder's config.json, checked before transformers
-believes it.
+"""The supported encoder families: where their attention lives, what positions mean. Layers of most
+call transformers' attention interface; MPNet's and DeBERTa's are routed here and in ``deberta``.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from papa.errors import EncoderError, in_one_line, shortened, shown
-from papa.models.bert import ALBERT, BERT, DISTILBERT, ELECTRA, MODERNBERT, MPNET, ROBERTA
-from papa.models.deberta import DEBERTA, DEBERTA_V2
-from papa.models.family import Family
-from papa.models.files import CONFIGURATION, read_configuration_file
-from papa.models.reference import DECODERS
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
-_OF_BERT = BERT, ROBERTA, ELECTRA, DISTILBERT, ALBERT
-FAMILIES: tuple[Family, ...] = (*_OF_BERT, MPNET, DEBERTA, DEBERTA_V2, MODERNBERT)
-_MOST_LAYERS = 1_000
-_MOST = 10_000_000
-"""Of anything else that a configuration counts."""
-_REFUSED = "quantization_config", "attn_implementation", "_attn_implementation", "use_kernels"
-"""Settings with which transformers would compute other attention than PAPA measures."""
+from papa.errors import EncoderError, shown
+from papa.models import deberta
+from papa.models.dispatch import Dispatch, attend, split_heads
+from papa.text.batches import MicroBatch
+
+
+@dataclass(frozen=True)
+class Family:
+    """One encoder family behind transformers' classes; unless it says otherwise, all is as in BERT.
+
+    Attributes:
+        note: what a user should know of it, in one line, for ``papa models``.
+        layers: its layers' modules, in order; layers may share one.
+        attention, output, norm: where in a layer's module are self-attention; W_O, the linear map
+            of what all heads put out, side by side; and the normalisation of a state plus what
+            attention adds to it, None where layers normalise before attention.
+        projections: attribute names, on a self-attention module, of the linear maps whose rows only
+            heads with input-dependent attention need: queries, keys, positions. A module may lack
+            some; one map may give values too.
+        value: that of the map to values, where it is one of its own.
+        rotary: whether queries and keys are turned by their positions.
+        padding: the position that padding has, after which those of real tokens count, whatever
+            their slots; None where positions are slots.
+        prepare: what of a model does not call transformers' attention interface, or counts columns
+            and must count slots; None where all is well.
+        refuse: from the configuration, why a variant is not supported; None where it is.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    note: str
+    layers: Callable[[Any], Iterable[nn.Module]] = lambda model: model.encoder.layer
+    attention: str = "attention.self"
+    output: str = "attention.output.dense"
+    norm: str | None = "attention.output.LayerNorm"
+    projections: tuple[str, ...] = ("query", "key")
+    value: str = "value"
+    rotary: bool = False
+    segments: bool = True
+    padding: Callable[[PreTrainedConfig], int] | None = None
+    prepare: Callable[[Any, Dispatch], None] | None = None
+    refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
+
+    def modules(self, model: nn.Module, path: str) -> list[Any]:
+        """What is at a path in each layer, such as ``attention``."""
+        return [layer.get_submodule(path) for layer in self.layers(model)]
+
+    def positions(self, config: Any) -> int:
+        """How many slots the encoder has positions for."""
+        before = 0 if self.padding is None else self.padding(config) + 1
+        return int(config.max_position_embeddings) - before
+
+    def model_inputs(self, batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
+        """What the model is called with, each [1, tokens]: packed tokens, all of them real."""
+        ids, positions = batch.input_ids, batch.slot_ids
+        if self.padding is not None:
+            positions = batch.positions_in_input + self.padding(config) + 1
+        mask = torch.ones_like(ids)
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        if self.segments:
+            # A tokenizer may tell apart segments that the model has no embeddings for.
+            last = max(getattr(config, "type_vocab_size", 2) - 1, 0)
+            inputs["token_type_ids"] = batch.token_type_ids.clamp(max=last)
+        return {name: numbers[None] for name, numbers in inputs.items()}
+
+
+BERT = Family(name="BERT", model_types=("bert",), note="absolute positions are slots")
+
+ELECTRA = replace(BERT, name="ELECTRA", model_types=("electra",))
+
+
+ROBERTA = Family(
+    name="RoBERTa",
+    model_types=("roberta", "xlm-roberta", "camembert"),
+    padding=lambda config: config.pad_token_id,
+    refuse=lambda config: (
+        None
+        if isinstance(config.pad_token_id, int)
+        else "its config.json names no pad_token_id, after which its positions count: add it"
+    ),
+    note="absolute positions count real tokens, as with padding",
+)
+
+DISTILBERT = Family(
+    name="DistilBERT",
+    model_types=("distilbert",),
+    layers=lambda model: model.transformer.layer,
+    attention="attention",
+    output="attention.out_lin",
+    norm="sa_layer_norm",
+    projections=("q_lin", "k_lin"),
+    value="v_lin",
+    segments=False,
+    note="absolute positions are slots; it knows no segments",
+)
+
+
+def _albert_layers(model: Any) -> list[nn.Module]:
+    groups, layers = model.encoder.albert_layer_groups, model.config.num_hidden_layers
+    # As transformers spreads layers over groups, rounding included.
+    numbers = (int(layer / (layers / len(groups))) for layer in range(layers))
+    return [groups[number].albert_layers[0] for number in numbers]
+
+
+ALBERT = Family(
+    name="ALBERT",
+    model_types=("albert",),
+    layers=_albert_layers,
+    attention="attention",
+    output="attention.dense",
+    norm="attention.LayerNorm",
+    refuse=lambda config: (
+        None
+        if config.inner_group_num == 1
+        else f"inner_group_num is {config.inner_group_num}, so a layer attends more than once: "
+        "only 1 is supported"
+    ),
+    note="absolute positions are slots; layers share weights but have matrices of their own",
+)
+
+MODERNBERT = Family(
+    name="ModernBERT",
+    model_types=("modernbert",),
+    layers=lambda model: model.layers,
+    attention="attn",
+    output="attn.Wo",
+    norm=None,
+    projections=("Wqkv",),
+    rotary=True,
+    segments=False,
+    note="rotary positions and local windows go by slots; outside a window the average is 0",
+)
+
+
+def _attend_mpnet(
+    module: Any,
+    hidden_states: Float[Tensor, "batch tokens width"],
+    attention_mask: Tensor | None = None,
+    position_bias: Float[Tensor, "1 heads m m"] | None = None,
+    **_: object,
+) -> tuple[Float[Tensor, "batch tokens width"]]:
+    width: int = module.attention_head_size
+    query, key, value = (
+        split_heads(linear(hidden_states), width) for linear in (module.q, module.k, module.v)
+    )
+    told: Any = {"dropout": module.dropout.p if module.training else 0.0}
+    told["bias"] = lambda query, key: position_bias
+    return (module.o(attend(module, query, key, value, attention_mask, **told)[0].flatten(2)),)
+
+
+def _prepare_mpnet(model: Any, dispatch: Dispatch) -> None:
+    """Relative positions are distances in the padded sequence, of slots: one bias serves all."""
+    encoder = model.encoder
+
+    def compute_position_bias(tokens: Tensor) -> Float[Tensor, "1 heads m m"]:
+        # transformers counts from the query to the key, a dispatch from the key to the query.
+        buckets = encoder.relative_position_bucket(-dispatch.distances(tokens))
+        return encoder.relative_attention_bias(buckets).permute(2, 0, 1)[None]
+
+    encoder.compute_position_bias = compute_position_bias
+    for layer in encoder.layer:
+        layer.attention.attn.forward = partial(_attend_mpnet, layer.attention.attn)
+
+
+MPNET = Family(
+    name="MPNet",
+    model_types=("mpnet",),
+    attention="attention.attn",
+    output="attention.attn.o",
+    norm="attention.LayerNorm",
+    projections=("q", "k"),
+    value="v",
+    segments=False,
+    # Fixed in transformers' MPNet, whatever the configuration says.
+    padding=lambda config: 1,
+    prepare=_prepare_mpnet,
+    note="absolute positions count real tokens, relative ones are distances of slots",
+)
+
+DEBERTA = Family(
+    name="DeBERTa",
+    model_types=("deberta",),
+    projections=("in_proj", "pos_proj", "pos_q_proj"),
+    prepare=deberta.prepare,
+    refuse=lambda config: (
+        "talking heads mix the attention of all heads, so none can be made "
+        "constant alone: use a model without"
+        if getattr(config, "talking_head", False)
+        else None
+    ),
+    note="relative positions are distances of slots; talking heads are not supported",
+)
+DEBERTA_V2 = Family(
+    name="DeBERTa v2/v3",
+    model_types=("deberta-v2",),
+    projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
+    value="value_proj",
+    prepare=deberta.prepare,
+    note="relative positions and v2-xlarge's convolution go by distances of slots",
+)
+
+FAMILIES = (BERT, ROBERTA, ELECTRA, DISTILBERT, ALBERT, MPNET, DEBERTA, DEBERTA_V2, MODERNBERT)
 
 
 def family_of(model_type: str) -> Family | None:
@@ -28,64 +223,19 @@ def family_of(model_type: str) -> Family | None:
     return next((family for family in FAMILIES if model_type in family.model_types), None)
 
 
-def supported() -> str:
-    """The supported architectures, as a message lists them."""
-    return ", ".join(kind for family in FAMILIES for kind in family.model_types)
+def family_for(config: Any, what: str) -> Family:
+    """The family of a configuration; EncoderError where PAPA does not measure such models."""
+    family = family_of(config.model_type)
+    if family is None:
+        raise unsupported(what, config.model_type)
+    if getattr(config, "is_decoder", False):
+        raise EncoderError(f"{what} is causal (is_decoder): PAPA measures encoders")
+    if reason := family.refuse(config):
+        raise EncoderError(f"{what} is not supported: {reason}")
+    return family
 
 
-def read_configuration(folder: Path, what: str) -> tuple[Any, str]:
-    """The configuration of the encoder in ``folder``, as transformers reads it, and the SHA-256 of
-    its file.
-    """
-    path = folder / CONFIGURATION
-    document, digest = read_configuration_file(folder, what)
-    if "model_type" not in document:
-        raise EncoderError(
-            f"{path} has no model_type, which says the architecture: add it, such as "
-            '"model_type": "bert"'
-        )
-    kind = document["model_type"]
-    if not isinstance(kind, str) or (family_of(kind) is None and kind not in DECODERS):
-        raise EncoderError(
-            f"{what}: architecture {shown(kind)} is not supported: use one of {supported()}"
-        )
-    for name, value in document.items():
-        most = _MOST_LAYERS if "layers" in name else _MOST
-        if isinstance(value, int) and abs(value) > most:
-            raise EncoderError(
-                f"{path}: {shortened(name)} is {shown(value)}, at most {most:,} is read: correct it"
-            )
-    for name in _REFUSED:
-        if document.get(name):
-            raise EncoderError(
-                f"{path}: {name} is {shown(document[name])}, and PAPA computes attention itself, "
-                "on plain weights: remove it, or save the encoder without it"
-            )
-    positions = document.get("position_embedding_type", "absolute")
-    if positions != "absolute":
-        raise EncoderError(
-            f"{path}: position_embedding_type is {shown(positions)}, which transformers does not "
-            "compute any more: use an encoder with absolute positions"
-        )
-    from transformers import CONFIG_MAPPING
-
-    try:
-        config = CONFIG_MAPPING[kind].from_dict(document)
-        layers, heads = config.num_hidden_layers, config.num_attention_heads
-        width, words = config.hidden_size, config.vocab_size
-    except Exception as error:  # transformers believes whatever the file says.
-        raise EncoderError(
-            f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again"
-        ) from None
-    counts = (layers, "layers"), (heads, "attention heads"), (width, "width"), (words, "words")
-    for count, name in counts:
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise EncoderError(
-                f"{path} describes an encoder with {shown(count)} {name}, expected a number above "
-                "0: correct it"
-            )
-    if kind not in DECODERS and width % heads:
-        raise EncoderError(
-            f"{path}: a width of {width} cannot be split into {heads} attention heads: correct it"
-        )
-    return config, digest
+def unsupported(what: str, kind: object) -> EncoderError:
+    """The error that says which architectures are supported."""
+    known = ", ".join(kind for family in FAMILIES for kind in family.model_types)
+    return EncoderError(f"{what}: architecture {shown(kind)} is not supported: use one of {known}")

@@ -1,4 +1,6 @@
-"""Models made of safetensors or pickles of tensors; copies that share their weights."""
+"""Models made of a checked config.json and of safetensors or pickles of tensors; copies that share
+their weights.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +16,65 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors.torch import load
 from torch import Tensor, nn
+from transformers.utils import logging
 
-from papa.errors import EncoderError, in_one_line
-from papa.models.files import CONFIGURATION, SAFETENSORS, encoder_digest, weight_files
-from papa.models.reference import EncoderReference
-from papa.models.supported import read_configuration
+from papa.errors import EncoderError, in_one_line, shortened, shown
+from papa.models import files
+from papa.models.files import CONFIGURATION
+from papa.models.reference import DECODERS, EncoderReference
+from papa.models.supported import family_of, unsupported
+
+_REFUSED = "quantization_config", "attn_implementation", "_attn_implementation", "use_kernels"
+"""Settings with which transformers would compute other attention than PAPA measures."""
+
+
+def checked_configuration(document: dict[str, Any], folder: Path, what: str) -> Any:
+    """What the config.json of the encoder in ``folder`` holds, as transformers reads it."""
+    path, kind = folder / CONFIGURATION, document.get("model_type")
+    if not isinstance(kind, str) or (family_of(kind) is None and kind not in DECODERS):
+        raise unsupported(f"{what}: {path}", kind)
+    for name, value in document.items():
+        most, why = 1_000 if "layers" in name else 10_000_000, ""
+        if isinstance(value, int) and abs(value) > most:
+            why = f"at most {most:,} is read: correct it"
+        elif name in _REFUSED and value:
+            why = (
+                "and PAPA computes attention itself, on plain weights: remove it, or save the "
+                "encoder without it"
+            )
+        elif name == "position_embedding_type" and value != "absolute":
+            why = (
+                "which transformers does not compute any more: use an encoder with absolute "
+                "positions"
+            )
+        if why:
+            raise EncoderError(f"{path}: {shortened(name)} is {shown(value)}, {why}")
+    try:
+        return transformers.CONFIG_MAPPING[kind].from_dict(document)
+    except Exception as error:  # transformers believes whatever the file says.
+        raise EncoderError(
+            f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again"
+        ) from None
 
 
 def load_model(
-    reference: EncoderReference,
-    *,
-    attention: str = "eager",
-    head: str = "AutoModel",
-    dtype: torch.dtype | str = torch.float32,
+    reference: EncoderReference, *, attention: str = "eager", head: str = "AutoModel"
 ) -> nn.Module:
-    """Load the model that a reference stands for, by a class of transformers; of one with a head
-    every weight is needed. Files are read once, and what was read is checked.
+    """Load the model that a reference stands for in float32, by a class of transformers; of one
+    with a head every weight is needed. Files are read once, and what was read is checked.
     """
-    import transformers
-
     folder, what = Path(reference.folder), f"encoder '{reference.name}'"
-    config, configuration = read_configuration(folder, what)
-    weights, digests = _read(folder, what)
-    if (digest := encoder_digest(digests, configuration)) != reference.digest:
+    document, configuration = files.read_configuration_file(folder, what)
+    config = checked_configuration(document, folder, what)
+    weights, digests = dict[str, Tensor](), dict[str, str]()
+    for path in files.weight_files(folder):
+        data = path.read_bytes()
+        digests[path.name] = hashlib.sha256(data).hexdigest()
+        weights |= _tensors(data, path, what)
+    if (digest := files.encoder_digest(digests, configuration)) != reference.digest:
         raise EncoderError(
             f"{what} in {folder} changed meanwhile (expected digest {reference.digest[:12]}, found "
             f"{digest[:12]}): put back what was there, or run again with what is there now"
@@ -52,7 +88,7 @@ def load_model(
                 config=config,
                 state_dict=weights,
                 attn_implementation=attention,
-                dtype=dtype,
+                dtype=torch.float32,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # They are refused below, in one sentence.
             )
@@ -61,7 +97,7 @@ def load_model(
             f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or "
             f"correct its {CONFIGURATION}"
         ) from None
-    kind, headless = model.config.model_type, head == "AutoModel"
+    kind, headless = config.model_type, head == "AutoModel"
     if others := sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0]):
         name, stored, expected = others[0]
         raise EncoderError(
@@ -83,35 +119,26 @@ def load_model(
     return model
 
 
-def _read(folder: Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The weights of the encoder in a folder by name, and the SHA-256 of each file."""
-    tensors, digests = dict[str, Tensor](), dict[str, str]()
-    for path in weight_files(folder):
-        data = path.read_bytes()
-        digests[path.name] = hashlib.sha256(data).hexdigest()
-        try:
-            if path.suffix == ".safetensors":
-                tensors |= load(data)
-                continue
-            with warnings.catch_warnings(action="ignore"):
-                content = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
-            # Some published files keep settings beside the weights, as plain values.
-            tensors |= {name: own for name, own in content.items() if isinstance(own, Tensor)}
-        except Exception as error:  # Of either library, which say it in many ways.
-            wanted = re.search(r"GLOBAL (\S+)", str(error))
-            raise EncoderError(
-                f"{what}: {path} is damaged, or holds more than tensors "
-                f"({wanted[1] if wanted else type(error).__name__}), and PAPA loads nothing else: "
-                f"get it again, or use a revision with {SAFETENSORS}"
-            ) from None
-    return tensors, digests
+def _tensors(data: bytes, path: Path, what: str) -> dict[str, Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            return load(data)
+        with warnings.catch_warnings(action="ignore"):
+            content = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
+        # Some published files keep settings beside the weights, as plain values.
+        return {name: own for name, own in content.items() if isinstance(own, Tensor)}
+    except Exception as error:  # Of either library, which say it in many ways.
+        wanted = re.search(r"GLOBAL (\S+)", str(error))
+        raise EncoderError(
+            f"{what}: {path} is damaged, or holds more than tensors "
+            f"({wanted[1] if wanted else type(error).__name__}), and PAPA loads nothing else: "
+            f"get it again, or use a revision with {files.SAFETENSORS}"
+        ) from None
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """No bars and no report of unused heads; what does not fit is raised as an error."""
-    from transformers.utils import logging
-
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     # Where the environment has the last word on bars, switching them warns.
     with warnings.catch_warnings(action="ignore"):

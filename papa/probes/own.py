@@ -26,7 +26,7 @@ from papa.heads.interface import attention_modules, routed
 from papa.heads.substitutes import Substitute, by_layer, rules_of
 from papa.models.dispatch import Dispatch
 from papa.models.encoder import sum_is_finite
-from papa.models.files import read_configuration_file
+from papa.models.files import embeds_by, read_configuration_file
 from papa.models.layer import See, Watching
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.models.weights import load_model
@@ -47,9 +47,9 @@ _OF_KIND = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM", "wo
 def own_class(task: TaskSpec, reference: EncoderReference) -> str:
     """The class of transformers that loads the head that a task asks."""
     if task.of_embeddings:
-        if reference.embeds_by:
+        if how := embeds_by(Path(reference.folder)):
             raise EncoderError(
-                f"'{reference.name}': {reference.embeds_by}, and PAPA measures means over tokens: "
+                f"'{reference.name}': {how}, and PAPA measures means over tokens: "
                 "measure it in your own loop, with papa.ablated"
             )
         return "AutoModel"

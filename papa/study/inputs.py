@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
-from papa.models.files import weight_files, weight_patterns
+from papa.models.files import weight_files
 from papa.models.reference import (
     EncoderReference,
     chosen_precision,
@@ -150,10 +150,8 @@ def resolve_inputs(
 
 def _with_weights(spec: EncoderSpec, described: EncoderReference, fetch: bool) -> Any:
     """The encoder with its weights checked; as it is where they shall not be fetched."""
-    folder, revision = Path(described.folder), described.revision
-    if fetch or revision is None or weight_files(folder):
+    if fetch or described.revision is None or weight_files(Path(described.folder)):
         return resolve_encoder(spec, described.precision)
-    weight_patterns(spec.name, folder, f"encoder '{spec.name}'")
     return described
 
 

@@ -21,11 +21,11 @@ def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
     """Output maps take what heads put out, and parts behind the norm add up to its output."""
     encoder, calls, normed = Encoder(random_model(variant)), [], []
     family = encoder.family
-    norms = [] if family.attention_norms is None else list(family.attention_norms(encoder.model))
+    norms = family.modules(encoder.model, family.norm) if family.norm else []
     for norm in dict.fromkeys(norms):
         torch.nn.init.normal_(norm.weight)
         norm.register_forward_hook(lambda module, given, out: normed.append(out.squeeze(0)))
-    for linear in dict.fromkeys(family.output_maps(encoder.model)):
+    for linear in dict.fromkeys(family.modules(encoder.model, family.output)):
         linear.register_forward_hook(lambda module, given, out: calls.append((module, *given, out)))
     states = torch.stack(encoder.token_states(some_inputs(3).compact())[:-1])
     assert len(calls) == encoder.layers

@@ -42,17 +42,17 @@ class Case:
         return (drawn if value is None else torch.full_like(drawn, value)).to(self.encoder.device)
 
     def padded(self, inputs: Inputs) -> list[Tensor]:
-        """Hidden states of the stock model on padded inputs, at the micro-batch's slots."""
-        slots = inputs.compact().columns
-        return [states[:, slots] for states in self.plain_outputs(inputs).hidden_states]
+        """Hidden states of the stock model on padded inputs, those of the tokens alone."""
+        outputs = self.plain_outputs(inputs)
+        return [states[inputs.attention_mask] for states in outputs.hidden_states]
 
     def states(self, inputs: Inputs) -> list[Tensor]:
         """The encoder's."""
-        return [states.cpu() for states in self.encoder.hidden_states(inputs.compact())]
+        return [states.cpu() for states in self.encoder.token_states(inputs.compact())]
 
     def away(self, inputs: Inputs, expected: list[Tensor]) -> float:
         """How far the encoder's hidden states are from these."""
-        return distance(self.encoder.hidden_states(inputs.compact()), expected, inputs)
+        return distance(self.states(inputs), expected)
 
     def plain_outputs(self, inputs: Inputs):
         """Of the stock model."""
@@ -64,7 +64,7 @@ class Case:
         )
 
     def modules(self):
-        return self.encoder.family.attentions(self.plain)
+        return self.encoder.family.modules(self.plain, self.encoder.family.attention)
 
     def average(self, *batches: Inputs) -> AttentionSums:
         averager = AttentionAverager(*self.shape, SLOTS, self.encoder.device)
@@ -78,8 +78,6 @@ class Case:
         return ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
 
 
-def distance(ours: list[Tensor], theirs: list[Tensor], inputs: Inputs) -> float:
-    """The largest difference of any layer's hidden states on real slots."""
-    real = inputs.compact().attention_mask
-    pairs = zip(ours, theirs, strict=True)
-    return max(float((a.cpu() - b.cpu()).abs()[real].max()) for a, b in pairs)
+def distance(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    """The largest difference of any layer's hidden states."""
+    return max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))

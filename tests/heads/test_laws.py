@@ -22,7 +22,7 @@ from papa.heads.replacement import mixed_by, replaced
 from papa.models.layer import LayerAttention, Watching
 from tests.heads.cases import EVERY, HALF, Case, distance
 from tests.make import DROPOUT, random_model
-from tests.models.inputs import SLOTS, Inputs, some_inputs
+from tests.models.inputs import SLOTS, some_inputs
 from tests.plain import plainly, with_constants, with_mix
 
 no_gradients = pytest.mark.usefixtures("no_gradients")
@@ -53,7 +53,7 @@ def test_positions_are_slots_or_count_tokens(case: Case) -> None:
     moved.input_ids[:, 3], moved.input_ids[:, 2] = moved.input_ids[:, 2].clone(), case.pad
     before, after = case.states(one)[-1], case.states(moved)[-1]
     for difference in (
-        distance(case.encoder.hidden_states(squeezed), case.padded(inputs), inputs),
+        distance(case.encoder.token_states(squeezed), case.padded(inputs)),
         float((before - after).abs().max()),
     ):
         counts = case.encoder.family.name == "RoBERTa"
@@ -92,11 +92,10 @@ def test_replacing_equals_plain(anywhere: Case, count: int) -> None:
     with plainly(case.modules(), with_constants(constants.matrices, heads, inputs.attention_mask)):
         expected = case.padded(inputs)
     wide = inputs.compact(extra=(12, 17))
-    kept = torch.isin(wide.columns, inputs.compact().columns)
     with replaced(case.encoder, constants, heads):
         assert case.away(inputs, expected) < case.tolerance
-        padded = [states.cpu()[:, kept] for states in case.encoder.hidden_states(wide)]
-        assert case.away(inputs, padded) < case.tolerance
+        states = [states.cpu() for states in case.encoder.token_states(wide)]
+        assert distance(states, expected) < case.tolerance
     with replaced(case.encoder, case.constants(seed=6), heads):
         assert case.away(inputs, expected) > 0.01
 
@@ -132,12 +131,11 @@ def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
         assert all(map(torch.equal, before, case.states(inputs)))
 
 
-def theta_gradient(states: list[Tensor], inputs: Inputs, theta: Tensor) -> Tensor:
-    """Of a number that reads every layer's real tokens."""
-    mask = inputs.attention_mask[:, inputs.compact().columns]
+def theta_gradient(states: list[Tensor], theta: Tensor) -> Tensor:
+    """Of a number that reads every layer's tokens."""
     generator = torch.Generator().manual_seed(7)
     weights = torch.randn(*states[0].shape, generator=generator, dtype=torch.float64)
-    read = sum((torch.where(mask[..., None], layer.cpu(), 0) * weights).sum() for layer in states)
+    read = sum((layer.cpu() * weights).sum() for layer in states)
     return torch.autograd.grad(read, [theta])[0].cpu()
 
 
@@ -148,12 +146,11 @@ def test_gradients_of_theta_equal_plain(anywhere: Case, lengths: tuple[int, ...]
     plain, theta = case.theta().cpu().requires_grad_(), case.theta().requires_grad_()
     mix = with_mix(constants.matrices, plain.sigmoid(), inputs.attention_mask)
     with plainly(case.modules(), mix):
-        expected = theta_gradient(case.padded(inputs), inputs, plain)
+        expected = theta_gradient(case.padded(inputs), plain)
 
     def away(used: ConstantMatrices) -> float:
         with mixed_by(case.encoder, used, theta.sigmoid()):
-            states = case.encoder.hidden_states(inputs.compact())
-            found = theta_gradient(states, inputs, theta)
+            found = theta_gradient(case.encoder.token_states(inputs.compact()), theta)
         return float((found - expected).abs().max() / expected.abs().max())
 
     assert away(constants) < 10 * case.tolerance
@@ -255,7 +252,7 @@ def test_mean_queries_and_keys_are_those_of_papa_ablated() -> None:
     model = random_model("modernbert")
     with papa.ablated(model, EVERY, by="mean_qk", data=[own]):
         states = model(**own, output_hidden_states=True).hidden_states
-    expected = [one[:, inputs.compact().columns] for one in states]
+    expected = [one[inputs.attention_mask] for one in states]
     with replaced(case.encoder, constants, EVERY):
         assert case.away(inputs, expected) < case.tolerance
     with replaced(case.encoder, mean_qk(case.encoder, [case.inputs(2).compact()], SLOTS), EVERY):

@@ -36,7 +36,7 @@ def test_an_encoder_saved_is_the_encoder_loaded(variant: str, tmp_path: Path) ->
     loaded, saved = load_encoder(reference), Encoder(model)
     batch = some_inputs(1, pad=model.config.pad_token_id).compact()
     with torch.inference_mode():
-        ours, expected = loaded.hidden_states(batch), saved.hidden_states(batch)
+        ours, expected = loaded.token_states(batch), saved.token_states(batch)
     assert len(ours) == 4
     assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
     assert loaded.word_embeddings.shape[0] == 300
@@ -52,11 +52,11 @@ def test_there_are_positions_for_the_slots_that_are_promised_and_no_more(variant
     more = Inputs(ids, torch.ones_like(ids).bool(), torch.zeros_like(ids)).compact()
     full = Inputs(ids[:, 1:], torch.ones_like(ids).bool()[:, 1:], torch.zeros_like(ids)[:, 1:])
     with torch.inference_mode():
-        states = Encoder(model).hidden_states(full.compact())
+        states = Encoder(model).token_states(full.compact())
         assert bool(states[-1].isfinite().all())
         if variant in ("bert", "roberta", "mpnet", "distilbert", "albert", "deberta_near"):
             with pytest.raises(IndexError):  # Families whose positions are embedded.
-                Encoder(model).hidden_states(more)
+                Encoder(model).token_states(more)
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -86,18 +86,18 @@ def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:
     constants = control("toeplitz", encoder.layers, encoder.heads, SLOTS)
     theta = torch.zeros(encoder.layers, encoder.heads, requires_grad=True)
     with torch.inference_mode():
-        encoder.hidden_states(batch)
+        encoder.token_states(batch)
     with mixed_by(encoder, constants, theta.sigmoid()):
-        encoder.hidden_states(batch)[-1].square().sum().backward()
+        encoder.token_states(batch)[-1].square().sum().backward()
     assert theta.grad is not None
     assert bool((theta.grad != 0).all())
 
 
 def test_attention_that_bypasses_the_dispatch_is_noticed() -> None:
     encoder, batch = Encoder(random_model("bert")), some_inputs(1).compact()
-    encoder.hidden_states(batch)
+    encoder.token_states(batch)
     encoder.config._attn_implementation = "sdpa"
     with pytest.raises(
         EncoderError, match=r"0 of 3 layers sent their attention through PAPA: .*load it again"
     ):
-        encoder.hidden_states(batch)
+        encoder.token_states(batch)

@@ -44,7 +44,7 @@ def test_features_are_those_of_each_input_alone(
     for row in range(0, len(split), 7):
         batch, own = micro_batch(split, [row]), slice(*features.offsets[row : row + 2].tolist())
         with torch.inference_mode():
-            alone = torch.stack([layer[0] for layer in encoder.hidden_states(batch)], dim=1)
+            alone = torch.stack(encoder.token_states(batch), dim=1)
         slot_ids, labels = batch.columns, torch.from_numpy(split.labels_of([row]))
         if split.label_per_token:
             kept = labels != -100
