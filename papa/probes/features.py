@@ -20,13 +20,15 @@ from torch import Tensor, nn
 
 from papa.errors import DataError, PapaError
 from papa.models.encoder import Encoder, check_states, numbers_of
-from papa.probes.minibatches import window_rows
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, Precision
 from papa.text.batches import MicroBatch, micro_batches
 from papa.text.corpus import TokenisedSplit
 from papa.text.layout import offsets_of, positions_in_spans
 from papa.text.tokens import IGNORED
+
+WINDOW_ROWS = 4096
+WINDOW_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True)
@@ -242,10 +244,22 @@ def values_shape(encoder: FeatureModel, split: TokenisedSplit) -> tuple[int, int
     return tokens, encoder.layers + 1, encoder.width
 
 
-def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int) -> int:
+def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int = 1) -> int:
     """The rows of a window of training on a split, or of scoring one."""
     tokens, layers, width = values_shape(encoder, split)
     return window_rows(len(split), tokens, layers * width, batch_size)
+
+
+def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
+    """How many rows a window has: 4,096, fewer where their features, ``token_values`` = (L+1)·d for
+    each of the split's ``tokens`` that a probe sees, would exceed 4 GiB in float32.
+
+    It follows from corpus and encoder alone, so that what only affects speed leaves the order as it
+    is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
+    """
+    row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
+    window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))
+    return max(batch_size, window - window % batch_size)
 
 
 @torch.no_grad()

@@ -15,13 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.heads.constants import ConstantMatrices
-from papa.heads.interface import attention_modules, routed
+from papa.heads.replacement import replaced
 from papa.heads.substitutes import Substitute, by_layer, rules_of
 from papa.models.encoder import Encoder, numbers_of
 from papa.probes.features import live_features
-from papa.probes.minibatches import part_tokens
-from papa.probes.own import OwnHead, answers_of, class_names
+from papa.probes.own import OwnHead, class_names
 from papa.probes.probes import Probe
+from papa.probes.training import part_tokens
 from papa.progress import Progress, ignore_progress
 from papa.ranking.seeds import rows_of_seed
 from papa.scores.answers import class_ids
@@ -61,10 +61,9 @@ class ProbeLoss(HeadLoss):
         self._encoder, self._probe = encoder, probe
 
     def __call__(self, rows: Rows, substitute: Substitute, heads: Sequence[Head]) -> Summed:
-        encoder, batch = self._encoder, micro_batch(self.split, rows)
-        rules = rules_of(substitute, by_layer(heads), encoder.layers)
-        with encoder.ruled(rules), numbers_of(f"the {self.split.name} split"):
-            states = encoder.token_states(batch)
+        batch = micro_batch(self.split, rows)
+        with replaced(self._encoder, substitute, heads), numbers_of("the train split"):
+            states = self._encoder.token_states(batch)
         features = live_features(states, self.split, batch)
         mean = self._probe.losses(features, torch.arange(len(features))[None]).sum()
         return mean.double() * len(features.labels), features.label_counts
@@ -78,46 +77,38 @@ class OwnLoss(HeadLoss):
         # As many as a step of λ's training takes at once.
         super().__init__(device, corpus, part_tokens(device.type != "cpu"))
         own.model.requires_grad_(False)
-        self._own, self._task, names = own, task, corpus.label_names
-        # What the model's head calls the task's classes.
-        self._ids = (
-            class_ids(names, class_names(own.model), task)
-            if names and not task.with_itself
-            else None
-        )
+        self._own, self._task, self._names = own, task, corpus.label_names
 
     def __call__(self, rows: Rows, substitute: Substitute, heads: Sequence[Head]) -> Summed:
-        model, task = self._own.model, self._task
-        batch = self._own.padded(self.split, rows)
-        own: dict[str, Tensor] = {}
-        if task.with_itself:
+        own, batch, before = self._own, self._own.padded(self.split, rows), dict[str, Tensor]()
+        if self._task.with_itself:
             with torch.no_grad():
-                own = answers_of(model, batch, task.of_embeddings)
-        modules = attention_modules(model)
-        rules = rules_of(substitute, by_layer(heads), len(modules))
-        with routed(model, modules, rules) as dispatch:
-            dispatch.slots, dispatch.real = batch.slots, batch.mask
-            found = answers_of(model, batch, task.of_embeddings)
-        return self._summed(own, found, self.split.labels_of(rows)), found["lengths"]
+                before = own.answers_of(batch, own.outputs(batch))
+        rules = rules_of(substitute, by_layer(heads), own.layers)
+        after = own.answers_of(batch, own.outputs(batch, rules))
+        return self._summed(before, after, self.split.labels_of(rows)), after["lengths"]
 
     def _summed(
-        self, own: dict[str, Tensor], found: dict[str, Tensor], labels: np.ndarray
+        self, before: dict[str, Tensor], after: dict[str, Tensor], labels: np.ndarray
     ) -> Float[Tensor, ""]:
-        if self._task.of_embeddings:
-            pair = found["embeddings"], own["embeddings"]
+        task = self._task
+        if task.of_embeddings:
+            pair = after["embeddings"], before["embeddings"]
             return (1 - nn.functional.cosine_similarity(*pair)).sum()
-        if self._task.kind in ("mlm", "causal"):
-            return -found["log_probabilities"].sum()
-        logits = found["logits"]
-        if self._task.with_itself:
-            before, after = own["logits"].log_softmax(-1), logits.log_softmax(-1)
-            return nn.functional.kl_div(after, before, reduction="sum", log_target=True)
-        if self._task.regression:
+        if task.kind in ("mlm", "causal"):
+            return -after["log_probabilities"].sum()
+        logits = after["logits"]
+        if task.with_itself:
+            own, mixed = before["logits"].log_softmax(-1), logits.log_softmax(-1)
+            return nn.functional.kl_div(mixed, own, reduction="sum", log_target=True)
+        if task.regression:
             truth = torch.from_numpy(labels).to(logits)
             return nn.functional.mse_loss(logits[:, 0], truth, reduction="sum")
-        kept = labels[labels != IGNORED]
-        truth = torch.from_numpy(kept if self._ids is None else self._ids[kept]).long()
-        return nn.functional.cross_entropy(logits, truth.to(logits.device), reduction="sum")
+        labels = labels[labels != IGNORED]
+        if self._names:
+            labels = class_ids(self._names, class_names(self._own.model), task)[labels]
+        truth = torch.from_numpy(labels).long().to(logits.device)
+        return nn.functional.cross_entropy(logits, truth, reduction="sum")
 
 
 @dataclass(frozen=True)

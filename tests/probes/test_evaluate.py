@@ -20,9 +20,8 @@ from papa.heads.constants import control
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import SeedScore, build_probe, unseen_by
-from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings
-from papa.probes.minibatches import WINDOW_ROWS
-from papa.probes.training import JointLearner, probe_loss
+from papa.probes.features import WINDOW_ROWS, DiskSpaceError, FeatureModel, WordEmbeddings
+from papa.probes.training import probe_loss, train_parts
 from papa.scores.metrics import score_of_examples
 from papa.spec import Columns, EmbeddedSource, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
@@ -66,14 +65,14 @@ def cell(
 def test_stored_and_streamed_features_give_the_same_scores(
     task: str, window: int, cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", window)
+    monkeypatch.setattr("papa.probes.features.WINDOW_ROWS", window)
     with counted_passes(encoder) as stored_passes:
         stored = cell(task)
     with counted_passes(encoder) as streamed_passes:
         streamed = cell(task, budget=0)
     np.testing.assert_allclose(scores(stored), scores(streamed), atol=1e-4)
     if task == "wikitext":
-        monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", 8)
+        monkeypatch.setattr("papa.probes.features.WINDOW_ROWS", 8)
         other_order = scores(cell(task)) - scores(stored)
         assert np.abs(other_order).min() > 1e-3, "negative control"
     rows = {"cola": (64, 30), "rte": (24, 8), "wnut17": (40, 20), "wikitext": (24, 10)}[task]
@@ -233,9 +232,9 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
     task = with_probe(tasks["cola"], epochs=1, batch_size=16, learning_rate=1e-2)
     matrices, split = torch.nn.Parameter(start.matrices.clone()), corpus.split("train")
     loss = probe_loss(encoder, build_probe(encoder, corpus, task, [0]), split, dropout=False)
-    learner = JointLearner([{"params": [matrices]}], loss, encoder, split, seed=0)
+    given = [{"params": [matrices]}], loss, encoder, split, task.probe
     with replaced(encoder, start.of(matrices), HEADS[:18]):
-        learner.train(task.probe, np.arange(32))
+        train_parts(*given, seed=0, rows=np.arange(32))
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
     assert bool((moved[:18] > 1e-3).all())
     assert not moved[18:].any()

@@ -138,7 +138,7 @@ def answers(
     text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(own_head.model)
     split, names, score = text.split("validation"), text.label_names, code.score if code else None
     classes_told(names, own, task)  # Refused before it runs.
-    asked: Any = {"embeddings": task.of_embeddings, "score": score, "progress": run.progress}
+    asked: Any = {"score": score, "progress": run.progress}
     asked["ids"] = class_ids(names, own, task) if score and names else None
     found = own_head.answers(split, read, chosen, **asked)
     about = {"classes": own, "constant_heads": chosen, "unseen_share": unseen_by(read, split)}
