@@ -5,17 +5,14 @@ constant, or the probe and the constants trained together (paper, Sections 3.3 a
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.errors import SpecError
@@ -52,18 +49,6 @@ MakeModule = Callable[[int, int], nn.Module]
 """From the width of inputs and the number of classes to a module: [n, inputs] to [n, classes]."""
 
 
-@dataclass(frozen=True)
-class SeedScore:
-    """The score of a cell for one seed, after the last epoch on the validation split; what each of
-    its rows adds to it (``papa.scores.metrics``); and the seed's share of the cell's time.
-    """
-
-    seed: int
-    score: float
-    examples: Float[np.ndarray, "rows k"]
-    seconds: float
-
-
 def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
     """Of the entries of C that the rows of a split read, the share that the average never saw; None
     for other constants.
@@ -91,17 +76,17 @@ def evaluate_cell(
     code: OwnCode | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
-) -> list[SeedScore]:
-    """Train the task's probe and score it, once for each seed, while ``heads`` are constant, or of
-    the layer before (by ``papa.spec.study.REUSED``), beside those that a block around the call
-    replaces. A seed's score does not depend on the seeds beside it.
+) -> list[Scored]:
+    """Train the task's probe and score it on the validation split, once for each seed, while
+    ``heads`` are constant, or of the layer before (by ``papa.spec.study.REUSED``), beside those
+    that a block around the call replaces. A seed's score does not depend on the seeds beside it.
 
     Args:
         constants: ``ConstantMatrices``, or what else ``papa.heads.replacement`` takes.
         trained: whether they are so with the probe, from these on.
     """
-    started, score = time.perf_counter(), scorer(task, corpus.label_names, code)
-    validation, found = corpus.split("validation"), list[Scored]()
+    score, found = scorer(task, corpus.label_names, code), list[Scored]()
+    validation = corpus.split("validation")
     told: dict[str, Any] = {"progress": progress, "on_epoch": on_epoch}
     model: Any = encoder
     if trained and heads:
@@ -117,7 +102,7 @@ def evaluate_cell(
             # Nothing is frozen but the encoder, so every epoch runs it. In use, rows are masked and
             # divided by their absolute sum, since training may make entries negative.
             with replaced(model, constants.of(values), heads):
-                train_parts(groups, loss, model, split, task.probe, seed, **told)
+                train_parts((groups, loss), model, split, task.probe, seed, **told)
                 found += score_probe(probe, source, score)
     else:
         options = scratch, execution, features.dtype
@@ -127,9 +112,7 @@ def evaluate_cell(
             probes = train_probes(encoder, corpus, task, seeds, *options, make=make, **told)
             with features_of(encoder, validation, *options) as source:
                 found += [one for probe in probes for one in score_probe(probe, source, score)]
-    seconds = (time.perf_counter() - started) / len(seeds)
-    scored = zip(seeds, found, strict=True)
-    return [SeedScore(seed, one.score, one.examples, seconds) for seed, one in scored]
+    return found
 
 
 def train_probes(
@@ -176,15 +159,12 @@ def train_probes(
 def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
     """What the predictions of every seed score."""
     found: list[list[np.ndarray]] = []
-    for members in torch.arange(len(source.split)).split(window_of(source.encoder, source.split)):
-        features, numbers = source.window(members.numpy())
-        rows = torch.from_numpy(numbers)
+    for features, rows in source.windows():
         parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
         labelled = features.tokens_of(rows)[0] if features.token_labels else rows
         labels = features.labels[labelled.to(features.device)]
         predicted = torch.cat(parts, dim=1), labels, features.label_counts[rows]
         found.append([one.cpu().numpy() for one in predicted])
-        # The features of a window are gone before the next one's are made.
         del features
     predictions, *labels_ = zip(*found, strict=True)
     together = [np.concatenate(one) for one in labels_]
@@ -278,10 +258,10 @@ class FittedProbe(OwnProbe):
         super().__init__(seeds[:1])  # All see the same inputs.
         parts = []
         # All tokens of a window are in memory at once; of all rows only what a probe sees.
-        for rows in torch.arange(len(source.split)).split(window_of(source.encoder, source.split)):
-            features, numbers = source.window(rows.numpy())
-            found = self.inputs(features, torch.from_numpy(numbers)[None])
+        for features, rows in source.windows():
+            found = self.inputs(features, rows[None])
             parts.append([tensor[0].cpu().numpy() for tensor in found])
+            del features
         inputs, labels = map(np.concatenate, zip(*parts, strict=True))
         self.fitted = [copy.deepcopy(estimator) for _ in seeds]
         for seed, fresh in zip(seeds, self.fitted, strict=True):

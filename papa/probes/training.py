@@ -10,7 +10,7 @@ serve every seed, and training sees the same batches whether they are stored or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from papa.errors import SpecError
 from papa.models.encoder import Encoder, numbers_of
@@ -29,10 +29,13 @@ from papa.spec import ProbeSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedSplit
 
+Rows = Int[np.ndarray, " rows"]
+Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
+"""The sum of the losses of what rows are asked, and how much each is; gradients pass."""
 Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
 """The loss of each seed on a minibatch of its own, given as positions in a window and with the
 minibatch's number there; adds gradients to ``.grad``."""
-Window = Callable[[Int[np.ndarray, " rows"], int, int], Losses]
+Window = Callable[[Rows, int, int], Losses]
 """From the rows of a window, of what epoch and which of its windows, to what trains on them."""
 Groups = list[dict[str, Any]]
 """Parameters as optimisers of PyTorch take them."""
@@ -46,10 +49,10 @@ def seed_of(*entropy: int) -> int:
 def probe_window(probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> Window:
     """For probes of several seeds, which share features and steps, and gradients never."""
 
-    def window(rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
+    def window(rows: Rows, epoch: int, index: int) -> Losses:
         # One seed for all probes' dropout: they share the pass.
-        features, numbers = source.window(rows, dropout_seed=epoch * 2**20 + index)
-        places, own = torch.from_numpy(numbers), [seed_of(one, epoch, index) for one in seeds]
+        features, places = source.window(rows, dropout_seed=epoch * 2**20 + index)
+        own = [seed_of(one, epoch, index) for one in seeds]
 
         def losses(batch: Int[Tensor, "seeds batch"], step: int) -> Float[Tensor, " seeds"]:
             found = probe.losses(features, places[batch], [seed_of(one, step) for one in own])
@@ -61,9 +64,9 @@ def probe_window(probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> W
     return window
 
 
-def part_tokens(on_gpu: bool) -> int:
+def part_tokens(device: torch.device) -> int:
     """About how many real tokens a part has at most."""
-    return 4_096 if on_gpu else 256
+    return 256 if device.type == "cpu" else 4_096
 
 
 class Part(NamedTuple):
@@ -114,37 +117,41 @@ def parts_of(
 
 PartLoss = Callable[[Part], Float[Tensor, ""]]
 """The share of a minibatch's loss that a part of it has; gradients pass."""
+Learned = tuple[Groups, PartLoss]
+"""What is trained together, and by which loss."""
+
+
+def seen_alone(
+    rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
+) -> Window:
+    """By one seed: the rows of a minibatch, with its epoch and its number there."""
+    return lambda members, epoch, index: (
+        lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, index * steps + step)
+    )
 
 
 def train_parts(
-    groups: Groups,
-    loss: PartLoss,
+    learned: Learned,
     encoder: Encoder,
     split: TokenisedSplit,
     spec: ProbeSpec,
     seed: int,
-    rows: Int[np.ndarray, " rows"] | None = None,
+    rows: Rows | None = None,
     **how: Any,
 ) -> None:
     """Train what takes part in a frozen encoder's attention (θ of a mix, or constants), alone or
     with a probe of one seed, on these rows, or all, of a split; a seed sees the minibatches that it
     sees of features. ``how`` is as for ``train``.
     """
-    chosen, window = (
-        split.rows if rows is None else rows,
-        window_of(encoder, split, spec.batch_size),
-    )
-    tokens = part_tokens(encoder.device.type != "cpu")
+    (groups, loss), rows = learned, split.rows if rows is None else rows
+    tokens, window = part_tokens(encoder.device), window_of(encoder, split, spec.batch_size)
 
-    def learn(members: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
-        def losses(batch: Int[Tensor, "1 batch"], step: int) -> Float[Tensor, " 1"]:
-            place = seed, epoch, index * (window // spec.batch_size) + step
-            minibatch = chosen[members[batch[0].numpy()]]
-            return total_loss(loss, parts_of(split, minibatch, tokens, place), encoder.device)
+    def losses(minibatch: Rows, *place: int) -> Float[Tensor, " 1"]:
+        parts = parts_of(split, minibatch, tokens, (seed, *place))
+        return total_loss(loss, parts, encoder.device)
 
-        return losses
-
-    train(groups, learn, spec, [seed], rows=len(chosen), window=window, **how)
+    learn = seen_alone(rows, losses, window // spec.batch_size)
+    train(groups, learn, spec, [seed], rows=len(rows), window=window, **how)
 
 
 def total_loss(loss: PartLoss, parts: Sequence[Part], device: torch.device) -> Float[Tensor, " 1"]:
@@ -155,6 +162,36 @@ def total_loss(loss: PartLoss, parts: Sequence[Part], device: torch.device) -> F
         found.backward()
         total += found.detach()
     return total
+
+
+def train_theta(
+    theta: nn.Parameter,
+    loss: Callable[[Rows, Float[Tensor, "layers heads"]], Summed],
+    parts: Callable[[Rows], Iterable[Rows]],
+    rows: Rows,
+    spec: ProbeSpec,
+    seed: int,
+    window: int,
+    **how: Any,
+) -> None:
+    """Train θ alone, by a loss of rows where heads keep so much of their own attention, of which
+    ``parts`` are taken at once. ``how`` is as for ``train``.
+    """
+
+    def losses(minibatch: Rows, *_: int) -> Float[Tensor, " 1"]:
+        total, answered = 0.0, 0
+        theta.grad = torch.zeros_like(theta)
+        for some in parts(minibatch):
+            with torch.enable_grad():
+                summed, lengths = loss(some, theta.sigmoid())
+            if count := int(lengths.sum()):
+                theta.grad += torch.autograd.grad(summed, theta)[0]
+                total, answered = total + summed.item(), answered + count
+        theta.grad /= max(answered, 1)
+        return torch.tensor([total / max(answered, 1)])
+
+    learn = seen_alone(rows, losses, window // spec.batch_size)
+    train([{"params": [theta]}], learn, spec, [seed], rows=len(rows), window=window, **how)
 
 
 def probe_loss(

@@ -21,7 +21,7 @@ from papa.models.encoder import Encoder, numbers_of
 from papa.probes.features import live_features
 from papa.probes.own import OwnHead, class_names
 from papa.probes.probes import Probe
-from papa.probes.training import part_tokens
+from papa.probes.training import Rows, Summed, part_tokens
 from papa.progress import Progress, ignore_progress
 from papa.ranking.seeds import rows_of_seed
 from papa.scores.answers import class_ids
@@ -30,10 +30,6 @@ from papa.spec.orders import Head
 from papa.text.batches import micro_batch, rows_of_like_length
 from papa.text.corpus import TokenisedCorpus
 from papa.text.tokens import IGNORED
-
-Rows = Int[np.ndarray, " rows"]
-Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
-"""The sum of the losses of what rows are asked, and how much each is; gradients pass."""
 
 
 class HeadLoss:
@@ -75,7 +71,7 @@ class OwnLoss(HeadLoss):
     def __init__(self, own: OwnHead, corpus: TokenisedCorpus, task: TaskSpec) -> None:
         device = own.model.device
         # As many as a step of λ's training takes at once.
-        super().__init__(device, corpus, part_tokens(device.type != "cpu"))
+        super().__init__(device, corpus, part_tokens(device))
         own.model.requires_grad_(False)
         self._own, self._task, self._names = own, task, corpus.label_names
 

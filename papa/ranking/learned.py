@@ -5,12 +5,12 @@ what is trained with constants to score heads: L0 gates, and λ that keeps hidde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.heads.constants import ConstantMatrices
@@ -21,18 +21,17 @@ from papa.probes.evaluate import build_probe
 from papa.probes.features import window_rows
 from papa.probes.own import OwnHead
 from papa.probes.training import (
-    Groups,
-    Losses,
+    Learned,
     Part,
-    PartLoss,
-    Window,
+    Rows,
+    Summed,
     probe_loss,
     seed_of,
-    train,
     train_parts,
+    train_theta,
 )
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.asked import Asked, OwnLoss, Rows, Summed
+from papa.ranking.asked import Asked, OwnLoss
 from papa.ranking.seeds import HeadScores, is_stable, rows_of_seed
 from papa.spec import Order, ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.task import OWN_RATE
@@ -77,9 +76,9 @@ def train_lambda(
 
     how: dict[str, Any] = {"progress": progress, "on_epoch": on_epoch, "stop": after_epoch}
     if isinstance(encoder, Encoder):
-        groups, loss = mixing(encoder, constants, corpus, task, seed)
-        (theta,) = groups[0]["params"]
-        train_parts(groups, loss, encoder, split, spec, seed, rows, **how)
+        learned = mixing(encoder, constants, corpus, task, seed)
+        (theta,) = learned[0][0]["params"]
+        train_parts(learned, encoder, split, spec, seed, rows, **how)
     else:
         (layers, heads), of_heads = constants.values.shape[:2], OwnLoss(encoder, corpus, task)
         every, on_device = [*np.ndindex(layers, heads)], constants.to(of_heads.device)
@@ -88,10 +87,9 @@ def train_lambda(
             return of_heads(some, Mixed(on_device, shares), every)
 
         theta = nn.Parameter(torch.zeros(layers, heads))
-        given = [{"params": [theta]}], theta_window(theta, of_mix, of_heads.batches, rows), spec
         width = layers * encoder.model.config.hidden_size
         window = window_rows(len(split), int(split.lengths.sum()), width, spec.batch_size)
-        train(*given, [seed], rows=len(rows), window=window, **how)
+        train_theta(theta, of_mix, of_heads.batches, rows, spec, seed, window, **how)
     return torch.stack(lambdas)
 
 
@@ -109,7 +107,7 @@ def mixing(
     task: TaskSpec,
     seed: int,
     shares: Callable[[Tensor, Part], Tensor] = lambda theta, part: theta.sigmoid(),
-) -> tuple[Groups, PartLoss]:
+) -> Learned:
     """θ, 0 at the start, and the task's probe on this encoder, whose heads keep ``shares`` of their
     own attention; and their loss.
     """
@@ -126,34 +124,6 @@ def mixing(
     return [{"params": [theta]}, {"params": [*probe.parameters()]}], loss
 
 
-def theta_window(
-    theta: nn.Parameter,
-    loss: Callable[[Rows, Float[Tensor, "layers heads"]], Summed],
-    parts: Callable[[Rows], Iterable[Rows]],
-    rows: Rows,
-) -> Window:
-    """What trains θ alone: by a loss of ``rows`` where heads keep so much of their own attention,
-    of which ``parts`` are taken at once.
-    """
-
-    def window(members: Rows, epoch: int, index: int) -> Losses:
-        def losses(batch: Int[Tensor, "1 batch"], _: int) -> Float[Tensor, " 1"]:
-            total, answered = 0.0, 0
-            theta.grad = torch.zeros_like(theta)
-            for some in parts(rows[members[batch[0].numpy()]]):
-                with torch.enable_grad():
-                    summed, lengths = loss(some, theta.sigmoid())
-                if count := int(lengths.sum()):
-                    theta.grad += torch.autograd.grad(summed, theta)[0]
-                    total, answered = total + summed.item(), answered + count
-            theta.grad /= max(answered, 1)
-            return torch.tensor([total / max(answered, 1)])
-
-        return losses
-
-    return window
-
-
 def drawn_gates(
     location: Float[Tensor, "layers heads"], uniform: Float[Tensor, "layers heads"]
 ) -> Float[Tensor, "layers heads"]:
@@ -167,7 +137,7 @@ def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "
     return (location - TEMPERATURE * math.log(-LOW / HIGH)).sigmoid()
 
 
-def gating(asked: Asked) -> tuple[Groups, PartLoss]:
+def gating(asked: Asked) -> Learned:
     """log α of every gate, 0 at the start, and the task's probe; and their loss."""
 
     def drawn(location: Tensor, part: Part) -> Tensor:
@@ -194,10 +164,10 @@ def gates(asked: Asked) -> HeadScores:
     gate is a constant head. As with λ, the gates and a probe are trained together and the encoder
     is frozen.
     """
-    return _trained(asked, *gating(asked), open_probability, passes=2)
+    return _trained(asked, gating(asked), open_probability, passes=2)
 
 
-def keeping(asked: Asked) -> tuple[Groups, PartLoss]:
+def keeping(asked: Asked) -> Learned:
     """θ, 0 at the start, and its loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the
     penalty, with h a token's last hidden state and h' that of the encoder whose heads put out
     λ·A·V + (1-λ)·C·V. The mean is the same in whatever parts a device takes a minibatch.
@@ -225,19 +195,19 @@ def self_lambda(asked: Asked) -> HeadScores:
     alone, for as many epochs as λ with a probe, at ``OWN_RATE`` where ``ranking.learning_rate``
     names none.
     """
-    return _trained(asked, *keeping(asked), torch.sigmoid, passes=3, rate=OWN_RATE)
+    return _trained(asked, keeping(asked), torch.sigmoid, passes=3, rate=OWN_RATE)
 
 
 def _trained(
     asked: Asked,
-    groups: Groups,
-    loss: PartLoss,
+    learned: Learned,
     score: Callable[[Tensor], Tensor],
     passes: int,
     rate: float | None = None,
 ) -> HeadScores:
     split, spec = asked.corpus.split("train"), lambda_spec(asked.task, asked.ranking, rate)
-    given = groups, loss, asked.encoder, split, spec, asked.seed, asked.rows
-    train_parts(*given, progress=asked.progress)
-    values = score(groups[0]["params"][0].detach()).cpu().numpy()
+    given = asked.encoder, split, spec, asked.seed, asked.rows
+    train_parts(learned, *given, progress=asked.progress)
+    (theta,) = learned[0][0]["params"]
+    values = score(theta.detach()).cpu().numpy()
     return HeadScores(values[None], evaluations=passes * spec.epochs)

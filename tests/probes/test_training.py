@@ -229,7 +229,7 @@ def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
         seen.append(part.dropout_seed)
         return loss(part)
 
-    train_parts(learner.groups, noted, encoder, learner.split, tasks["cola"].probe, seed=0)
+    train_parts((learner.groups, noted), encoder, learner.split, tasks["cola"].probe, seed=0)
     assert len({*seen}) == len(seen) >= 2 * 64 / 8
 
 
