@@ -162,7 +162,7 @@ def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Score
     for features, rows in source.windows():
         parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
         labelled = features.tokens_of(rows)[0] if features.token_labels else rows
-        labels = features.labels[labelled.to(features.device)]
+        labels = features.labels[labelled.to(features.values.device)]
         predicted = torch.cat(parts, dim=1), labels, features.label_counts[rows]
         found.append([one.cpu().numpy() for one in predicted])
         del features
@@ -216,12 +216,12 @@ class OwnProbe(Probe):
     def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
         if features.token_labels:
             return super().inputs(features, rows)
-        (rows,) = rows
-        tokens, position = (one.to(features.device) for one in features.tokens_of(rows))
+        (rows,), device = rows, features.values.device
+        tokens, position = (one.to(device) for one in features.tokens_of(rows))
         values = features.values[tokens].flatten(1).float()
         sums = values.new_zeros(len(rows), values.shape[1]).index_add_(0, position, values)
-        lengths = features.lengths[rows].to(features.device)
-        return (sums / lengths[:, None])[None], features.labels[rows.to(features.device)][None]
+        means = sums / features.lengths[rows].to(device)[:, None]
+        return means[None], features.labels[rows.to(device)][None]
 
 
 class ModuleProbe(OwnProbe):

@@ -54,10 +54,6 @@ class PackedFeatures:
         return len(self.offsets) - 1
 
     @property
-    def device(self) -> torch.device:
-        return self.values.device
-
-    @property
     def lengths(self) -> Int[Tensor, " rows"]:
         """Tokens of each row, on the CPU."""
         return self.offsets.diff()
@@ -194,7 +190,7 @@ class FeatureSource:
             how = self.encoder, self.split, self.batch_tokens, self.dtype
             with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
                 return compute_features(*how, rows=rows), numbers
-        if self.stored.device.type == device.type:
+        if self.stored.values.device.type == device.type:
             # Nothing is copied: row numbers of the split are row numbers of its features.
             return self.stored, torch.from_numpy(rows)
         return self.stored.select(torch.from_numpy(rows), device), numbers

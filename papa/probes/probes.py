@@ -56,7 +56,7 @@ class Probe(nn.Module):
         index = torch.zeros(seeds, int(counts.max()), dtype=torch.int64)
         index[seed, torch.from_numpy(positions_in_rows(counts.numpy()))] = tokens
         filled = torch.arange(index.shape[1]) >= counts[:, None]
-        index, filled = index.to(features.device), filled.to(features.device)
+        index, filled = index.to(features.values.device), filled.to(features.values.device)
         values = features.values[index].flatten(2).to(self.dtype)
         return values, features.labels[index].masked_fill(filled, IGNORED)
 
@@ -174,7 +174,7 @@ class SequenceProbe(TokenProbe):
         """The weighted sums over slots, layer by layer, and the labels."""
         seeds, layers, slots = self.slot_weights.shape
         batch, width = rows.shape[1], features.values.shape[-1]
-        values, device = features.values, features.device
+        values, device = features.values, features.values.device
         # A bag for each (seed, row, layer): its tokens are rows of the table [tokens · layers,
         # width].
         tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))

@@ -31,8 +31,8 @@ from papa.probes.training import (
     train_theta,
 )
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.asked import Asked, OwnLoss
 from papa.ranking.seeds import HeadScores, is_stable, rows_of_seed
+from papa.ranking.sets import Asked, HeadLoss
 from papa.spec import Order, ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.task import OWN_RATE
 from papa.text.batches import micro_batch
@@ -80,7 +80,7 @@ def train_lambda(
         (theta,) = learned[0][0]["params"]
         train_parts(learned, encoder, split, spec, seed, rows, **how)
     else:
-        (layers, heads), of_heads = constants.values.shape[:2], OwnLoss(encoder, corpus, task)
+        (layers, heads), of_heads = constants.values.shape[:2], HeadLoss(corpus, task, encoder)
         every, on_device = [*np.ndindex(layers, heads)], constants.to(of_heads.device)
 
         def of_mix(some: Rows, shares: Tensor) -> Summed:

@@ -70,7 +70,7 @@ def test_the_sequence_probe_gives_the_golden_logits(
 
 def test_rows_that_are_selected_give_what_they_gave(golden_features: PackedFeatures) -> None:
     probe, rows = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2), [3, 0, 3]
-    chosen = golden_features.select(torch.tensor(rows), golden_features.device)
+    chosen = golden_features.select(torch.tensor(rows), golden_features.values.device)
     found = probe.inputs(chosen, torch.arange(3).expand(2, -1))
     for one, other in zip(
         found, probe.inputs(golden_features, torch.tensor([rows] * 2)), strict=True

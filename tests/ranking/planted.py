@@ -27,7 +27,7 @@ from papa.models.encoder import load_encoder
 from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import train_probes
 from papa.probes.own import opened_own
-from papa.ranking.asked import Asked
+from papa.ranking.sets import Asked
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.corpus import load_corpus, tokenise_corpus

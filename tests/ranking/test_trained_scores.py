@@ -14,7 +14,6 @@ import torch
 
 from papa.heads.replacement import mixed_by
 from papa.probes.training import parts_of, total_loss
-from papa.ranking.asked import Asked
 from papa.ranking.learned import (
     COST,
     PENALTY,
@@ -26,7 +25,7 @@ from papa.ranking.learned import (
     self_lambda,
 )
 from papa.ranking.seeds import HeadScores
-from papa.ranking.sets import gradient
+from papa.ranking.sets import Asked, gradient
 from papa.spec import RankingSpec
 from papa.text.batches import micro_batch
 from tests.ranking.planted import Planted

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from papa.probes import training
 from papa.probes.training import Part, PartLoss
-from papa.ranking.asked import Asked
 from papa.ranking.learned import train_lambda
 from papa.ranking.seeds import MOVED, is_stable, rows_of_seed
+from papa.ranking.sets import Asked
 from papa.spec import Order, RankingSpec
 
 Learn = Callable[..., Tensor]
