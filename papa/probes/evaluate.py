@@ -19,13 +19,7 @@ from papa.errors import SpecError
 from papa.heads.constants import ConstantMatrices, EntryCounts
 from papa.heads.outputs import ConstantOutputs
 from papa.heads.replacement import replaced
-from papa.probes.features import (
-    FeatureModel,
-    FeatureSource,
-    PackedFeatures,
-    features_of,
-    window_of,
-)
+from papa.probes.features import FeatureModel, FeatureSource, PackedFeatures, features_of, window_of
 from papa.probes.probes import Inputs, Labels, MaskedProbe, Probe, Rows, SequenceProbe, TokenProbe
 from papa.probes.training import Groups, probe_loss, probe_window, train, train_parts
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
@@ -135,15 +129,9 @@ def train_probes(
     rows, total = len(split), (1 + spec.epochs) * len(split)
     how: dict[str, Any] = {"progress": lambda done, _: progress(rows + done, total)}
     how |= {"rows": rows, "on_epoch": on_epoch}
-    with features_of(
-        encoder,
-        split,
-        scratch,
-        execution,
-        dtype,
-        dropout=spec.encoder_dropout,
-        progress=lambda done, _: progress(done, total),
-    ) as source:
+    asked: dict[str, Any] = {"progress": lambda done, _: progress(done, total)}
+    asked["dropout"] = spec.encoder_dropout
+    with features_of(encoder, split, scratch, execution, dtype, **asked) as source:
         if is_estimator(make):
             return [FittedProbe(make, source, seeds)]
         window = window_of(encoder, split, spec.batch_size)

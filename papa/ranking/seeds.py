@@ -119,12 +119,10 @@ class TrainedLambda(HeadScores):
     """
 
     def __init__(
-        self,
-        by_epoch: ByEpoch,
-        own_rows: bool = False,
-        shuffled: ByEpoch = MappingProxyType({}),
+        self, by_epoch: ByEpoch, own_rows: bool = False, shuffled: ByEpoch = MappingProxyType({})
     ) -> None:
-        super().__init__(_last(by_epoch))
+        last = [epochs[-1] for epochs in by_epoch.values()]
+        super().__init__(np.stack(last).astype(np.float64))
         self.by_epoch, self.own_rows, self.shuffled = by_epoch, own_rows, shuffled
 
     @property
@@ -186,11 +184,6 @@ class TrainedLambda(HeadScores):
         known = self.own_rows and self.shuffled.keys() == self.by_epoch.keys()
         if not known or len(self.by_epoch) < CONTROLLED:
             return None
-        shuffled = _last({seed: self.shuffled[seed] for seed in self.by_epoch})
-        own, other = (each.reshape(len(each), -1) for each in (self.by_seed, shuffled))
+        shuffled = TrainedLambda({seed: self.shuffled[seed] for seed in self.by_epoch})
+        own, other = (each.by_seed.reshape(len(each.by_seed), -1) for each in (self, shuffled))
         return float(alike(other, ())[0]), more_alike(own, other)
-
-
-def _last(by_epoch: ByEpoch) -> Float[np.ndarray, "seeds layers heads"]:
-    """λ after the last epoch."""
-    return np.stack([epochs[-1] for epochs in by_epoch.values()]).astype(np.float64)

@@ -223,10 +223,7 @@ def shapley(asked: Asked) -> HeadScores:
 
 
 def greedy_places(
-    value: Value,
-    heads: Sequence[Head],
-    evaluations: int,
-    progress: Progress = ignore_progress,
+    value: Value, heads: Sequence[Head], evaluations: int, progress: Progress = ignore_progress
 ) -> Float[np.ndarray, " heads"]:
     """The place of every head in the order in which they become constant, from 0.
 

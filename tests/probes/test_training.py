@@ -76,30 +76,23 @@ def test_each_seed_and_epoch_sees_all_rows_in_an_order_of_its_own(rows: int, win
     assert told[-1] == (3 * rows, 3 * rows), "epochs that are left out count as done"
 
 
-@pytest.mark.parametrize(
-    ("task", "model_type", "dropout", "share"),
-    [
-        ("cola", "bert", True, 0.1),
-        ("rte", "deberta", True, 0.1),
-        ("cola", "bert", False, 0.0),
-        ("cola", "roberta", True, 0.0),
-        ("wnut17", "bert", True, 0.0),
-    ],
-)
 def test_sequence_probes_have_the_authors_dropout_with_the_encoders(
-    task: str,
-    model_type: str,
-    dropout: bool,
-    share: float,
     encoder: Encoder,
     tasks: dict[str, TaskSpec],
     corpora: dict[str, TokenisedCorpus],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
-    spec = with_probe(tasks[task], encoder_dropout=dropout)
-    probe: Any = build_probe(encoder, corpora[task], spec, [0])
-    assert probe.dropout == share
+    for task, model_type, dropout, share in (
+        ("cola", "bert", True, 0.1),
+        ("rte", "deberta", True, 0.1),
+        ("cola", "bert", False, 0.0),
+        ("cola", "roberta", True, 0.0),
+        ("wnut17", "bert", True, 0.0),
+    ):
+        monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
+        spec = with_probe(tasks[task], encoder_dropout=dropout)
+        probe: Any = build_probe(encoder, corpora[task], spec, [0])
+        assert probe.dropout == share
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
