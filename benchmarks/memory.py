@@ -53,7 +53,7 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
     from benchmarks import stages
     from benchmarks.setting import described, encoder, setting, task_entry
     from papa.heads.constants import control
-    from papa.probes import minibatches as order
+    from papa.probes import features
     from papa.text.sources import read_source
 
     # The other size runs beside it.
@@ -64,7 +64,7 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
         file.writelines(json.dumps(row) + "\n" for row in islice(cycle(first), rows))
     source = {"kind": "files", "train": str(path), "validation": str(path)}
     cola = setting("cola", folder, train_rows=rows, source=source, labels=None)
-    order.WINDOW_ROWS = WINDOW
+    features.WINDOW_ROWS = WINDOW
     probe = partial(stages.probing, cola, folder, seeds=(0,))
     for _ in range(times):
         if stage == "averaging":

@@ -29,10 +29,9 @@ from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.measuring import run_steps
 from papa.library.steps import constants_for
 from papa.library.tasks import Task, as_list, study_inputs
-from papa.probes.training import train
+from papa.probes.training import train_theta
 from papa.progress import bar
 from papa.ranking.given import score_of_each
-from papa.ranking.learned import theta_window
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.ranking.seeds import HeadScores
 from papa.scores.answers import mean_over_examples
@@ -227,12 +226,11 @@ def trained_lambda(
         with ablated(model, every, Mixed(substitute, shares)):
             return _loss(own, of_batch(model, batch)), torch.ones(1, dtype=torch.int64)
 
-    rows = np.arange(len(batches))
     theta = nn.Parameter(torch.zeros(len(sizes), sizes[0]))
-    given = [{"params": [theta]}], theta_window(theta, loss, lambda rows: rows[:, None], rows)
+    given = theta, loss, lambda rows: rows[:, None], np.arange(len(batches))
     spec = ProbeSpec(learning_rate=learning_rate, batch_size=1, epochs=epochs)
     with bar(f"λ, seed {seed}", progress) as report:
-        train(*given, spec, [seed], rows=len(batches), window=len(batches), progress=report)
+        train_theta(*given, spec, seed, window=len(batches), progress=report)
     return theta.detach().sigmoid().double().numpy()
 
 

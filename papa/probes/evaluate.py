@@ -5,33 +5,23 @@ constant, or the probe and the constants trained together (paper, Sections 3.3 a
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from papa.errors import SpecError
 from papa.heads.constants import ConstantMatrices, EntryCounts
 from papa.heads.outputs import ConstantOutputs
 from papa.heads.replacement import replaced
-from papa.probes.features import (
-    FeatureModel,
-    FeatureSource,
-    PackedFeatures,
-    features_of,
-    window_of,
-)
-from papa.probes.minibatches import WINDOW_ROWS
-from papa.probes.probes import MaskedProbe, Probe, SequenceProbe, TokenProbe, tokens_by_seed
-from papa.probes.training import JointLearner, probe_loss, probe_window, train
+from papa.probes.features import FeatureModel, FeatureSource, PackedFeatures, features_of, window_of
+from papa.probes.probes import Inputs, Labels, MaskedProbe, Probe, Rows, SequenceProbe, TokenProbe
+from papa.probes.training import Groups, probe_loss, probe_window, train, train_parts
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
@@ -51,18 +41,6 @@ _COUNTED_TOKENS = 4096
 
 MakeModule = Callable[[int, int], nn.Module]
 """From the width of inputs and the number of classes to a module: [n, inputs] to [n, classes]."""
-
-
-@dataclass(frozen=True)
-class SeedScore:
-    """The score of a cell for one seed, after the last epoch on the validation split; what each of
-    its rows adds to it (``papa.scores.metrics``); and the seed's share of the cell's time.
-    """
-
-    seed: int
-    score: float
-    examples: Float[np.ndarray, "rows k"]
-    seconds: float
 
 
 def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
@@ -92,17 +70,17 @@ def evaluate_cell(
     code: OwnCode | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
-) -> list[SeedScore]:
-    """Train the task's probe and score it, once for each seed, while ``heads`` are constant, or of
-    the layer before (by ``papa.spec.study.REUSED``), beside those that a block around the call
-    replaces. A seed's score does not depend on the seeds beside it.
+) -> list[Scored]:
+    """Train the task's probe and score it on the validation split, once for each seed, while
+    ``heads`` are constant, or of the layer before (by ``papa.spec.study.REUSED``), beside those
+    that a block around the call replaces. A seed's score does not depend on the seeds beside it.
 
     Args:
         constants: ``ConstantMatrices``, or what else ``papa.heads.replacement`` takes.
         trained: whether they are so with the probe, from these on.
     """
-    started, score = time.perf_counter(), scorer(task, corpus.label_names, code)
-    validation, found = corpus.split("validation"), list[Scored]()
+    score, found = scorer(task, corpus.label_names, code), list[Scored]()
+    validation = corpus.split("validation")
     told: dict[str, Any] = {"progress": progress, "on_epoch": on_epoch}
     model: Any = encoder
     if trained and heads:
@@ -111,14 +89,14 @@ def evaluate_cell(
         for seed in seeds:
             probe = build_probe(model, corpus, task, [seed]).to(model.device)
             values = nn.Parameter(constants.values.to(model.device, copy=True))
-            groups: list[dict[str, Any]] = [{"params": [values]}, {"params": [*probe.parameters()]}]
+            groups: Groups = [{"params": [values]}, {"params": [*probe.parameters()]}]
             if isinstance(constants, ConstantOutputs):
                 groups[0]["lr"] = _OPTIMAL_RATE
             loss = probe_loss(model, probe, split, task.probe.encoder_dropout)
             # Nothing is frozen but the encoder, so every epoch runs it. In use, rows are masked and
             # divided by their absolute sum, since training may make entries negative.
             with replaced(model, constants.of(values), heads):
-                JointLearner(groups, loss, model, split, seed).train(task.probe, **told)
+                train_parts((groups, loss), model, split, task.probe, seed, **told)
                 found += score_probe(probe, source, score)
     else:
         options = scratch, execution, features.dtype
@@ -128,9 +106,7 @@ def evaluate_cell(
             probes = train_probes(encoder, corpus, task, seeds, *options, make=make, **told)
             with features_of(encoder, validation, *options) as source:
                 found += [one for probe in probes for one in score_probe(probe, source, score)]
-    seconds = (time.perf_counter() - started) / len(seeds)
-    scored = zip(seeds, found, strict=True)
-    return [SeedScore(seed, one.score, one.examples, seconds) for seed, one in scored]
+    return found
 
 
 def train_probes(
@@ -153,15 +129,9 @@ def train_probes(
     rows, total = len(split), (1 + spec.epochs) * len(split)
     how: dict[str, Any] = {"progress": lambda done, _: progress(rows + done, total)}
     how |= {"rows": rows, "on_epoch": on_epoch}
-    with features_of(
-        encoder,
-        split,
-        scratch,
-        execution,
-        dtype,
-        dropout=spec.encoder_dropout,
-        progress=lambda done, _: progress(done, total),
-    ) as source:
+    asked: dict[str, Any] = {"progress": lambda done, _: progress(done, total)}
+    asked["dropout"] = spec.encoder_dropout
+    with features_of(encoder, split, scratch, execution, dtype, **asked) as source:
         if is_estimator(make):
             return [FittedProbe(make, source, seeds)]
         window = window_of(encoder, split, spec.batch_size)
@@ -177,16 +147,12 @@ def train_probes(
 def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
     """What the predictions of every seed score."""
     found: list[list[np.ndarray]] = []
-    window = window_of(source.encoder, source.split, 1)
-    for members in torch.arange(len(source.split)).split(window):
-        features, numbers = source.window(members.numpy())
-        rows = torch.from_numpy(numbers)
+    for features, rows in source.windows():
         parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
         labelled = features.tokens_of(rows)[0] if features.token_labels else rows
-        labels = features.labels[labelled.to(features.device)]
+        labels = features.labels[labelled.to(features.values.device)]
         predicted = torch.cat(parts, dim=1), labels, features.label_counts[rows]
         found.append([one.cpu().numpy() for one in predicted])
-        # The features of a window are gone before the next one's are made.
         del features
     predictions, *labels_ = zip(*found, strict=True)
     together = [np.concatenate(one) for one in labels_]
@@ -230,29 +196,29 @@ def check_probe(probe: Any) -> None:
         )
 
 
-def probe_inputs(
-    features: PackedFeatures, rows: Int[Tensor, " rows"]
-) -> tuple[Float[Tensor, "n layers_width"], Shaped[Tensor, " n"]]:
-    """What a probe of the user's own sees of rows, and the labels: of every text the means over its
-    tokens of all layers side by side; where words have labels, every labelled word's layers.
+class OwnProbe(Probe):
+    """A probe of the user's own, which sees of every text the means over its tokens of all layers
+    side by side; where words have labels, every labelled word's layers.
     """
-    if features.token_labels:
-        (values,), (labels,) = tokens_by_seed(features, rows[None])
-        return values, labels
-    tokens, position = (one.to(features.device) for one in features.tokens_of(rows))
-    values = features.values[tokens].flatten(1).float()
-    sums = values.new_zeros(len(rows), values.shape[1]).index_add_(0, position, values)
-    lengths = features.lengths[rows].to(features.device)
-    return sums / lengths[:, None], features.labels[rows.to(features.device)]
+
+    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
+        if features.token_labels:
+            return super().inputs(features, rows)
+        (rows,), device = rows, features.values.device
+        tokens, position = (one.to(device) for one in features.tokens_of(rows))
+        values = features.values[tokens].flatten(1).float()
+        sums = values.new_zeros(len(rows), values.shape[1]).index_add_(0, position, values)
+        means = sums / features.lengths[rows].to(device)[:, None]
+        return means[None], features.labels[rows.to(device)][None]
 
 
-class ModuleProbe(Probe):
+class ModuleProbe(OwnProbe):
     """A module whose start is drawn with a seed; trained as PAPA's own probes are, with dropout
     where it has any.
     """
 
     def __init__(self, make: MakeModule, seed: int, inputs: int, labels: int) -> None:
-        super().__init__()
+        super().__init__([seed])
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.module = make(inputs, labels)
@@ -263,35 +229,27 @@ class ModuleProbe(Probe):
                 "number for each class"
             )
 
-    def losses(
-        self,
-        features: PackedFeatures,
-        rows: Int[Tensor, "1 batch"],
-        dropout_seeds: Sequence[int] | None = None,
-    ) -> Float[Tensor, " 1"]:
-        inputs, labels = probe_inputs(features, rows[0])
+    def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
         with torch.random.fork_rng():
             torch.manual_seed(dropout_seeds[0] if dropout_seeds else 0)
-            summed = F.cross_entropy(self.module.train()(inputs), labels, reduction="sum")
-        return summed[None] / max(len(labels), 1)
+            summed = F.cross_entropy(self.module.train()(inputs[0]), labels[0], reduction="sum")
+        return summed[None] / max(labels.shape[1], 1)
 
-    def predictions(
-        self, features: PackedFeatures, rows: Int[Tensor, " n"]
-    ) -> Shaped[Tensor, "1 predictions"]:
-        return self.module.eval()(probe_inputs(features, rows)[0]).argmax(-1)[None]
+    def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
+        return self.module.eval()(inputs[0]).argmax(-1)[None]
 
 
-class FittedProbe(Probe):
+class FittedProbe(OwnProbe):
     """Copies of an estimator, one for each seed, which is its ``random_state`` where it has one."""
 
     def __init__(self, estimator: Any, source: FeatureSource, seeds: Sequence[int]) -> None:
-        super().__init__()
+        super().__init__(seeds[:1])  # All see the same inputs.
         parts = []
         # All tokens of a window are in memory at once; of all rows only what a probe sees.
-        for rows in torch.arange(len(source.split)).split(WINDOW_ROWS):
-            features, numbers = source.window(rows.numpy())
-            found = probe_inputs(features, torch.from_numpy(numbers))
-            parts.append([tensor.cpu().numpy() for tensor in found])
+        for features, rows in source.windows():
+            found = self.inputs(features, rows[None])
+            parts.append([tensor[0].cpu().numpy() for tensor in found])
+            del features
         inputs, labels = map(np.concatenate, zip(*parts, strict=True))
         self.fitted = [copy.deepcopy(estimator) for _ in seeds]
         for seed, fresh in zip(seeds, self.fitted, strict=True):
@@ -299,17 +257,15 @@ class FittedProbe(Probe):
                 fresh.set_params(random_state=seed)
             fresh.fit(inputs, labels)
 
-    def predictions(
-        self, features: PackedFeatures, rows: Int[Tensor, " n"]
-    ) -> Shaped[Tensor, "seeds predictions"]:
-        inputs = probe_inputs(features, rows)[0].cpu().numpy()
-        if not len(inputs):  # Rows without a labelled word.
+    def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
+        given = inputs[0].cpu().numpy()
+        if not len(given):  # Rows without a labelled word.
             return torch.zeros(len(self.fitted), 0, dtype=torch.int64)
-        predicted = np.stack([one.predict(inputs) for one in self.fitted])
-        if predicted.shape[1:] != inputs.shape[:1] or predicted.dtype.kind not in "iu":
+        predicted = np.stack([one.predict(given) for one in self.fitted])
+        if predicted.shape[1:] != given.shape[:1] or predicted.dtype.kind not in "iu":
             raise SpecError(
                 f"probe: {type(self.fitted[0]).__name__} predicted {predicted.dtype} of shape "
-                f"{list(predicted.shape[1:])}, expected a class for each of {len(inputs)} inputs: "
+                f"{list(predicted.shape[1:])}, expected a class for each of {len(given)} inputs: "
                 "give a classifier"
             )
         return torch.from_numpy(predicted)

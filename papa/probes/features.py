@@ -20,13 +20,15 @@ from torch import Tensor, nn
 
 from papa.errors import DataError, PapaError
 from papa.models.encoder import Encoder, check_states, numbers_of
-from papa.probes.minibatches import window_rows
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, Precision
 from papa.text.batches import MicroBatch, micro_batches
 from papa.text.corpus import TokenisedSplit
 from papa.text.layout import offsets_of, positions_in_spans
 from papa.text.tokens import IGNORED
+
+WINDOW_ROWS = 4096
+WINDOW_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,6 @@ class PackedFeatures:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    @property
-    def device(self) -> torch.device:
-        return self.values.device
 
     @property
     def lengths(self) -> Int[Tensor, " rows"]:
@@ -88,19 +86,6 @@ class PackedFeatures:
         return torch.from_numpy(tokens), torch.from_numpy(np.repeat(np.arange(len(rows)), lengths))
 
 
-def probed_states(
-    token_states: Sequence[Float[Tensor, "tokens width"]],
-    split: TokenisedSplit,
-    rows: Int[np.ndarray, " rows"],
-) -> Float[Tensor, "kept layers width"]:
-    """The layers of the tokens that a probe sees of rows, side by side; gradients flow through."""
-    if not split.label_per_token:
-        return torch.stack([*token_states], dim=1)
-    mask = torch.from_numpy(split.labels_of(rows) != IGNORED).to(token_states[0].device)
-    # One layer at a time: the stack of all tokens is never made where few are wanted.
-    return torch.stack([layer[mask] for layer in token_states], dim=1)
-
-
 def pack_features(
     values: Float[Tensor, "kept layers width"],
     split: TokenisedSplit,
@@ -125,9 +110,13 @@ def pack_features(
 def live_features(
     token_states: Sequence[Float[Tensor, "tokens width"]], split: TokenisedSplit, batch: MicroBatch
 ) -> PackedFeatures:
-    """What a probe sees of a batch on the CPU, row by row."""
+    """What a probe sees of a batch on the CPU, row by row; gradients flow through."""
     rows = batch.rows.numpy()
-    return pack_features(probed_states(token_states, split, rows), split, rows)
+    if split.label_per_token:
+        mask = torch.from_numpy(split.labels_of(rows) != IGNORED).to(token_states[0].device)
+        # One layer at a time: the stack of all tokens is never made where few are wanted.
+        token_states = [layer[mask] for layer in token_states]
+    return pack_features(torch.stack([*token_states], dim=1), split, rows)
 
 
 class WordEmbeddings:
@@ -186,16 +175,24 @@ class FeatureSource:
     dropout: bool = False
     stored: PackedFeatures | None = None
 
-    def window(self, rows: np.ndarray, dropout_seed: int = 0) -> tuple[PackedFeatures, np.ndarray]:
+    def windows(self) -> Iterator[tuple[PackedFeatures, Int[Tensor, " rows"]]]:
+        """All rows in turn, as of ``window``; one has to be gone before the next is made."""
+        rows = torch.arange(len(self.split))
+        for members in rows.split(window_of(self.encoder, self.split)):
+            yield self.window(members.numpy())
+
+    def window(
+        self, rows: Int[np.ndarray, " rows"], dropout_seed: int = 0
+    ) -> tuple[PackedFeatures, Int[Tensor, " rows"]]:
         """Features, and where among them these rows are."""
-        numbers, device = np.arange(len(rows)), self.encoder.device
+        numbers, device = torch.arange(len(rows)), self.encoder.device
         if self.stored is None:
             how = self.encoder, self.split, self.batch_tokens, self.dtype
             with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
                 return compute_features(*how, rows=rows), numbers
-        if self.stored.device.type == device.type:
+        if self.stored.values.device.type == device.type:
             # Nothing is copied: row numbers of the split are row numbers of its features.
-            return self.stored, rows
+            return self.stored, torch.from_numpy(rows)
         return self.stored.select(torch.from_numpy(rows), device), numbers
 
 
@@ -242,10 +239,22 @@ def values_shape(encoder: FeatureModel, split: TokenisedSplit) -> tuple[int, int
     return tokens, encoder.layers + 1, encoder.width
 
 
-def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int) -> int:
+def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int = 1) -> int:
     """The rows of a window of training on a split, or of scoring one."""
     tokens, layers, width = values_shape(encoder, split)
     return window_rows(len(split), tokens, layers * width, batch_size)
+
+
+def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
+    """How many rows a window has: 4,096, fewer where their features, ``token_values`` = (L+1)·d for
+    each of the split's ``tokens`` that a probe sees, would exceed 4 GiB in float32.
+
+    It follows from corpus and encoder alone, so that what only affects speed leaves the order as it
+    is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
+    """
+    row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
+    window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))
+    return max(batch_size, window - window % batch_size)
 
 
 @torch.no_grad()
@@ -279,15 +288,11 @@ def compute_features(
         if len(tokens):
             with numbers_of(f"batch {number} of the {split.name} split"):
                 states = encoder.token_states(batch)
-            values = probed_states(states, split, batch.rows.numpy()).to(into.device, stored)
+            values = live_features(states, split, batch).values.to(into.device, stored)
             into.index_copy_(0, tokens.to(into.device), values)
         done += len(index)
         progress(done, len(rows))
     return pack_features(into, split, rows)
-
-
-class DiskSpaceError(PapaError):
-    """The disk is too small for a cell's features."""
 
 
 def reserve(path: Path, size: int) -> None:
@@ -304,7 +309,7 @@ def reserve(path: Path, size: int) -> None:
             file.truncate(size)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise DiskSpaceError(
+        raise PapaError(
             f"{path.parent} is too small ({error.strerror}) for the features of one cell, "
             f"{size / 1e9:.2f} GB: free some space, or set execution.features_budget_gb below that "
             "to run the encoder once an epoch"

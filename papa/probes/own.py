@@ -8,7 +8,6 @@ averages and head orders are those of probes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,10 +23,9 @@ from papa.errors import DataError, EncoderError, NumbersError
 from papa.heads.average import AttentionAverager, AttentionSums
 from papa.heads.interface import attention_modules, routed
 from papa.heads.substitutes import Substitute, by_layer, rules_of
-from papa.models.dispatch import Dispatch
 from papa.models.encoder import sum_is_finite
 from papa.models.files import embeds_by, read_configuration_file
-from papa.models.layer import See, Watching
+from papa.models.layer import Rule, See, Watching
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.models.weights import load_model
 from papa.progress import Progress, ignore_progress
@@ -125,25 +123,6 @@ class Padded(NamedTuple):
     labels: Int[Tensor, "batch tokens"] | None
 
 
-def answers_of(model: nn.Module, batch: Padded, embeddings: bool) -> dict[str, Tensor]:
-    """What a model answers to a batch, as ``Answers`` has it; gradients pass."""
-    outputs = model(**batch.inputs)
-    ones = torch.ones(len(batch.mask), dtype=torch.int64)
-    if embeddings:
-        states, real = outputs.last_hidden_state.float(), batch.mask[:, :, None]
-        return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": ones}
-    logits = outputs.logits.float()
-    if logits.dim() == 2:
-        return {"logits": logits, "lengths": ones}
-    chosen = batch.mask if batch.labels is None else batch.labels != IGNORED
-    logits, lengths = logits[chosen], chosen.sum(1)
-    if cast(Any, model).get_output_embeddings() is None or batch.labels is None:
-        return {"logits": logits, "lengths": lengths}
-    likelihoods: Float[Tensor, "answers words"] = logits.log_softmax(-1)
-    true = likelihoods.gather(1, batch.labels[chosen][:, None])[:, 0]
-    return {"top": logits.argmax(1), "log_probabilities": true, "lengths": lengths}
-
-
 class OwnHead(NamedTuple):
     """The model that answers a task, and the special tokens of its texts."""
 
@@ -177,6 +156,34 @@ class OwnHead(NamedTuple):
             done += len(rows)
             progress(done, len(split))
 
+    @property
+    def layers(self) -> int:
+        return len(attention_modules(self.model))
+
+    def outputs(self, batch: Padded, rules: Mapping[int, Rule] | None = None) -> Any:
+        """What the model puts out where its layers follow ``rules``; gradients pass."""
+        if rules is None:
+            return self.model(**batch.inputs)
+        with routed(self.model, attention_modules(self.model), rules) as dispatch:
+            dispatch.slots, dispatch.real = batch.slots, batch.mask
+            return self.model(**batch.inputs)
+
+    def answers_of(self, batch: Padded, outputs: Any) -> dict[str, Tensor]:
+        """What these outputs answer, as ``Answers`` has it."""
+        ones = torch.ones(len(batch.mask), dtype=torch.int64)
+        if "logits" not in outputs:
+            states, real = outputs.last_hidden_state, batch.mask[:, :, None]
+            return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": ones}
+        logits: Float[Tensor, "..."] = outputs.logits
+        if logits.dim() == 2:
+            return {"logits": logits, "lengths": ones}
+        chosen = batch.mask if batch.labels is None else batch.labels != IGNORED
+        logits, lengths = logits[chosen], chosen.sum(1)
+        if self.model.get_output_embeddings() is None or batch.labels is None:
+            return {"logits": logits, "lengths": lengths}
+        losses = nn.functional.cross_entropy(logits, batch.labels[chosen], reduction="none")
+        return {"top": logits.argmax(1), "log_probabilities": -losses, "lengths": lengths}
+
     @torch.inference_mode()
     def answers(
         self,
@@ -184,46 +191,39 @@ class OwnHead(NamedTuple):
         constants: Substitute | None = None,
         heads: Sequence[Head] = (),
         *,
-        embeddings: bool = False,
         score: OwnScore | None = None,
         ids: Int[np.ndarray, " classes"] | None = None,
         progress: Progress = ignore_progress,
     ) -> Answers:
         """What the model answers on a split while ``heads`` are constant, of words and masked words
-        for the labelled ones; or ``embeddings``, the mean of the last hidden states over a text's
-        tokens; or what a ``score`` of the user's own says of a batch, whose labels are ``ids``,
-        what the head calls the task's classes.
+        for the labelled ones; of a model without a head the mean of the last hidden states over a
+        text's tokens; or what a ``score`` of the user's own says of a batch, whose labels are
+        ``ids``, what the head calls the task's classes.
         """
-        model, modules = self.model, attention_modules(self.model)
-        inside: AbstractContextManager[Dispatch | None] = nullcontext()
+        rules, found = None, dict[str, dict[int, Tensor]]()
         if constants is not None and heads:
-            rules = rules_of(constants.to(model.device), by_layer(heads), len(modules))
-            inside = routed(model, modules, rules)
-        found = dict[str, dict[int, Tensor]]()
-        with inside as dispatch:
-            for rows, batch in self.batches(split, progress):
-                if dispatch is not None:
-                    dispatch.slots, dispatch.real = batch.slots, batch.mask
-                if score is None:
-                    answers = answers_of(model, batch, embeddings)
-                else:
-                    labels = torch.from_numpy(split.labels_of(split.rows[rows]))
-                    labels = labels if batch.labels is None else batch.labels.cpu()
-                    if ids is not None:
-                        known = torch.from_numpy(ids)[labels.clamp(min=0)]
-                        labels = known.where(labels != IGNORED, IGNORED)
-                    inputs = {**batch.inputs, "labels": labels.to(model.device)}
-                    scores = checked_score(score(model(**batch.inputs), inputs)).float()
-                    if len(scores) != len(rows):
-                        raise DataError(
-                            f"score gave {len(scores)} numbers for {len(rows)} texts: give one for "
-                            "each"
-                        )
-                    answers = {"score": scores, "lengths": torch.ones(len(rows)).long()}
-                lengths = answers["lengths"].tolist()
-                for name, values in answers.items():
-                    pieces = values.cpu().split([1] * len(rows) if name == "lengths" else lengths)
-                    found.setdefault(name, {}).update(zip(rows.tolist(), pieces, strict=True))
+            rules = rules_of(constants.to(self.model.device), by_layer(heads), self.layers)
+        for rows, batch in self.batches(split, progress):
+            outputs = self.outputs(batch, rules)
+            if score is None:
+                answers = self.answers_of(batch, outputs)
+            else:
+                labels = torch.from_numpy(split.labels_of(split.rows[rows]))
+                labels = labels if batch.labels is None else batch.labels.cpu()
+                if ids is not None:
+                    known = torch.from_numpy(ids)[labels.clamp(min=0)]
+                    labels = known.where(labels != IGNORED, IGNORED)
+                inputs = {**batch.inputs, "labels": labels.to(self.model.device)}
+                scores = checked_score(score(outputs, inputs)).float()
+                if len(scores) != len(rows):
+                    raise DataError(
+                        f"score gave {len(scores)} numbers for {len(rows)} texts: give one for each"
+                    )
+                answers = {"score": scores, "lengths": torch.ones(len(rows)).long()}
+            lengths = answers["lengths"].tolist()
+            for name, values in answers.items():
+                pieces = values.cpu().split([1] * len(rows) if name == "lengths" else lengths)
+                found.setdefault(name, {}).update(zip(rows.tolist(), pieces, strict=True))
         return {
             name: torch.cat([own[row] for row in range(len(split))]).numpy()
             for name, own in found.items()
@@ -232,23 +232,18 @@ class OwnHead(NamedTuple):
     @torch.inference_mode()
     def observe(self, split: TokenisedSplit, see: See, progress: Progress) -> None:
         """Show every layer of a decoder's passes over a split."""
-        modules = attention_modules(self.model)
-        rules = {layer: Watching(see=see, layer=layer) for layer in range(len(modules))}
-        with routed(self.model, modules, rules) as dispatch:
-            for _, batch in self.batches(split, progress):
-                # Slots are positions, the same in all inputs.
-                dispatch.slots = torch.arange(batch.mask.shape[1], device=batch.mask.device)[None]
-                dispatch.real = batch.mask
-                self.model(**batch.inputs)
+        rules = {layer: Watching(see=see, layer=layer) for layer in range(self.layers)}
+        for _, batch in self.batches(split, progress):
+            # Slots are positions, the same in all inputs.
+            slots = torch.arange(batch.mask.shape[1], device=batch.mask.device)[None]
+            self.outputs(batch._replace(slots=slots), rules)
 
     def average_by_position(
         self, split: TokenisedSplit, heads: int, progress: Progress
     ) -> AttentionSums:
         """Sums of a decoder's A over a split, which merge as those of encoders."""
-        layers = len(attention_modules(self.model))
-        averager = AttentionAverager(layers, heads, split.slots, self.model.device)
+        averager = AttentionAverager(self.layers, heads, split.slots, self.model.device)
         self.observe(split, averager.see, progress)
-        sums = averager.result()
-        if not sum_is_finite(sums.sums):
+        if not sum_is_finite(averager.sums):
             raise NumbersError("the decoder's attention", "look at the size of its weights")
-        return sums
+        return averager.result()

@@ -21,22 +21,51 @@ from papa.text.tokens import IGNORED
 INITIAL_SCALE = 0.02
 
 
+Inputs = Float[Tensor, "seeds n inputs"]
+Labels = Shaped[Tensor, "seeds n"]
+Rows = Int[Tensor, "seeds batch"]
+
+
 class Probe(nn.Module):
-    """What training and scoring need of a probe."""
+    """What training and scoring need of a probe, which multiplies its inputs in ``dtype``."""
+
+    def __init__(self, seeds: Sequence[int], dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.seeds, self.dtype = len(seeds), dtype
 
     def losses(
-        self,
-        features: PackedFeatures,
-        rows: Int[Tensor, "seeds batch"],
-        dropout_seeds: Sequence[int] | None = None,
+        self, features: PackedFeatures, rows: Rows, dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, " seeds"]:
         """The mean loss of each seed on its own rows; without seeds for it no dropout is drawn."""
-        raise NotImplementedError
+        return self.loss(*self.inputs(features, rows), dropout_seeds)
 
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
         """What every seed predicts for the rows: a value per row, or per token, in order."""
+        return self.predicted(*self.inputs(features, rows.expand(self.seeds, -1)))
+
+    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
+        """What it reads of each seed's rows, and the labels: all layers of every labelled token.
+        Seeds with fewer than the largest are filled with a repeated token whose label is -100.
+        """
+        seeds, batch = rows.shape
+        tokens, position = features.tokens_of(rows.flatten())
+        seed = position // batch
+        counts = torch.bincount(seed, minlength=seeds)
+        index = torch.zeros(seeds, int(counts.max()), dtype=torch.int64)
+        index[seed, torch.from_numpy(positions_in_rows(counts.numpy()))] = tokens
+        filled = torch.arange(index.shape[1]) >= counts[:, None]
+        index, filled = index.to(features.values.device), filled.to(features.values.device)
+        values = features.values[index].flatten(2).to(self.dtype)
+        return values, features.labels[index].masked_fill(filled, IGNORED)
+
+    def loss(
+        self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None
+    ) -> Float[Tensor, " seeds"]:
+        raise NotImplementedError
+
+    def predicted(self, inputs: Inputs, labels: Labels) -> Shaped[Tensor, "all n"]:
         raise NotImplementedError
 
 
@@ -104,22 +133,14 @@ class TokenProbe(Probe):
         regression: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
+        super().__init__(seeds, dtype)
         self.regression, self.dropout = regression, dropout
         generators = generators_of(seeds)
         self.dense = SeedLinear(generators, layers * width, width, dtype)
         self.classifier = SeedLinear(generators, width, labels)
 
-    def inputs(
-        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
-    ) -> tuple[Float[Tensor, "seeds n layers_width"], Shaped[Tensor, "seeds n"]]:
-        """What the first map reads of each seed's rows, and the labels."""
-        return tokens_by_seed(features, rows, self.dense.dtype)
-
     def forward(
-        self,
-        inputs: Float[Tensor, "seeds n layers_width"],
-        dropout_seeds: Sequence[int] | None = None,
+        self, inputs: Inputs, dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, "seeds n labels"]:
         """The logits, or the numbers."""
         hidden = torch.tanh(self.dense(inputs))
@@ -127,13 +148,7 @@ class TokenProbe(Probe):
             hidden = dropped(hidden, self.dropout, dropout_seeds)
         return self.classifier(hidden)
 
-    def losses(
-        self,
-        features: PackedFeatures,
-        rows: Int[Tensor, "seeds batch"],
-        dropout_seeds: Sequence[int] | None = None,
-    ) -> Float[Tensor, " seeds"]:
-        inputs, labels = self.inputs(features, rows)
+    def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
         outputs = self(inputs, dropout_seeds)
         if self.regression:
             return (outputs.squeeze(-1) - labels).square().mean(1)
@@ -141,10 +156,8 @@ class TokenProbe(Probe):
         losses = F.cross_entropy(*flat, ignore_index=IGNORED, reduction="none").view_as(labels)
         return losses.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
-    def predictions(
-        self, features: PackedFeatures, rows: Int[Tensor, " n"]
-    ) -> Shaped[Tensor, "seeds predictions"]:
-        outputs = self(self.inputs(features, rows.expand(len(self.classifier.bias), -1))[0])
+    def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
+        outputs = self(inputs)
         return outputs.squeeze(-1) if self.regression else outputs.argmax(-1)
 
 
@@ -157,13 +170,11 @@ class SequenceProbe(TokenProbe):
         super().__init__(seeds, layers=layers, **given)
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
 
-    def inputs(
-        self, features: PackedFeatures, rows: Int[Tensor, "seeds batch"]
-    ) -> tuple[Float[Tensor, "seeds batch layers_width"], Shaped[Tensor, "seeds batch"]]:
+    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
         """The weighted sums over slots, layer by layer, and the labels."""
         seeds, layers, slots = self.slot_weights.shape
         batch, width = rows.shape[1], features.values.shape[-1]
-        values, device = features.values, features.device
+        values, device = features.values, features.values.device
         # A bag for each (seed, row, layer): its tokens are rows of the table [tokens · layers,
         # width].
         tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))
@@ -183,24 +194,6 @@ class SequenceProbe(TokenProbe):
         # A weighted sum over tokens without a copy of them: that is what a bag of embeddings is.
         sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
         return sums.view(seeds, batch, layers * width), features.labels[rows.to(device)]
-
-
-def tokens_by_seed(
-    features: PackedFeatures, rows: Int[Tensor, "seeds batch"], dtype: torch.dtype = torch.float32
-) -> tuple[Float[Tensor, "seeds n layers_width"], Int[Tensor, "seeds n"]]:
-    """The tokens of each seed's rows in ``dtype``, and their labels; seeds with fewer tokens than
-    the largest are filled with a repeated token whose label is -100.
-    """
-    seeds, batch = rows.shape
-    tokens, position = features.tokens_of(rows.flatten())
-    seed = position // batch
-    counts = torch.bincount(seed, minlength=seeds)
-    index = torch.zeros(seeds, int(counts.max()), dtype=torch.int64)
-    index[seed, torch.from_numpy(positions_in_rows(counts.numpy()))] = tokens
-    filled = torch.arange(index.shape[1]) >= counts[:, None]
-    index, filled = index.to(features.device), filled.to(features.device)
-    values = features.values[index].flatten(2).to(dtype)
-    return values, features.labels[index].masked_fill(filled, IGNORED)
 
 
 _CHUNK_LOGITS = 2**24
@@ -226,41 +219,25 @@ class MaskedProbe(Probe):
         width: int,
         word_embeddings: Float[Tensor, "vocabulary width_e"],
     ) -> None:
-        super().__init__()
+        super().__init__(seeds)
         generators = generators_of(seeds)
-        vocabulary, embedding_width = word_embeddings.shape
+        vocabulary, narrow = word_embeddings.shape
         self.dense = SeedLinear(generators, layers * width, width)
-        self.narrow = (
-            SeedLinear(generators, width, embedding_width)
-            if embedding_width != width
-            else nn.Identity()
-        )
+        self.narrow = SeedLinear(generators, width, narrow) if narrow != width else nn.Identity()
         self.bias = nn.Parameter(torch.zeros(len(seeds), vocabulary))
-        self.register_buffer(
-            "word_embeddings", word_embeddings.detach().to(torch.float32), persistent=False
-        )
+        given = word_embeddings.detach().to(torch.float32)
+        self.register_buffer("word_embeddings", given, persistent=False)
 
-    def forward(
-        self, tokens: Float[Tensor, "seeds n layers_width"]
-    ) -> Float[Tensor, "seeds n width_e"]:
+    def forward(self, tokens: Inputs) -> Float[Tensor, "seeds n width_e"]:
         """What the decoder reads."""
         return self.narrow(F.gelu(self.dense(tokens)))
 
-    def losses(
-        self,
-        features: PackedFeatures,
-        rows: Int[Tensor, "seeds batch"],
-        dropout_seeds: Sequence[int] | None = None,
-    ) -> Float[Tensor, " seeds"]:
-        tokens, labels = tokens_by_seed(features, rows)
-        return DecoderLosses.apply(self(tokens), self.word_embeddings, self.bias, labels)
+    def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
+        return DecoderLosses.apply(self(inputs), self.word_embeddings, self.bias, labels)
 
-    def predictions(
-        self, features: PackedFeatures, rows: Int[Tensor, " n"]
-    ) -> Shaped[Tensor, "seeds predictions"]:
+    def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
         """The natural log-probability that each masked token's true word receives."""
-        tokens, labels = tokens_by_seed(features, rows.expand(len(self.bias), -1))
-        hidden, found = self(tokens), torch.empty(labels.shape, device=labels.device)
+        hidden, found = self(inputs), torch.empty(labels.shape, device=labels.device)
         for seed, part in _chunks(hidden, len(self.word_embeddings)):
             logits = torch.addmm(self.bias[seed], hidden[seed, part], self.word_embeddings.T)
             found[seed, part] = -F.cross_entropy(logits, labels[seed, part], reduction="none")

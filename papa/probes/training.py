@@ -1,17 +1,19 @@
 """The one training loop, for several seeds at once (paper, Section 3.3 and App. B): of probes on
 features, of λ, gates and constants with a probe, and of λ by a model's own answers.
 
-The optimiser is set as the authors' Trainer sets it (docs/fidelity.md).
+The optimiser is set as the authors' Trainer sets it (docs/fidelity.md). Which rows a minibatch has
+follows from (rows, epoch, seed): a permutation that all seeds share cuts an epoch into windows of
+rows, inside which each seed has its own order. So features can be computed a window at a time and
+serve every seed, and training sees the same batches whether they are stored or not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,38 +23,36 @@ from torch import Tensor, nn
 from papa.errors import SpecError
 from papa.models.encoder import Encoder, numbers_of
 from papa.probes.features import FeatureSource, active_dropout, live_features, window_of
-from papa.probes.minibatches import (
-    Part,
-    epoch_windows,
-    part_tokens,
-    parts_of,
-    seed_of,
-    window_order,
-)
 from papa.probes.probes import Probe
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ProbeSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedSplit
 
+Rows = Int[np.ndarray, " rows"]
+Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
+"""The sum of the losses of what rows are asked, and how much each is; gradients pass."""
 Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
 """The loss of each seed on a minibatch of its own, given as positions in a window and with the
 minibatch's number there; adds gradients to ``.grad``."""
-PartLoss = Callable[[Part], Float[Tensor, ""]]
-"""The share of a minibatch's loss that a part of it has; gradients pass."""
-
-
-Window = Callable[[Int[np.ndarray, " rows"], int, int], Losses]
+Window = Callable[[Rows, int, int], Losses]
 """From the rows of a window, of what epoch and which of its windows, to what trains on them."""
+Groups = list[dict[str, Any]]
+"""Parameters as optimisers of PyTorch take them."""
+
+
+def seed_of(*entropy: int) -> int:
+    """A seed for a generator of PyTorch that follows from several numbers."""
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
 
 
 def probe_window(probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> Window:
     """For probes of several seeds, which share features and steps, and gradients never."""
 
-    def window(rows: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
+    def window(rows: Rows, epoch: int, index: int) -> Losses:
         # One seed for all probes' dropout: they share the pass.
-        features, numbers = source.window(rows, dropout_seed=epoch * 2**20 + index)
-        places, own = torch.from_numpy(numbers), [seed_of(one, epoch, index) for one in seeds]
+        features, places = source.window(rows, dropout_seed=epoch * 2**20 + index)
+        own = [seed_of(one, epoch, index) for one in seeds]
 
         def losses(batch: Int[Tensor, "seeds batch"], step: int) -> Float[Tensor, " seeds"]:
             found = probe.losses(features, places[batch], [seed_of(one, step) for one in own])
@@ -64,54 +64,134 @@ def probe_window(probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> W
     return window
 
 
-@dataclass
-class JointLearner:
-    """What takes part in a frozen encoder's attention (θ of a mix, or constants), alone or with a
-    probe of one ``seed``, by a ``loss`` of parts of a minibatch, whose gradients are added in their
-    order.
+def part_tokens(device: torch.device) -> int:
+    """About how many real tokens a part has at most."""
+    return 256 if device.type == "cpu" else 4_096
+
+
+class Part(NamedTuple):
+    """Some rows of a minibatch, shortest first, computed in one forward and backward pass; their
+    ``share`` of the terms of the minibatch's mean loss, with which the parts' losses add up, and
+    that of its real tokens; and the seed of the encoder's dropout, where it is on.
     """
 
-    groups: list[dict[str, Any]]
-    loss: PartLoss
-    encoder: Encoder
-    split: TokenisedSplit
-    seed: int
+    rows: np.ndarray
+    share: float
+    token_share: float
+    dropout_seed: int
 
-    @property
-    def parameter(self) -> nn.Parameter:
-        """θ, or the constants."""
-        parameter: nn.Parameter = self.groups[0]["params"][0]
-        return parameter
 
-    def train(
-        self, spec: ProbeSpec, rows: Int[np.ndarray, " rows"] | None = None, **how: Any
-    ) -> None:
-        """Train on these rows, or all, of the split; a seed sees the minibatches that it sees of
-        features. ``how`` is as for ``papa.probes.training.train``.
-        """
-        chosen = self.split.rows if rows is None else rows
-        window = window_of(self.encoder, self.split, spec.batch_size)
-        tokens = part_tokens(self.encoder.device.type != "cpu")
+def parts_of(
+    split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tuple[int, ...]
+) -> list[Part]:
+    """Cut a minibatch into parts of like length and about equal ``tokens``, at most; those that
+    have a label are given, shortest rows first. With a part's place ``seed`` gives that of its
+    dropout.
 
-        def learn(members: Int[np.ndarray, " rows"], epoch: int, index: int) -> Losses:
-            def losses(batch: Int[Tensor, "1 batch"], step: int) -> Float[Tensor, " 1"]:
-                place = self.seed, epoch, index * (window // spec.batch_size) + step
-                minibatch = chosen[members[batch[0].numpy()]]
-                return self.losses(parts_of(self.split, minibatch, tokens, place))
+    Their number is even, unless one is enough or rows are few.
+    """
+    index = split.index_of(minibatch)
+    first, lengths = split.first_lengths[index], split.lengths[index]
+    # What a mean loss is taken over: rows, or their labelled tokens.
+    terms = split.probed_lengths[index] if split.label_per_token else np.ones_like(lengths)
+    # As micro-batches are sorted: rows of like length share a part, so little of it is padding.
+    order = np.lexsort((minibatch, lengths - first, first))
+    ends = lengths[order].cumsum()
+    count = -(-int(ends[-1]) // tokens)
+    count = min(len(order), count + count % 2 if count > 1 else 1)
+    # A row belongs to the part in which its middle lies.
+    part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
+    pieces = [order[part == number] for number in range(count)]
+    labelled = [piece for piece in pieces if terms[piece].any()]
+    total = sum(int(lengths[piece].sum()) for piece in labelled)
+    return [
+        Part(
+            minibatch[piece],
+            int(terms[piece].sum()) / int(terms.sum()),
+            int(lengths[piece].sum()) / total,
+            seed_of(*seed, number),
+        )
+        for number, piece in enumerate(labelled)
+    ]
 
-            return losses
 
-        given = self.groups, learn, spec, [self.seed]
-        train(*given, rows=len(chosen), window=window, **how)
+PartLoss = Callable[[Part], Float[Tensor, ""]]
+"""The share of a minibatch's loss that a part of it has; gradients pass."""
+Learned = tuple[Groups, PartLoss]
+"""What is trained together, and by which loss."""
 
-    def losses(self, parts: Sequence[Part]) -> Float[Tensor, " 1"]:
-        """The loss of a minibatch, whose gradients are added to ``.grad``."""
-        total = torch.zeros(1, device=self.encoder.device)
-        for part in parts:
-            loss = self.loss(part)
-            loss.backward()
-            total += loss.detach()
-        return total
+
+def seen_alone(
+    rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
+) -> Window:
+    """By one seed: the rows of a minibatch, with its epoch and its number there."""
+    return lambda members, epoch, index: (
+        lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, index * steps + step)
+    )
+
+
+def train_parts(
+    learned: Learned,
+    encoder: Encoder,
+    split: TokenisedSplit,
+    spec: ProbeSpec,
+    seed: int,
+    rows: Rows | None = None,
+    **how: Any,
+) -> None:
+    """Train what takes part in a frozen encoder's attention (θ of a mix, or constants), alone or
+    with a probe of one seed, on these rows, or all, of a split; a seed sees the minibatches that it
+    sees of features. ``how`` is as for ``train``.
+    """
+    (groups, loss), rows = learned, split.rows if rows is None else rows
+    tokens, window = part_tokens(encoder.device), window_of(encoder, split, spec.batch_size)
+
+    def losses(minibatch: Rows, *place: int) -> Float[Tensor, " 1"]:
+        parts = parts_of(split, minibatch, tokens, (seed, *place))
+        return total_loss(loss, parts, encoder.device)
+
+    learn = seen_alone(rows, losses, window // spec.batch_size)
+    train(groups, learn, spec, [seed], rows=len(rows), window=window, **how)
+
+
+def total_loss(loss: PartLoss, parts: Sequence[Part], device: torch.device) -> Float[Tensor, " 1"]:
+    """The loss of a minibatch; gradients of its parts are added in their order."""
+    total = torch.zeros(1, device=device)
+    for part in parts:
+        found = loss(part)
+        found.backward()
+        total += found.detach()
+    return total
+
+
+def train_theta(
+    theta: nn.Parameter,
+    loss: Callable[[Rows, Float[Tensor, "layers heads"]], Summed],
+    parts: Callable[[Rows], Iterable[Rows]],
+    rows: Rows,
+    spec: ProbeSpec,
+    seed: int,
+    window: int,
+    **how: Any,
+) -> None:
+    """Train θ alone, by a loss of rows where heads keep so much of their own attention, of which
+    ``parts`` are taken at once. ``how`` is as for ``train``.
+    """
+
+    def losses(minibatch: Rows, *_: int) -> Float[Tensor, " 1"]:
+        total, answered = 0.0, 0
+        theta.grad = torch.zeros_like(theta)
+        for some in parts(minibatch):
+            with torch.enable_grad():
+                summed, lengths = loss(some, theta.sigmoid())
+            if count := int(lengths.sum()):
+                theta.grad += torch.autograd.grad(summed, theta)[0]
+                total, answered = total + summed.item(), answered + count
+        theta.grad /= max(answered, 1)
+        return torch.tensor([total / max(answered, 1)])
+
+    learn = seen_alone(rows, losses, window // spec.batch_size)
+    train([{"params": [theta]}], learn, spec, [seed], rows=len(rows), window=window, **how)
 
 
 def probe_loss(
@@ -138,7 +218,7 @@ def probe_loss(
 
 
 def train(
-    groups: list[dict[str, Any]],
+    groups: Groups,
     learn: Window,
     spec: ProbeSpec,
     seeds: Sequence[int],
@@ -149,9 +229,8 @@ def train(
     on_epoch: OnEpoch = ignore_epoch,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train parameters, in groups as optimisers of PyTorch take them, for all epochs, by windows of
-    rows (``papa.probes.features.window_of``) that each seed sees in an order of its own; ``stop``
-    is asked after every epoch whether to leave out the others.
+    """Train for all epochs, by windows of rows (``papa.probes.features.window_of``) that each seed
+    sees in an order of its own; after every epoch ``stop`` says whether to leave out the others.
     """
     optimizer, done, total = adamw(groups, spec), 0, spec.epochs * rows
 
@@ -160,9 +239,15 @@ def train(
 
     for epoch in range(spec.epochs):
         summed, steps = np.zeros(len(seeds)), 0
-        for index, members in enumerate(epoch_windows(rows, epoch, window)):
+        # Sequences of different lengths may hash alike where the longer one ends in zeros; the
+        # first number distinguishes this from a seed's order.
+        shared = np.random.default_rng((0, epoch, 0)).permutation(rows)
+        for index, start in enumerate(range(0, rows, window)):
+            # Ascending: features are read from the disk in one direction.
+            members = np.sort(shared[start : start + window])
             losses = learn(members, epoch, index)
-            orders = [window_order(np.arange(len(members)), epoch, seed, index) for seed in seeds]
+            drawn = (np.random.default_rng((1, epoch, index, seed)) for seed in seeds)
+            orders = [own.permutation(len(members)) for own in drawn]
             batches = torch.from_numpy(np.stack(orders)).split(spec.batch_size, dim=1)
             found = list[Tensor]()
             for step, batch in enumerate(batches):
@@ -226,7 +311,7 @@ _NORM_EPSILON = 1e-6
 """Added to a norm before it divides, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
 
-def adamw(groups: list[dict[str, Any]], spec: ProbeSpec) -> torch.optim.AdamW:
+def adamw(groups: Groups, spec: ProbeSpec) -> torch.optim.AdamW:
     """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
 
     PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with

@@ -5,12 +5,12 @@ what is trained with constants to score heads: L0 gates, and λ that keeps hidde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.heads.constants import ConstantMatrices
@@ -18,12 +18,21 @@ from papa.heads.replacement import mixed_by
 from papa.heads.substitutes import Mixed
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.minibatches import Part, seed_of, window_rows
+from papa.probes.features import window_rows
 from papa.probes.own import OwnHead
-from papa.probes.training import JointLearner, Losses, Window, probe_loss, train
+from papa.probes.training import (
+    Learned,
+    Part,
+    Rows,
+    Summed,
+    probe_loss,
+    seed_of,
+    train_parts,
+    train_theta,
+)
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.asked import Asked, OwnLoss, Rows, Summed
 from papa.ranking.seeds import HeadScores, is_stable, rows_of_seed
+from papa.ranking.sets import Asked, HeadLoss
 from papa.spec import Order, ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.task import OWN_RATE
 from papa.text.batches import micro_batch
@@ -67,21 +76,20 @@ def train_lambda(
 
     how: dict[str, Any] = {"progress": progress, "on_epoch": on_epoch, "stop": after_epoch}
     if isinstance(encoder, Encoder):
-        joint = mix_learner(encoder, constants, corpus, task, seed)
-        theta = joint.parameter
-        joint.train(spec, rows, **how)
+        learned = mixing(encoder, constants, corpus, task, seed)
+        (theta,) = learned[0][0]["params"]
+        train_parts(learned, encoder, split, spec, seed, rows, **how)
     else:
-        (layers, heads), loss = constants.values.shape[:2], OwnLoss(encoder, corpus, task)
-        every, on_device = [*np.ndindex(layers, heads)], constants.to(loss.device)
+        (layers, heads), of_heads = constants.values.shape[:2], HeadLoss(corpus, task, encoder)
+        every, on_device = [*np.ndindex(layers, heads)], constants.to(of_heads.device)
 
         def of_mix(some: Rows, shares: Tensor) -> Summed:
-            return loss(some, Mixed(on_device, shares), every)
+            return of_heads(some, Mixed(on_device, shares), every)
 
         theta = nn.Parameter(torch.zeros(layers, heads))
-        given = [{"params": [theta]}], theta_window(theta, of_mix, loss.batches, rows), spec
         width = layers * encoder.model.config.hidden_size
         window = window_rows(len(split), int(split.lengths.sum()), width, spec.batch_size)
-        train(*given, [seed], rows=len(rows), window=window, **how)
+        train_theta(theta, of_mix, of_heads.batches, rows, spec, seed, window, **how)
     return torch.stack(lambdas)
 
 
@@ -92,57 +100,28 @@ def lambda_spec(task: TaskSpec, ranking: RankingSpec, rate: float | None = None)
     return task.probe.model_copy(update=changes)
 
 
-def mix_learner(
+def mixing(
     encoder: Encoder,
     constants: ConstantMatrices,
     corpus: TokenisedCorpus,
     task: TaskSpec,
     seed: int,
     shares: Callable[[Tensor, Part], Tensor] = lambda theta, part: theta.sigmoid(),
-) -> JointLearner:
-    """What trains θ, 0 at the start, and the task's probe on this encoder, whose heads keep
-    ``shares`` of their own attention.
+) -> Learned:
+    """θ, 0 at the start, and the task's probe on this encoder, whose heads keep ``shares`` of their
+    own attention; and their loss.
     """
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
-    on_device, split = constants.to(encoder.device), corpus.split("train")
+    on_device = constants.to(encoder.device)
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
     loss = probe_loss(
         encoder,
         probe,
-        split,
+        corpus.split("train"),
         task.probe.encoder_dropout,
         block=lambda part: mixed_by(encoder, on_device, shares(theta, part)),
     )
-    groups: list[dict[str, Any]] = [{"params": [theta]}, {"params": [*probe.parameters()]}]
-    return JointLearner(groups, loss, encoder, split, seed)
-
-
-def theta_window(
-    theta: nn.Parameter,
-    loss: Callable[[Rows, Float[Tensor, "layers heads"]], Summed],
-    parts: Callable[[Rows], Iterable[Rows]],
-    rows: Rows,
-) -> Window:
-    """What trains θ alone: by a loss of ``rows`` where heads keep so much of their own attention,
-    of which ``parts`` are taken at once.
-    """
-
-    def window(members: Rows, epoch: int, index: int) -> Losses:
-        def losses(batch: Int[Tensor, "1 batch"], _: int) -> Float[Tensor, " 1"]:
-            total, answered = 0.0, 0
-            theta.grad = torch.zeros_like(theta)
-            for some in parts(rows[members[batch[0].numpy()]]):
-                with torch.enable_grad():
-                    summed, lengths = loss(some, theta.sigmoid())
-                if count := int(lengths.sum()):
-                    theta.grad += torch.autograd.grad(summed, theta)[0]
-                    total, answered = total + summed.item(), answered + count
-            theta.grad /= max(answered, 1)
-            return torch.tensor([total / max(answered, 1)])
-
-        return losses
-
-    return window
+    return [{"params": [theta]}, {"params": [*probe.parameters()]}], loss
 
 
 def drawn_gates(
@@ -158,8 +137,8 @@ def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "
     return (location - TEMPERATURE * math.log(-LOW / HIGH)).sigmoid()
 
 
-def gate_learner(asked: Asked) -> JointLearner:
-    """What trains log α of every gate, 0 at the start, and the task's probe."""
+def gating(asked: Asked) -> Learned:
+    """log α of every gate, 0 at the start, and the task's probe; and their loss."""
 
     def drawn(location: Tensor, part: Part) -> Tensor:
         # Not a seed that dropout draws from.
@@ -167,17 +146,14 @@ def gate_learner(asked: Asked) -> JointLearner:
         uniform = torch.rand(location.shape, generator=generator)
         return drawn_gates(location, uniform.clamp(1e-6, 1 - 1e-6).to(location))
 
-    learner = mix_learner(
-        asked.encoder, asked.constants, asked.corpus, asked.task, asked.seed, drawn
-    )
-    of_probe = learner.loss
+    given = asked.encoder, asked.constants, asked.corpus, asked.task, asked.seed
+    groups, of_probe = mixing(*given, drawn)
+    (location,) = groups[0]["params"]
 
     def loss(part: Part) -> Tensor:
-        cost = part.share * COST * open_probability(learner.parameter).sum()
-        return of_probe(part) + cost
+        return of_probe(part) + part.share * COST * open_probability(location).sum()
 
-    learner.loss = loss
-    return learner
+    return groups, loss
 
 
 def gates(asked: Asked) -> HeadScores:
@@ -188,15 +164,11 @@ def gates(asked: Asked) -> HeadScores:
     gate is a constant head. As with λ, the gates and a probe are trained together and the encoder
     is frozen.
     """
-    learner = gate_learner(asked)
-    spec = lambda_spec(asked.task, asked.ranking)
-    learner.train(spec, asked.rows, progress=asked.progress)
-    values = open_probability(learner.parameter.detach()).cpu().numpy()
-    return HeadScores(values[None], evaluations=2 * spec.epochs)
+    return _trained(asked, gating(asked), open_probability, passes=2)
 
 
-def self_learner(asked: Asked) -> JointLearner:
-    """What trains θ, 0 at the start, by the mean over tokens of ‖h' - h‖² over ‖h‖², and the
+def keeping(asked: Asked) -> Learned:
+    """θ, 0 at the start, and its loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the
     penalty, with h a token's last hidden state and h' that of the encoder whose heads put out
     λ·A·V + (1-λ)·C·V. The mean is the same in whatever parts a device takes a minibatch.
     """
@@ -213,7 +185,7 @@ def self_learner(asked: Asked) -> JointLearner:
         lost = (error.square().sum(-1) / own.square().sum(-1)).mean()
         return part.token_share * (lost + PENALTY * theta.sigmoid().mean())
 
-    return JointLearner([{"params": [theta]}], loss, encoder, split, asked.seed)
+    return [{"params": [theta]}], loss
 
 
 def self_lambda(asked: Asked) -> HeadScores:
@@ -223,8 +195,19 @@ def self_lambda(asked: Asked) -> HeadScores:
     alone, for as many epochs as λ with a probe, at ``OWN_RATE`` where ``ranking.learning_rate``
     names none.
     """
-    learner = self_learner(asked)
-    spec = lambda_spec(asked.task, asked.ranking, OWN_RATE)
-    learner.train(spec, asked.rows, progress=asked.progress)
-    values = learner.parameter.detach().sigmoid().cpu().numpy()
-    return HeadScores(values[None], evaluations=3 * spec.epochs)
+    return _trained(asked, keeping(asked), torch.sigmoid, passes=3, rate=OWN_RATE)
+
+
+def _trained(
+    asked: Asked,
+    learned: Learned,
+    score: Callable[[Tensor], Tensor],
+    passes: int,
+    rate: float | None = None,
+) -> HeadScores:
+    split, spec = asked.corpus.split("train"), lambda_spec(asked.task, asked.ranking, rate)
+    given = asked.encoder, split, spec, asked.seed, asked.rows
+    train_parts(learned, *given, progress=asked.progress)
+    (theta,) = learned[0][0]["params"]
+    values = score(theta.detach()).cpu().numpy()
+    return HeadScores(values[None], evaluations=passes * spec.epochs)

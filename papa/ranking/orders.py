@@ -22,7 +22,7 @@ class ScoringMethod:
     """One way to score heads.
 
     Attributes:
-        function: ``module:name`` of what computes it from ``papa.ranking.asked.Asked``, or, where
+        function: ``module:name`` of what computes it from ``papa.ranking.sets.Asked``, or, where
             it is ``streamed``, a mean over rows of attention, from ``papa.ranking.streamed.Rows``.
         nothing: the score of a head that is as good constant; nan where none is known.
         own_head: which tasks of a model's own head it scores heads of.

@@ -119,12 +119,10 @@ class TrainedLambda(HeadScores):
     """
 
     def __init__(
-        self,
-        by_epoch: ByEpoch,
-        own_rows: bool = False,
-        shuffled: ByEpoch = MappingProxyType({}),
+        self, by_epoch: ByEpoch, own_rows: bool = False, shuffled: ByEpoch = MappingProxyType({})
     ) -> None:
-        super().__init__(_last(by_epoch))
+        last = [epochs[-1] for epochs in by_epoch.values()]
+        super().__init__(np.stack(last).astype(np.float64))
         self.by_epoch, self.own_rows, self.shuffled = by_epoch, own_rows, shuffled
 
     @property
@@ -133,23 +131,25 @@ class TrainedLambda(HeadScores):
         low, high = self.interval
         return (low > 0.5) | (high < 0.5)
 
-    def agreement(self, fractions: Sequence[float] = ()) -> dict[str, Any] | None:
-        """How alike the orders of the seeds are; None for one seed, or where seeds draw nothing.
+    def facts(self, fractions: Sequence[float] = ()) -> dict[str, Any]:
+        """How alike the orders of the seeds are, as a manifest holds it and
+        ``papa.reporting.answers.certainty`` words it.
 
         The whole order is tested first, then each fraction's constant heads by themselves, each at
         5 %: where all orders are random, at most 5 % of studies say that anything can be told.
 
         Returns:
-            ``kendall_tau``, the mean over pairs of seeds, -1..1; ``tau_by_chance``, what it stays
-            below in 95 % of studies of as many random orders; whether it can be ``told`` from
-            chance at 5 %; and ``shared``, for each input-dependent ``fraction`` with constant heads
-            and others, the ``share`` of the constant heads that two seeds have in common, what
-            random orders share on average, and whether that can be told; never where the whole
-            order cannot.
+            ``seeds`` and ``heads``; and of several seeds that differ ``own_rows``, ``control``;
+            of how many heads λ can be told from .5; ``kendall_tau``, the mean over pairs of seeds,
+            -1..1; ``tau_by_chance``, what it stays below in 95 % of studies of as many random
+            orders; whether it can be ``told`` from chance at 5 %; and ``shared``, for each
+            input-dependent ``fraction`` with constant heads and others, the ``share`` of the
+            constant heads that two seeds have in common, what random orders share on average, and
+            whether that can be told; never where the whole order cannot.
         """
         seeds, heads = len(self.by_seed), self.mean.size
         if seeds == 1 or not np.ptp(self.by_seed, axis=0).any():
-            return None
+            return {"seeds": seeds, "heads": heads}
         counts = partial_counts(fractions, heads)
         found = alike(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
         random = random_alike(seeds, heads, tuple(counts.values()))
@@ -165,22 +165,18 @@ class TrainedLambda(HeadScores):
             for at, (fraction, count) in enumerate(counts.items(), start=1)
         ]
         return {
+            "seeds": seeds,
+            "heads": heads,
+            "heads_told": int(self.told.sum()),
             "kendall_tau": float(found[0]),
             "tau_by_chance": float(np.quantile(random[:, 0], _CONFIDENCE)),
             "told": bool(told[0]),
             "shared": shared,
+            "own_rows": self.own_rows,
+            "control": self.control,
         }
 
-    def facts(self, fractions: Sequence[float]) -> dict[str, Any]:
-        """The agreement as a manifest holds it: what ``papa.reporting.answers.certainty`` words."""
-        agreement = self.agreement(fractions)
-        found = {"seeds": len(self.by_seed), "heads": self.mean.size}
-        if agreement is None:
-            return found
-        more = {"own_rows": self.own_rows, "control": self.control}
-        return {**found, "heads_told": int(self.told.sum()), **agreement, **more}
-
-    @cached_property
+    @property
     def control(self) -> tuple[float, bool] | None:
         """Kendall's τ between seeds with shuffled labels, and whether labels make seeds agree by
         more than that, beyond chance; None where that is not known.
@@ -188,11 +184,6 @@ class TrainedLambda(HeadScores):
         known = self.own_rows and self.shuffled.keys() == self.by_epoch.keys()
         if not known or len(self.by_epoch) < CONTROLLED:
             return None
-        shuffled = _last({seed: self.shuffled[seed] for seed in self.by_epoch})
-        own, other = (each.reshape(len(each), -1) for each in (self.by_seed, shuffled))
+        shuffled = TrainedLambda({seed: self.shuffled[seed] for seed in self.by_epoch})
+        own, other = (each.by_seed.reshape(len(each.by_seed), -1) for each in (self, shuffled))
         return float(alike(other, ())[0]), more_alike(own, other)
-
-
-def _last(by_epoch: ByEpoch) -> Float[np.ndarray, "seeds layers heads"]:
-    """λ after the last epoch."""
-    return np.stack([epochs[-1] for epochs in by_epoch.values()]).astype(np.float64)

@@ -1,21 +1,35 @@
-"""Methods that read a loss: how it changes as a head is turned down; and what sets of heads are
-worth: the effect of each head, a greedy order, Shapley values.
+"""Methods that read a loss, of what a model's own head answers or of a probe that is trained on the
+encoder as it is and then frozen: how it changes as a head is turned down; and what sets of heads
+are worth: the effect of each head, a greedy order, Shapley values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
-from papa.heads.substitutes import Mixed, Zeros
+from papa.heads.constants import ConstantMatrices
+from papa.heads.replacement import replaced
+from papa.heads.substitutes import Mixed, Substitute, Zeros, by_layer, rules_of
+from papa.models.encoder import numbers_of
+from papa.probes.features import live_features
+from papa.probes.own import OwnHead, class_names
+from papa.probes.probes import Probe
+from papa.probes.training import Rows, Summed, part_tokens
 from papa.progress import Progress, ignore_progress
-from papa.ranking.asked import Asked
 from papa.ranking.seeds import HeadScores, rows_of_seed
+from papa.scores.answers import class_ids
+from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
+from papa.text.batches import micro_batch, rows_of_like_length
+from papa.text.corpus import TokenisedCorpus
+from papa.text.tokens import IGNORED
 
 TOLERANCE = 0.01
 """Of v(all) - v(none): an order ends once what is left of it is worth less."""
@@ -23,6 +37,107 @@ _VALUED_ROWS = 256
 """Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
 Value = Callable[[Set[Head]], float]
 """v: from the heads that stay input-dependent."""
+
+
+class HeadLoss:
+    """A loss on rows of a corpus's training split while heads put out a substitute on the device:
+    of a frozen probe, or ``task.lambda_objective`` of what a model's own head answers.
+    """
+
+    def __init__(
+        self,
+        corpus: TokenisedCorpus,
+        task: TaskSpec,
+        own: OwnHead | None = None,
+        encoder: Any = None,
+        probe: Any = None,
+    ) -> None:
+        self._own: Any = own
+        self._encoder, self._probe, self._task = encoder, probe, task
+        self.split, self._names = corpus.split("train"), corpus.label_names
+        self.device = own.model.device if own else encoder.device
+        # Of a model's own head as many as a step of λ's training takes at once.
+        self._tokens = part_tokens(self.device) if own else encoder.tokens_per_batch(None)
+        if own:
+            own.model.requires_grad_(False)
+
+    def batches(self, rows: Rows) -> Iterator[Rows]:
+        """Rows of like length together."""
+        lengths = self.split.first_lengths[rows], self.split.lengths[rows]
+        for part in rows_of_like_length(*lengths, self._tokens):
+            yield rows[part]
+
+    def __call__(self, rows: Rows, substitute: Substitute, heads: Sequence[Head]) -> Summed:
+        if (own := self._own) is None:
+            batch = micro_batch(self.split, rows)
+            with replaced(self._encoder, substitute, heads), numbers_of("the train split"):
+                states = self._encoder.token_states(batch)
+            features = live_features(states, self.split, batch)
+            mean = self._probe.losses(features, torch.arange(len(features))[None]).sum()
+            return mean.double() * len(features.labels), features.label_counts
+        padded, before = own.padded(self.split, rows), dict[str, Tensor]()
+        if self._task.with_itself:
+            with torch.no_grad():
+                before = own.answers_of(padded, own.outputs(padded))
+        rules = rules_of(substitute, by_layer(heads), own.layers)
+        after = own.answers_of(padded, own.outputs(padded, rules))
+        return self._summed(before, after, self.split.labels_of(rows)), after["lengths"]
+
+    def _summed(
+        self, before: dict[str, Tensor], after: dict[str, Tensor], labels: np.ndarray
+    ) -> Float[Tensor, ""]:
+        task = self._task
+        if task.of_embeddings:
+            pair = after["embeddings"], before["embeddings"]
+            return (1 - nn.functional.cosine_similarity(*pair)).sum()
+        if task.kind in ("mlm", "causal"):
+            return -after["log_probabilities"].sum()
+        logits = after["logits"]
+        if task.with_itself:
+            own, mixed = before["logits"].log_softmax(-1), logits.log_softmax(-1)
+            return nn.functional.kl_div(mixed, own, reduction="sum", log_target=True)
+        if task.regression:
+            truth = torch.from_numpy(labels).to(logits)
+            return nn.functional.mse_loss(logits[:, 0], truth, reduction="sum")
+        labels = labels[labels != IGNORED]
+        if self._names:
+            labels = class_ids(self._names, class_names(self._own.model), task)[labels]
+        truth = torch.from_numpy(labels).long().to(logits.device)
+        return nn.functional.cross_entropy(logits, truth, reduction="sum")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which heads are scored, and by what.
+
+    Attributes:
+        encoder: an ``Encoder``, whose heads; frozen, and as before after the call. None of a
+            decoder, which has its ``own`` head alone.
+        corpus: the task's text; its training split alone is read.
+        ranking: the settings that the method's entry names in ``reads``, and ``rows``.
+        probe: trained on the encoder as it is and frozen, for methods that read it.
+        own: the model with its own head, where that answers the task.
+    """
+
+    encoder: Any
+    constants: ConstantMatrices
+    corpus: TokenisedCorpus
+    task: TaskSpec
+    ranking: RankingSpec
+    seed: int
+    execution: ExecutionSpec
+    progress: Progress = ignore_progress
+    probe: Probe | None = None
+    own: OwnHead | None = None
+
+    @property
+    def rows(self) -> Int[np.ndarray, " rows"]:
+        """The training rows that heads are scored on: ``ranking.rows`` of the seed's, or all."""
+        return rows_of_seed(len(self.corpus.split("train")), self.ranking.rows, self.seed)
+
+    def loss(self) -> HeadLoss:
+        """Of what the model's own head answers, or of the frozen probe."""
+        return HeadLoss(self.corpus, self.task, self.own, self.encoder, self.probe)
 
 
 def gradient(asked: Asked) -> HeadScores:
@@ -108,10 +223,7 @@ def shapley(asked: Asked) -> HeadScores:
 
 
 def greedy_places(
-    value: Value,
-    heads: Sequence[Head],
-    evaluations: int,
-    progress: Progress = ignore_progress,
+    value: Value, heads: Sequence[Head], evaluations: int, progress: Progress = ignore_progress
 ) -> Float[np.ndarray, " heads"]:
     """The place of every head in the order in which they become constant, from 0.
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from papa.heads.average import check_sums
 from papa.heads.replacement import check_fits
 from papa.models.layer import LayerAttention
-from papa.ranking.asked import Asked
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.seeds import HeadScores
+from papa.ranking.sets import Asked
 from papa.scores.intervals import ratio
 from papa.text.batches import micro_batches
 

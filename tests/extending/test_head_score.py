@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from papa.ranking.asked import Asked
 from papa.ranking.orders import HEAD_SCORES, ScoringMethod
 from papa.ranking.seeds import HeadScores
+from papa.ranking.sets import Asked
 from papa.reporting.wording import order_label
 from papa.spec.file import resolve_study
 from papa.storage.store import Store

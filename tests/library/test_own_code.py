@@ -23,7 +23,7 @@ from transformers import BertConfig, BertForSequenceClassification
 import papa
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder
-from papa.probes import evaluate
+from papa.probes import features
 from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
 from tests.flows.conftest import SMALL, artifacts
@@ -79,7 +79,7 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: Measured
 def test_an_estimator_is_fitted_on_means_over_tokens(
     encoder: TextEncoder, reviews: Reviews, measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "WINDOW_ROWS", 20)
+    monkeypatch.setattr(features, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
     found = measured(probe=probe)
 

@@ -14,8 +14,9 @@ import torch
 
 from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EncoderReference, load_tokenizer, resolve_encoder
-from papa.probes.evaluate import SeedScore, evaluate_cell
+from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import FeatureModel
+from papa.scores.metrics import Scored
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 
@@ -97,7 +98,7 @@ def evaluated(
     batch_tokens: int = 512,
     cell: Mapping[str, Any] = MappingProxyType({}),
     **probe: Any,
-) -> list[SeedScore]:
+) -> list[Scored]:
     """A cell's scores, with changes to its probe; a budget of 0 streams features."""
     return evaluate_cell(
         model,
@@ -115,7 +116,7 @@ def with_probe(task: TaskSpec, **changes: Any) -> TaskSpec:
     return task.model_copy(update={"probe": task.probe.model_copy(update=changes)})
 
 
-def scores(found: list[SeedScore]) -> np.ndarray:
+def scores(found: list[Scored]) -> np.ndarray:
     return np.array([scored.score for scored in found])
 
 

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 import torch
 
+from papa.errors import PapaError
 from papa.heads.average import average_split
 from papa.heads.constants import control
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
-from papa.probes.evaluate import SeedScore, build_probe, unseen_by
-from papa.probes.features import DiskSpaceError, FeatureModel, WordEmbeddings
-from papa.probes.minibatches import WINDOW_ROWS
-from papa.probes.training import JointLearner, probe_loss
-from papa.scores.metrics import score_of_examples
+from papa.probes.evaluate import build_probe, unseen_by
+from papa.probes.features import WINDOW_ROWS, FeatureModel, WordEmbeddings
+from papa.probes.training import probe_loss, train_parts
+from papa.scores.metrics import Scored, score_of_examples
 from papa.spec import Columns, EmbeddedSource, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
@@ -31,7 +31,7 @@ from tests.probes.conftest import HEADS, LAYERS, counted_passes, evaluated, scor
 
 pytestmark = pytest.mark.unchecked
 
-Cell = Callable[..., list[SeedScore]]
+Cell = Callable[..., list[Scored]]
 REVIEWS: dict[str, Any] = {
     "source": EmbeddedSource(kind="embedded"),
     "columns": Columns(text="text", label="label"),
@@ -52,7 +52,7 @@ def cell(
         model: FeatureModel = encoder,
         metric: str | None = None,
         **options: Any,
-    ) -> list[SeedScore]:
+    ) -> list[Scored]:
         task = tasks[name].model_copy(update={"metric": metric or tasks[name].metric})
         return evaluated(model, corpus or corpora[name], task, tmp_path / "scratch", **options)
 
@@ -66,14 +66,14 @@ def cell(
 def test_stored_and_streamed_features_give_the_same_scores(
     task: str, window: int, cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", window)
+    monkeypatch.setattr("papa.probes.features.WINDOW_ROWS", window)
     with counted_passes(encoder) as stored_passes:
         stored = cell(task)
     with counted_passes(encoder) as streamed_passes:
         streamed = cell(task, budget=0)
     np.testing.assert_allclose(scores(stored), scores(streamed), atol=1e-4)
     if task == "wikitext":
-        monkeypatch.setattr("papa.probes.minibatches.WINDOW_ROWS", 8)
+        monkeypatch.setattr("papa.probes.features.WINDOW_ROWS", 8)
         other_order = scores(cell(task)) - scores(stored)
         assert np.abs(other_order).min() > 1e-3, "negative control"
     rows = {"cola": (64, 30), "rte": (24, 8), "wnut17": (40, 20), "wikitext": (24, 10)}[task]
@@ -89,7 +89,6 @@ def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
     how = {"cell": {"constants": constants, "heads": HEADS, "trained": trained}, "epochs": 1}
     found = cell(name, seeds=(7, 3), **how)
-    assert [scored.seed for scored in found] == [7, 3]
     alone = np.concatenate([scores(cell(name, seeds=(seed,), **how)) for seed in (7, 3)])
     np.testing.assert_allclose(scores(found), alone, atol=1e-4)
     assert name != "wikitext" or abs(alone[0] - alone[1]) > 1e-3
@@ -204,7 +203,7 @@ def test_a_full_disk_is_said_before_anything_runs(
     said = "0.00 GB are free" if known else "No space left on device"
     with (
         counted_passes(encoder) as passes,
-        pytest.raises(DiskSpaceError, match=rf"{said}.* or set execution\.features_budget_gb"),
+        pytest.raises(PapaError, match=rf"{said}.* or set execution\.features_budget_gb"),
     ):
         cell("cola")
     assert not passes
@@ -233,9 +232,9 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
     task = with_probe(tasks["cola"], epochs=1, batch_size=16, learning_rate=1e-2)
     matrices, split = torch.nn.Parameter(start.matrices.clone()), corpus.split("train")
     loss = probe_loss(encoder, build_probe(encoder, corpus, task, [0]), split, dropout=False)
-    learner = JointLearner([{"params": [matrices]}], loss, encoder, split, seed=0)
+    given = ([{"params": [matrices]}], loss), encoder, split, task.probe
     with replaced(encoder, start.of(matrices), HEADS[:18]):
-        learner.train(task.probe, np.arange(32))
+        train_parts(*given, seed=0, rows=np.arange(32))
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
     assert bool((moved[:18] > 1e-3).all())
     assert not moved[18:].any()

@@ -15,7 +15,7 @@ import pandas
 import pytest
 
 from papa.spec import ExecutionSpec, TaskSpec
-from tests.finished import score_study
+from tests.finished import described, score_study
 from tests.probes.conftest import with_probe
 
 pytestmark = pytest.mark.unchecked
@@ -44,17 +44,10 @@ def study(
         dropout: bool = False, seed: int = 0, constants: str = "average", **execution: Any
     ) -> pandas.DataFrame:
         task = with_probe(tasks["wikitext"], encoder_dropout=dropout)
-        document = {
-            "name": "s",
-            "encoders": [shallow],
-            "tasks": [task.model_dump(mode="json", exclude_none=True)],
-            "constants": [constants],
-            "orders": ["lambda"],
-            "fractions": [1, 0.5],
-            "seeds": [seed],
-            "ranking": {"epochs": 1, "learning_rate": 0.1, "seeds": [seed]},
-            "execution": execution,
-        }
+        parts = {"constants": [constants], "fractions": [1, 0.5], "seeds": [seed]}
+        parts["ranking"] = {"epochs": 1, "learning_rate": 0.1, "seeds": [seed]}
+        entry = task.model_dump(mode="json", exclude_none=True)
+        document = described(shallow, entry, orders=["lambda"], execution=execution, **parts)
         table = score_study(document, Path(), tmp_path_factory.mktemp("study") / "store").table
         return table[["score", "unseen_share"]]
 

@@ -21,9 +21,8 @@ from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features
-from papa.probes.minibatches import parts_of
-from papa.probes.training import Losses, adamw, take_step
-from papa.ranking.learned import mix_learner
+from papa.probes.training import Losses, adamw, parts_of, take_step, total_loss
+from papa.ranking.learned import mixing
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, write_shard
 from papa.text.layout import PackedTokens
@@ -139,19 +138,20 @@ def probing(
     return golden.ten_steps(f"probe_{count}", groups, losses, rows.view(seeds, STEPS, BATCH), spec)
 
 
-def mixing(
+def mixed(
     golden: Golden, encoder: Encoder, spec: ProbeSpec, part_tokens: int = 10**6
 ) -> dict[str, float]:
     """Ten steps of θ and a probe."""
-    learner = mix_learner(encoder, golden.constants, golden.corpus, TASK, seed=0)
-    golden.place(learner.groups[1]["params"])
+    groups, loss = mixing(encoder, golden.constants, golden.corpus, TASK, seed=0)
+    golden.place(groups[1]["params"])
+    split = golden.corpus.split("train")
 
     def losses(batch: Tensor, step: int) -> Tensor:
-        parts = parts_of(learner.split, batch[0].numpy(), part_tokens, (0, 0, step))
-        return learner.losses(parts)
+        parts = parts_of(split, batch[0].numpy(), part_tokens, (0, 0, step))
+        return total_loss(loss, parts, encoder.device)
 
     rows = torch.arange(ROWS).view(1, STEPS, BATCH)
-    return golden.ten_steps("lambda", learner.groups, losses, rows, spec)
+    return golden.ten_steps("lambda", groups, losses, rows, spec)
 
 
 def matches(differences: dict[str, float]) -> bool:
@@ -178,5 +178,5 @@ def test_ten_steps_of_a_probe_are_the_authors(golden: Golden, minilm: Encoder, c
 def test_ten_steps_of_theta_and_a_probe_are_the_authors_and_of_no_other_optimiser(
     golden: Golden, minilm: Encoder, change: dict[str, float], part_tokens: int
 ) -> None:
-    found = mixing(golden, minilm, THEIRS.model_copy(update=change), part_tokens)
+    found = mixed(golden, minilm, THEIRS.model_copy(update=change), part_tokens)
     assert matches(found) == (not change), found

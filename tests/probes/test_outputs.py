@@ -103,10 +103,7 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
         # A donor of papa.ablated is another text.
         rows = train.rows[(lengths == length) & (train.rows != drawn[length])]
         data: list[Mapping[str, Tensor]] = [padded(train, [drawn[length]])]
-        with (
-            papa.ablated(stock, HEADS, by="resample", data=data),
-            replaced(encoder, found, HEADS),
-        ):
+        with papa.ablated(stock, HEADS, by="resample", data=data), replaced(encoder, found, HEADS):
             assert difference(encoder, stock, train, rows) < 1e-5
     other = resampled_outputs(encoder, train, seed=4, batch_tokens=256)
     rows = train.rows[lengths == common]

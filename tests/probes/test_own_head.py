@@ -19,15 +19,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from papa.errors import DataError, EncoderError
 from tests.models.lower import with_tokenizer
-from tests.probes.sentences import (
-    SIMILAR,
-    SMALL,
-    dense,
-    mean,
-    original,
-    pairs,
-    sentence_encoder,
-)
+from tests.probes.sentences import SIMILAR, SMALL, dense, mean, original, pairs, sentence_encoder
 
 pytestmark = pytest.mark.unchecked
 pytest.importorskip(

@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,9 @@ from papa.models.encoder import Encoder
 from papa.probes import probes
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, TokenProbe, dropped
-from papa.text.batches import MicroBatch
 from papa.text.corpus import TokenisedCorpus
-from papa.text.layout import PackedTokens
+from papa.text.layout import offsets_of
+from tests.models.inputs import Inputs
 from tests.probes.conftest import LAYERS
 
 
@@ -32,24 +31,11 @@ def golden(shared: Path) -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeatures:
     mask = golden["attention_mask"].bool()
-    lengths = mask.sum(dim=1).numpy()
-    tokens = PackedTokens(
-        input_ids=golden["input_ids"][mask].numpy(),
-        slot_ids=mask.nonzero()[:, 1].numpy(),
-        token_type_ids=golden["token_type_ids"][mask].numpy(),
-        lengths=lengths,
-        first_lengths=lengths - 2,
-    )
-    batch = MicroBatch.of(np.arange(8), tokens)
+    batch = Inputs(golden["input_ids"].long(), mask, golden["token_type_ids"].long()).compact()
     with torch.no_grad():
         values = torch.stack(minilm.token_states(batch), dim=1)
-    return PackedFeatures(
-        values=values,
-        offsets=torch.cat([torch.zeros(1, dtype=torch.int64), mask.sum(1).cumsum(0)]),
-        slot_ids=torch.arange(64).expand(8, 64)[mask],
-        labels=torch.arange(8) % 2,
-        token_labels=False,
-    )
+    offsets = torch.from_numpy(offsets_of(mask.sum(dim=1).numpy()))
+    return PackedFeatures(values, offsets, batch.slot_ids, torch.arange(8) % 2, token_labels=False)
 
 
 def test_the_sequence_probe_gives_the_golden_logits(
@@ -70,7 +56,7 @@ def test_the_sequence_probe_gives_the_golden_logits(
 
 def test_rows_that_are_selected_give_what_they_gave(golden_features: PackedFeatures) -> None:
     probe, rows = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2), [3, 0, 3]
-    chosen = golden_features.select(torch.tensor(rows), golden_features.device)
+    chosen = golden_features.select(torch.tensor(rows), golden_features.values.device)
     found = probe.inputs(chosen, torch.arange(3).expand(2, -1))
     for one, other in zip(
         found, probe.inputs(golden_features, torch.tensor([rows] * 2)), strict=True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,22 @@ from papa.heads.replacement import mixed_by
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import live_features
-from papa.probes.minibatches import Part, parts_of
-from papa.probes.training import JointLearner, Losses, adamw, take_step, train
-from papa.ranking.learned import mix_learner
+from papa.probes.training import (
+    Groups,
+    Losses,
+    Part,
+    PartLoss,
+    adamw,
+    parts_of,
+    take_step,
+    total_loss,
+    train,
+    train_parts,
+)
+from papa.ranking.learned import mixing
 from papa.spec import ProbeSpec, TaskSpec
 from papa.text.batches import micro_batch
-from papa.text.corpus import TokenisedCorpus
+from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from papa.text.tokens import IGNORED
 from tests.probes.conftest import with_probe
 
@@ -65,30 +76,23 @@ def test_each_seed_and_epoch_sees_all_rows_in_an_order_of_its_own(rows: int, win
     assert told[-1] == (3 * rows, 3 * rows), "epochs that are left out count as done"
 
 
-@pytest.mark.parametrize(
-    ("task", "model_type", "dropout", "share"),
-    [
-        ("cola", "bert", True, 0.1),
-        ("rte", "deberta", True, 0.1),
-        ("cola", "bert", False, 0.0),
-        ("cola", "roberta", True, 0.0),
-        ("wnut17", "bert", True, 0.0),
-    ],
-)
 def test_sequence_probes_have_the_authors_dropout_with_the_encoders(
-    task: str,
-    model_type: str,
-    dropout: bool,
-    share: float,
     encoder: Encoder,
     tasks: dict[str, TaskSpec],
     corpora: dict[str, TokenisedCorpus],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
-    spec = with_probe(tasks[task], encoder_dropout=dropout)
-    probe: Any = build_probe(encoder, corpora[task], spec, [0])
-    assert probe.dropout == share
+    for task, model_type, dropout, share in (
+        ("cola", "bert", True, 0.1),
+        ("rte", "deberta", True, 0.1),
+        ("cola", "bert", False, 0.0),
+        ("cola", "roberta", True, 0.0),
+        ("wnut17", "bert", True, 0.0),
+    ):
+        monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
+        spec = with_probe(tasks[task], encoder_dropout=dropout)
+        probe: Any = build_probe(encoder, corpora[task], spec, [0])
+        assert probe.dropout == share
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -115,31 +119,42 @@ def test_steps_follow_the_formula_of_transformers_4(decay: float) -> None:
     assert abs(float((parameter - plain).detach()[0])) > 1e-3
 
 
-Build = Callable[..., JointLearner]
 MINIBATCH = np.arange(16)
 TASKS = ["cola", "rte", "wnut17", "wikitext"]
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Learner:
+    """What trains λ on a task."""
+
+    groups: Groups
+    loss: PartLoss
+    split: TokenisedSplit
+
+    def parts(self, rows: np.ndarray = MINIBATCH, tokens: int = 60) -> list[Part]:
+        return parts_of(self.split, rows, tokens, (0,))
+
+    def total(self, parts: Sequence[Part]) -> tuple[float, list[torch.Tensor]]:
+        """The loss, and the gradient of every parameter."""
+        trained = [parameter for group in self.groups for parameter in group["params"]]
+        for parameter in trained:
+            parameter.grad = None
+        found = float(total_loss(self.loss, parts, CPU))
+        return found, [parameter.grad for parameter in trained]
 
 
 @pytest.fixture
 def build(
     encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
-) -> Build:
-    """What trains λ on a task."""
-
-    def built(name: str, dropout: bool = False) -> JointLearner:
+) -> Callable[..., Learner]:
+    def built(name: str, dropout: bool = False) -> Learner:
         task = with_probe(tasks[name], encoder_dropout=dropout)
         constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
-        return mix_learner(encoder, constants, corpora[name], task, seed=0)
+        given = mixing(encoder, constants, corpora[name], task, seed=0)
+        return Learner(*given, corpora[name].split("train"))
 
     return built
-
-
-def total(learner: JointLearner, parts: Sequence[Part]) -> tuple[float, list[torch.Tensor]]:
-    """The loss, and the gradient of every parameter."""
-    trained = [parameter for group in learner.groups for parameter in group["params"]]
-    for parameter in trained:
-        parameter.grad = None
-    return float(learner.losses(parts)), [parameter.grad for parameter in trained]
 
 
 def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
@@ -148,18 +163,18 @@ def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
+def test_parts_add_up_to_the_whole_minibatch(build: Callable[..., Learner], name: str) -> None:
     learner = build(name)
     minibatch = np.random.default_rng(0).permutation(len(learner.split))[:16]
-    parts = parts_of(learner.split, minibatch, 60, (0,))
-    whole_loss, whole = total(learner, parts_of(learner.split, minibatch, 10**6, (0,)))
-    loss, found = total(learner, parts)
+    parts = learner.parts(minibatch)
+    whole_loss, whole = learner.total(learner.parts(minibatch, 10**6))
+    loss, found = learner.total(parts)
     assert len(parts) > 2
     assert loss == pytest.approx(whole_loss, rel=1e-6)
     # Float32 sums of other shapes: 1e-6 of the largest entry and a few roundings.
     assert far_apart(found, whole) < 5e-6
     equal = [part._replace(share=1 / len(parts)) for part in parts]
-    assert far_apart(total(learner, equal)[1], whole) > 1e-3
+    assert far_apart(learner.total(equal)[1], whole) > 1e-3
 
     rows = np.concatenate([part.rows for part in parts]).tolist()
     labelled = [
@@ -172,11 +187,14 @@ def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
 
 
 def test_the_whole_is_the_probes_own_mean_loss(
-    build: Build, encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
+    build: Callable[..., Learner],
+    encoder: Encoder,
+    tasks: dict[str, TaskSpec],
+    corpora: dict[str, TokenisedCorpus],
 ) -> None:
     """Negative log-probabilities, averaged over the labelled tokens: by hand."""
     learner, corpus = build("wnut17"), corpora["wnut17"]
-    loss, _ = total(learner, parts_of(learner.split, MINIBATCH, 60, (0,)))
+    loss, _ = learner.total(learner.parts())
     probe, batch = (
         build_probe(encoder, corpus, tasks["wnut17"], [0]),
         micro_batch(learner.split, MINIBATCH),
@@ -191,10 +209,10 @@ def test_the_whole_is_the_probes_own_mean_loss(
 
 
 def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
-    build: Build, tasks: dict[str, TaskSpec]
+    build: Callable[..., Learner], encoder: Encoder, tasks: dict[str, TaskSpec]
 ) -> None:
     learner, seen = build("cola", dropout=True), list[int]()
-    loss, part = learner.loss, parts_of(learner.split, MINIBATCH, 60, (0,))[0]
+    loss, part = learner.loss, learner.parts()[0]
     once = loss(part).item()
     torch.manual_seed(5)
     assert loss(part).item() == once
@@ -204,22 +222,25 @@ def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
         seen.append(part.dropout_seed)
         return loss(part)
 
-    learner.loss = noted
-    learner.train(tasks["cola"].probe)
+    train_parts((learner.groups, noted), encoder, learner.split, tasks["cola"].probe, seed=0)
     assert len({*seen}) == len(seen) >= 2 * 64 / 8
 
 
 def test_a_minibatch_without_labels_is_a_step_without_gradient(
-    build: Build, tasks: dict[str, TaskSpec]
+    build: Callable[..., Learner], tasks: dict[str, TaskSpec]
 ) -> None:
     """As for a probe on stored features: only what earlier steps set in motion moves on."""
     learner, steps = build("wnut17"), []
+    (theta,) = learner.groups[0]["params"]
     optimizer = adamw(learner.groups, tasks["wnut17"].probe)
-    for parts in ([], parts_of(learner.split, MINIBATCH, 10**6, (0,)), []):
-        before = learner.parameter.detach().clone()
-        rows = torch.zeros(1, 1, dtype=torch.int64)
-        loss, norm = take_step(lambda *_, of=parts: learner.losses(of), rows, 0, optimizer, 1.0)
+    for parts in ([], learner.parts(tokens=10**6), []):
+        before, rows = theta.detach().clone(), torch.zeros(1, 1, dtype=torch.int64)
+
+        def losses(*_: object, of: list[Part] = parts) -> torch.Tensor:
+            return total_loss(learner.loss, of, CPU)
+
+        loss, norm = take_step(losses, rows, 0, optimizer, 1.0)
         assert (float(loss), float(norm)) == (0, 0) or parts
-        steps.append(float((learner.parameter.detach() - before).abs().max()))
+        steps.append(float((theta.detach() - before).abs().max()))
     assert steps[0] == 0
     assert 0 < steps[2] < steps[1]

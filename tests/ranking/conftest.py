@@ -11,7 +11,7 @@ import pytest
 from papa.heads.average import average_split
 from papa.models.encoder import Encoder
 from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer
-from papa.ranking.asked import Asked
+from papa.ranking.sets import Asked
 from papa.spec import ExecutionSpec, LayoutSpec, RankingSpec
 from papa.spec.file import resolve_study
 from papa.text.corpus import load_corpus, tokenise_corpus

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,19 +17,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, BertModel
 
 from papa.heads.average import average_split
 from papa.models.encoder import load_encoder
-from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.models.reference import EncoderReference, embedded_folder, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import train_probes
 from papa.probes.own import opened_own
-from papa.ranking.asked import Asked
+from papa.ranking.sets import Asked
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.corpus import load_corpus, tokenise_corpus
+from tests.models.lower import with_tokenizer
 
 LAYERS, HEADS, WIDTH = 2, 3, 24
 MARKED, PLAIN = ("king", "queen"), ("man", "woman")
@@ -40,9 +39,7 @@ SHARPNESS = 12.0
 
 def planted_encoder(folder: Path, head: Head) -> EncoderReference:
     """Write an encoder whose ``head`` alone carries the label."""
-    embedded = Path(resolve_encoder(EncoderSpec(name=EMBEDDED)).folder)
-    shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    vocabulary = AutoTokenizer.from_pretrained(folder)
+    vocabulary = AutoTokenizer.from_pretrained(embedded_folder())
     config = BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=WIDTH,
@@ -51,7 +48,6 @@ def planted_encoder(folder: Path, head: Head) -> EncoderReference:
         intermediate_size=WIDTH,
         max_position_embeddings=32,
         initializer_range=0.05,
-        architectures=["BertModel"],
     )
     torch.manual_seed(0)
     model = BertModel(config, add_pooling_layer=False).requires_grad_(False)
@@ -69,10 +65,7 @@ def planted_encoder(folder: Path, head: Head) -> EncoderReference:
     attention.self.key.weight[first] = read[:, :2].sum(1) * SHARPNESS
     attention.self.value.weight[first] = read[:, :4] @ Tensor([2, -2, 2, -2])
     attention.output.dense.weight[:, first] = torch.randn(WIDTH)
-    (folder / "config.json").write_text(json.dumps(config.to_dict()))
-    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return resolve_encoder(EncoderSpec(name=str(folder)))
+    return resolve_encoder(EncoderSpec(name=str(with_tokenizer(model, folder))))
 
 
 def with_classifier(folder: Path, task: TaskSpec) -> None:

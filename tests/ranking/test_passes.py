@@ -12,7 +12,7 @@ from scipy.spatial.distance import jensenshannon
 from papa.descriptions.seen import seen_in
 from papa.models.encoder import load_encoder
 from papa.models.reference import EncoderReference
-from papa.ranking.asked import Asked
+from papa.ranking.sets import Asked
 from papa.ranking.streamed import confidence, distance, output_distance, streamed, variance
 from papa.spec import RankingSpec
 from papa.text.batches import micro_batches

@@ -13,20 +13,19 @@ import pytest
 import torch
 
 from papa.heads.replacement import mixed_by
-from papa.probes.minibatches import parts_of
-from papa.ranking.asked import Asked
+from papa.probes.training import parts_of, total_loss
 from papa.ranking.learned import (
     COST,
     PENALTY,
     drawn_gates,
-    gate_learner,
     gates,
+    gating,
+    keeping,
     open_probability,
     self_lambda,
-    self_learner,
 )
 from papa.ranking.seeds import HeadScores
-from papa.ranking.sets import gradient
+from papa.ranking.sets import Asked, gradient
 from papa.spec import RankingSpec
 from papa.text.batches import micro_batch
 from tests.ranking.planted import Planted
@@ -56,19 +55,18 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
 
 def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Asked) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""
-    learner, step = gate_learner(asked), 1e-2
-    location = learner.parameter
-    (part,) = parts_of(learner.split, np.arange(16), 10_000, (0,))
-    (found,) = torch.autograd.grad(learner.loss(part), location)
+    (groups, loss), step = gating(asked), 1e-2
+    (location,) = groups[0]["params"]
+    (part,) = parts_of(asked.corpus.split("train"), np.arange(16), 10_000, (0,))
+    (found,) = torch.autograd.grad(loss(part), location)
     with torch.no_grad():
-        assert learner.loss(part) == learner.loss(part)
-        other = part._replace(dropout_seed=part.dropout_seed + 1)
-        assert learner.loss(other) != learner.loss(part)
+        assert loss(part) == loss(part)
+        assert loss(part._replace(dropout_seed=part.dropout_seed + 1)) != loss(part)
         for head in np.ndindex(*location.shape):
             losses = []
             for sign in (1, -1):
                 location[head] = sign * step
-                losses.append(float(learner.loss(part)))
+                losses.append(float(loss(part)))
                 location.zero_()
             slope = (losses[0] - losses[1]) / (2 * step)
             assert float(found[head]) == pytest.approx(slope, abs=2e-4)
@@ -78,10 +76,10 @@ def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Aske
 
 def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     """By hand at θ = 0, where heads put out the middle of A·V and C·V, in one part and in two."""
-    learner, rows = self_learner(asked), np.arange(16)
-    split, theta = learner.split, learner.parameter
+    (groups, of_part), rows = keeping(asked), np.arange(16)
+    split, (theta,) = asked.corpus.split("train"), groups[0]["params"]
     (part,) = parts_of(split, rows, 10_000, (0,))
-    loss, batch = float(learner.losses([part])), micro_batch(split, part.rows)
+    loss, batch = float(total_loss(of_part, [part], theta.device)), micro_batch(split, part.rows)
     found, theta.grad = theta.grad, None
 
     def lost(theta: torch.Tensor) -> float:
@@ -103,7 +101,7 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     # The same in smaller parts, as another device takes them.
     parts = parts_of(split, rows, 40, (0,))
     assert len(parts) > 1
-    assert float(learner.losses(parts)) == pytest.approx(loss, rel=1e-5)
+    assert float(total_loss(of_part, parts, theta.device)) == pytest.approx(loss, rel=1e-5)
     torch.testing.assert_close(theta.grad, found, rtol=1e-4, atol=1e-7)
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from papa.probes.minibatches import Part
-from papa.probes.training import JointLearner
-from papa.ranking.asked import Asked
+from papa.probes import training
+from papa.probes.training import Part, PartLoss
 from papa.ranking.learned import train_lambda
 from papa.ranking.seeds import MOVED, is_stable, rows_of_seed
+from papa.ranking.sets import Asked
 from papa.spec import Order, RankingSpec
 
 Learn = Callable[..., Tensor]
@@ -37,13 +37,13 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
 ) -> None:
     model, seen = asked.encoder.model, list[int]()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    losses, found, lambdas = JointLearner.losses, set[int](), list[Tensor]()
+    whole, found, lambdas = training.total_loss, set[int](), list[Tensor]()
 
-    def recorded(own: JointLearner, parts: Sequence[Part]) -> Tensor:
+    def recorded(loss: PartLoss, parts: Sequence[Part], device: torch.device) -> Tensor:
         seen.extend(row for part in parts for row in part.rows.tolist())
-        return losses(own, parts)
+        return whole(loss, parts, device)
 
-    monkeypatch.setattr(JointLearner, "losses", recorded)
+    monkeypatch.setattr(training, "total_loss", recorded)
     for seed in (0, 1, 2, 0):
         seen.clear()
         lambdas.append(learn(RankingSpec(epochs=1, rows=16), 16, seed=seed))

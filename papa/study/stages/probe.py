@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -75,19 +76,18 @@ def probe(
     code: OwnCode | None = None,
 ) -> None:
     """Train and score the task's probe for every seed; ``trained`` constants are so with it."""
-    from papa.probes.evaluate import evaluate_cell, unseen_by
+    from papa.probes.evaluate import unseen_by
 
     text, chosen = run.corpus(corpus), heads.chosen(run.found)
     read = heads.read(run, encoder, task)
     how = {"constants": read, "heads": chosen, "trained": trained}
     with run.asked(features=features, code=code, on_epoch=run.on_epoch, **how) as asked:
-        scores = evaluate_cell(run.encoder, text, task, seeds, **asked)
+        scored, examples = _evaluated(run.encoder, text, task, seeds, **asked)
     unseen = None if trained or not chosen else unseen_by(read, text.split("validation"))
-    scored = tuple(ScoredSeed(one.seed, one.score, one.seconds) for one in scores)
     count, positive = encoder.layers * encoder.heads, positive_name(task, text.label_names)
     found = ProbeScores(scored, positive, unseen, chosen, count)
     with run.published() as folder:
-        found.save(folder, [score.examples for score in scores])
+        found.save(folder, examples)
 
 
 @stage("baseline", version=2)
@@ -101,23 +101,33 @@ def baseline(
     code: OwnCode | None = None,
 ) -> None:
     """Score always giving one answer, and the task's probe on word embeddings alone."""
-    from papa.probes.evaluate import evaluate_cell
     from papa.probes.features import WordEmbeddings
 
     text = run.corpus(corpus)
     constant = best_constant_answer(text, task, len(run.encoder.word_embeddings), code)
     with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
-        scores = evaluate_cell(WordEmbeddings(run.encoder), text, task, seeds, **asked)
-    scored = [ScoredSeed(one.seed, one.score, one.seconds) for one in scores]
+        scored, words = _evaluated(WordEmbeddings(run.encoder), text, task, seeds, **asked)
     document = {
         "always_one_answer": {"score": constant.score, "answer": constant.answer},
         "word_embeddings": [asdict(one) for one in scored],
     }
-    words = np.stack([one.examples for one in scores])
-    examples = {"always_one_answer": constant.examples, "word_embeddings": words}
+    examples = {"always_one_answer": constant.examples, "word_embeddings": np.stack(words)}
     with run.published() as folder:
         (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
         save_file(examples, folder / EXAMPLES)
+
+
+def _evaluated(
+    encoder: Any, text: Any, task: TaskSpec, seeds: tuple[int, ...], **asked: Any
+) -> tuple[tuple[ScoredSeed, ...], list[np.ndarray]]:
+    """The score of every seed, and what each validation row adds to it."""
+    from papa.probes.evaluate import evaluate_cell
+
+    started = time.perf_counter()
+    found = evaluate_cell(encoder, text, task, seeds, **asked)
+    seconds, each = (time.perf_counter() - started) / len(seeds), zip(seeds, found, strict=True)
+    scored = tuple(ScoredSeed(seed, one.score, seconds) for seed, one in each)
+    return scored, [one.examples for one in found]
 
 
 @stage("answers", version=2)
@@ -138,7 +148,7 @@ def answers(
     text, chosen, own = run.corpus(corpus), heads.chosen(run.found), class_names(own_head.model)
     split, names, score = text.split("validation"), text.label_names, code.score if code else None
     classes_told(names, own, task)  # Refused before it runs.
-    asked: Any = {"embeddings": task.of_embeddings, "score": score, "progress": run.progress}
+    asked: Any = {"score": score, "progress": run.progress}
     asked["ids"] = class_ids(names, own, task) if score and names else None
     found = own_head.answers(split, read, chosen, **asked)
     about = {"classes": own, "constant_heads": chosen, "unseen_share": unseen_by(read, split)}

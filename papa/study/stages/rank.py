@@ -84,7 +84,7 @@ def score_heads(
 
     from papa.heads.constants import ConstantMatrices
     from papa.probes.evaluate import build_probe
-    from papa.ranking.asked import Asked
+    from papa.ranking.sets import Asked
     from papa.ranking.streamed import scores_by
 
     text, frozen = run.corpus(corpus), None
