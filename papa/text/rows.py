@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -93,9 +94,7 @@ def _sampled(task: TaskSpec, table: pa.Table, label: pa.Array, limit: int | None
 
 @dataclass(frozen=True)
 class Side:
-    """What a model reads of one split, and its labels, flat, with the row's number of each; no
-    column where there are none.
-    """
+    """What a model reads of one split, and its labels, flat, with the row's number of each."""
 
     table: pa.Table
     source: SourceTable
@@ -104,13 +103,12 @@ class Side:
     rows: Sequence[int]
 
     def named(self, names: Sequence[str] | None) -> Side:
-        """Integer classes by their names, where they have some; other values as they are."""
+        """Integer classes by their names, where they have some."""
         known = dict(enumerate(names or ()))
         values = [known.get(one, one) if isinstance(one, int) else one for one in self.values]
         return replace(self, values=values)
 
     def refusal(self, at: int, told: str) -> DataError:
-        """What is wrong with the label at that place."""
         value, row = shown(self.values[at]), self.rows[at] + 1
         return DataError(f"{self.source.origin}: row {row} has {value} as '{self.column}'{told}")
 
@@ -130,17 +128,11 @@ def _side(task: TaskSpec, source: SourceTable) -> Side:
         return Side(table, source, label, given, range(len(given)))
     words = source.column(read["words"]).to_pylist()
     for row, (own, tags) in enumerate(zip(words, given, strict=True), start=1):
-        lists = isinstance(own, list) and isinstance(tags, list)
+        lists = isinstance(own, list) and isinstance(tags, list) and len(own) == len(tags)
         if not lists or not all(isinstance(word, str) for word in own):
             raise DataError(
                 f"{source.origin}: row {row} has {shown(own)} in '{read['words']}' and "
-                f"{shown(tags)} in '{label}', not a list of words and one of labels: set the "
-                "task's columns to fit it"
-            )
-        if len(own) != len(tags):
-            raise DataError(
-                f"{source.origin}: row {row} has {len(own)} words in '{read['words']}' and "
-                f"{len(tags)} labels in '{label}': give one label a word"
+                f"{shown(tags)} in '{label}': give a list of words and one label a word"
             )
     # As one piece, whose offsets the labels share.
     table = pa.table({"words": pa.array(words, pa.large_list(pa.large_string()))})
@@ -208,11 +200,9 @@ def _decided(side: Side, declared: Sequence[str] | None) -> Side:
 def to_classes(
     sides: Sequence[Side], names: Sequence[str] | None
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """Class numbers of both splits, and the classes' names, those of 0, 1, … where they are given.
-
-    Text that spells integers as one writes them counts as integers, unless a label of either split
-    is other text, such as 007. Without names, the classes are the sorted distinct training labels.
-    With names, a class may be absent from the training rows (a small sample of them, say).
+    """Class numbers of both splits, and the classes' names: those given, else the sorted distinct
+    training labels. Text that spells integers as one writes them counts as integers, unless a label
+    of either split is other text, such as 007.
     """
     as_text = False
     for side in sides:
@@ -248,11 +238,9 @@ def to_numbers(side: Side) -> np.ndarray:
     """Labels of a regression task as float32."""
     numbers = []
     for at, value in enumerate(side.values):
-        try:
+        with suppress(TypeError, ValueError):
             numbers.append(float(value))
-        except (TypeError, ValueError):
-            numbers.append(np.nan)
-        if not abs(numbers[-1]) <= float(np.finfo(np.float32).max):
+        if len(numbers) == at or not abs(numbers[at]) <= float(np.finfo(np.float32).max):
             raise side.refusal(
                 at,
                 " where a regression task (metric spearman or cosine_spearman) needs a number, "

@@ -95,15 +95,15 @@ ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [
     (ENTITIES, [["a"]], [[1]], "row 1 has 1 as 'tags', which is not IOB2"),
     (OF_X, [["a"]], [[3]], "row 1 has 3 as 'tags', which is not IOB2"),
     (OF_X, [["a"]], [[1]], "row 1 has 'B-X' as 'tags' where the task knows O, I-X"),
-    (WORDS, [["a"], ["a", "b"]], [["X"], ["X"]], "row 2 has 2 words in 'tokens' and 1 labels"),
-    (WORDS, [["a"]], [[None]], "row 1 has None as 'tags', which is no class"),
     (
         WORDS,
-        ["a b"],
-        [["X", "X"]],
-        "row 1 has 'a b' in 'tokens' and ['X', 'X'] in 'tags', not a list",
+        [["a"], ["a", "b"]],
+        [["X"], ["X"]],
+        "['a', 'b'] in 'tokens' and ['X'] in 'tags'",
     ),
-    (WORDS, [[1]], [["X"]], "row 1 has [1] in 'tokens' and ['X'] in 'tags', not a list of words"),
+    (WORDS, [["a"]], [[None]], "row 1 has None as 'tags', which is no class"),
+    (WORDS, ["a b"], [["X", "X"]], "row 1 has 'a b' in 'tokens' and ['X', 'X'] in 'tags'"),
+    (WORDS, [[1]], [["X"]], "row 1 has [1] in 'tokens' and ['X'] in 'tags': give a list"),
     (WORDS, [["a"]], [[["X"]]], "which is no class"),
 ]
 
