@@ -78,7 +78,7 @@ def own_study(
     name = str(folder.resolve()) if folder.is_dir() else models[0]
     reference = describe_encoder(EncoderSpec(name=name))
     tasks = _tasks(reference, columns)
-    sides = [table.column(name, "text").to_pylist() for name in columns if name.startswith("text")]
+    sides = [table.texts(name).to_pylist() for name in columns if name.startswith("text")]
     sides = sides or [[" ".join(words) for words in table.column("words").to_pylist()]]
     rows = table.rows.select(columns).to_pylist()[:limit]
     least = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST

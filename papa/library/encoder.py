@@ -203,9 +203,7 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
     table = table_of(texts, "the table of texts")
     framing, slots = encoder.special_tokens, encoder.slots
     first, *others = (
-        tokenised.tokens_of_texts(
-            encoder.tokenizer, framing, table.column(name, "text").to_pylist()
-        )
+        tokenised.tokens_of_texts(encoder.tokenizer, framing, table.texts(name).to_pylist())
         for name in (text, text_pair)
         if name
     )

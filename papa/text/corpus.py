@@ -200,8 +200,8 @@ def load_corpus(artifact: ArtifactReference | Address) -> TokenisedCorpus:
     shards = {shard["file"] for name in SPLITS for shard in held["shards"][name]}
     if not shards <= metadata["files"].keys():
         raise ArtifactError(f"{artifact} names shards that are none of its files")
-    names = None if held["label_names"] is None else tuple(held["label_names"])
-    return TokenisedCorpus(folder, held["kind"], held["slots"], names, {**metadata, **held})
+    names = held["label_names"] and tuple(held["label_names"])
+    return TokenisedCorpus(folder, held["kind"], held["slots"], names, held)
 
 
 def tokenise_corpus(
@@ -264,6 +264,15 @@ def _laid_out(
     special_tokens = special_tokens_of(tokenizer, task.kind)
     slots = (split == "validation" and task.validation_slots) or task.slots
     kept, words_cut = text_capacity(layout, task.kind, slots), 0
+    if task.kind == "pair":
+        first, second = (
+            tokens_of_texts(tokenizer, special_tokens, part[name].to_pylist())
+            for name in ("text", "text_pair")
+        )
+        most, least = pair_capacity(special_tokens, slots)
+        cut = sum(len(a) > most or len(b) > least for a, b in zip(first, second, strict=True))
+        arranged = arrange_pair(first, second, special_tokens, layout.segment_ids, slots)
+        return arranged, part["label"].to_numpy(), cut, 0
     if task.kind == "words":
         texts, numbers = tokens_of_words(tokenizer, special_tokens, part["words"].to_pylist())
         labels = []
@@ -275,12 +284,6 @@ def _laid_out(
             labels.append([own[word] if word != before else IGNORED for word, before in pairs])
     else:
         texts = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
-    if task.kind == "pair":
-        most, least = pair_capacity(special_tokens, slots)
-        second = tokens_of_texts(tokenizer, special_tokens, part["text_pair"].to_pylist())
-        arranged = arrange_pair(texts, second, special_tokens, layout.segment_ids, slots)
-        cut = sum(len(a) > most or len(b) > least for a, b in zip(texts, second, strict=True))
-        return arranged, part["label"].to_numpy(), cut, 0
     cut = sum(len(text) > kept for text in texts)
     if task.kind == "causal":
         return *arrange_causal(texts, special_tokens, slots), cut, 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from papa.errors import DataError, joined, shortened, shown
+from papa.errors import DataError, joined, shown
 from papa.spec import TaskSpec
 from papa.spec.task import KINDS
 from papa.text.sources import fingerprint, read_source
@@ -52,7 +53,7 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
     """Check, label and sample the rows of a task's two splits; the labels' names are taken from all
     training rows.
     """
-    sides, of_words = [_side(task, source) for source in (train, validation)], task.kind == "words"
+    sides = [_side(task, source) for source in (train, validation)]
     names: tuple[str, ...] | None = None
     warnings: list[str] = []
     if task.regression:
@@ -61,38 +62,39 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
         sides, labels, names = _in_classes(task, sides, warnings)
     else:  # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(side.table), np.int64) for side in sides]
-    tables, classes = [], []
-    limits = (task.train_rows, task.validation_rows)
-    for side, label, limit in zip(sides, map(pa.array, labels), limits, strict=True):
-        table = side.table
-        if of_words:
-            offsets = table["words"].combine_chunks().offsets
-            label = pa.LargeListArray.from_arrays(offsets, label)
-        if "label" in KINDS[task.kind].columns:
-            table = table.append_column("label", label)
-        if limit is not None and limit < len(table):
-            # Without repeats; a smaller sample of the same seed is the start of a larger one.
-            drawn = np.random.default_rng(task.sample_seed).permutation(len(table))
-            table = table.take(drawn[:limit])
-        if task.kind == "similarity":
-            # The two texts of a pair are two rows, one after the other, both with its label.
-            first, second = (table[name].to_pylist() for name in ("text", "text_pair"))
-            both = pa.array(chain(*zip(first, second, strict=True)), pa.large_string())
-            table = pa.table({"text": both, "label": np.repeat(table["label"].to_numpy(), 2)})
-        tables.append(table)
-        if names:
-            flat = pc.list_flatten(table["label"]) if of_words else table["label"]
-            classes.append(flat.to_numpy())
+    limits = task.train_rows, task.validation_rows
+    tables = [
+        _sampled(task, side.table, pa.array(own), limit)
+        for side, own, limit in zip(sides, labels, limits, strict=True)
+    ]
     if names:
-        warnings += label_warnings(classes, names, of_words or bool(task.labels))
+        of_words = task.kind == "words"
+        columns = [table["label"] for table in tables]
+        flat = [(pc.list_flatten(own) if of_words else own).to_numpy() for own in columns]
+        warnings += label_warnings(flat, names, of_words or bool(task.labels))
     return TaskRows(tables[0], tables[1], names, warnings)
+
+
+def _sampled(task: TaskSpec, table: pa.Table, label: pa.Array, limit: int | None) -> pa.Table:
+    if task.kind == "words":
+        offsets = table["words"].combine_chunks().offsets
+        label = pa.LargeListArray.from_arrays(offsets, label)
+    if "label" in KINDS[task.kind].columns:
+        table = table.append_column("label", label)
+    if limit is not None and limit < len(table):
+        # Without repeats; a smaller sample of the same seed is the start of a larger one.
+        table = table.take(np.random.default_rng(task.sample_seed).permutation(len(table))[:limit])
+    if task.kind == "similarity":
+        # The two texts of a pair are two rows, one after the other, both with its label.
+        pairs = zip(table["text"].to_pylist(), table["text_pair"].to_pylist(), strict=True)
+        both = pa.array(chain(*pairs), pa.large_string())
+        table = pa.table({"text": both, "label": np.repeat(table["label"].to_numpy(), 2)})
+    return table
 
 
 @dataclass(frozen=True)
 class Side:
-    """What a model reads of one split, and its labels, flat, with the row's number of each; no
-    column where there are none.
-    """
+    """What a model reads of one split, and its labels, flat, with the row's number of each."""
 
     table: pa.Table
     source: SourceTable
@@ -101,13 +103,12 @@ class Side:
     rows: Sequence[int]
 
     def named(self, names: Sequence[str] | None) -> Side:
-        """Integer classes by their names, where they have some; other values as they are."""
+        """Integer classes by their names, where they have some."""
         known = dict(enumerate(names or ()))
         values = [known.get(one, one) if isinstance(one, int) else one for one in self.values]
         return replace(self, values=values)
 
     def refusal(self, at: int, told: str) -> DataError:
-        """What is wrong with the label at that place."""
         value, row = shown(self.values[at]), self.rows[at] + 1
         return DataError(f"{self.source.origin}: row {row} has {value} as '{self.column}'{told}")
 
@@ -115,33 +116,28 @@ class Side:
 def _side(task: TaskSpec, source: SourceTable) -> Side:
     """The rows of a split; of running text, headings stay and blank rows are dropped."""
     read = {name: getattr(task.columns, name) for name in KINDS[task.kind].columns}
-    label, of_words = read.pop("label", None) or "", task.kind == "words"
-    holds = "one list a row" if of_words else "text"
-    table = pa.table({name: source.column(column, holds) for name, column in read.items()})
-    if task.kind in ("mlm", "causal"):
-        text = pc.utf8_trim_whitespace(table["text"])
-        table = pa.table({"text": text.filter(pc.not_equal(text, ""))})
-        if len(text) and not len(table):
-            raise DataError(f"{source.origin}: every '{read['text']}' is blank: give text")
-    if not of_words:
-        values = source.column(label).to_pylist() if label else []
-        return Side(table, source, label, values, range(len(values)))
-    words, tags = table["words"].to_pylist(), source.column(label, holds).to_pylist()
-    for row, (own, given) in enumerate(zip(words, tags, strict=True), start=1):
-        if len(own) != len(given):
+    label = read.pop("label", None) or ""
+    given = source.column(label).to_pylist() if label else []
+    if task.kind != "words":
+        table = pa.table({name: source.texts(column) for name, column in read.items()})
+        if task.kind in ("mlm", "causal"):
+            text = pc.utf8_trim_whitespace(table["text"])
+            table = pa.table({"text": text.filter(pc.not_equal(text, ""))})
+            if not len(table):
+                raise DataError(f"{source.origin}: every '{read['text']}' is blank: give text")
+        return Side(table, source, label, given, range(len(given)))
+    words = source.column(read["words"]).to_pylist()
+    for row, (own, tags) in enumerate(zip(words, given, strict=True), start=1):
+        lists = isinstance(own, list) and isinstance(tags, list) and len(own) == len(tags)
+        if not lists or not all(isinstance(word, str) for word in own):
             raise DataError(
-                f"{source.origin}: row {row} has {len(own)} words in '{read['words']}' and "
-                f"{len(given)} labels in '{label}': give one label a word"
-            )
-        if not all(isinstance(word, str) for word in own):
-            raise DataError(
-                f"{source.origin}: row {row} has {shortened(own)} in '{read['words']}', not lists "
-                "of words: set the task's columns to fit it"
+                f"{source.origin}: row {row} has {shown(own)} in '{read['words']}' and "
+                f"{shown(tags)} in '{label}': give a list of words and one label a word"
             )
     # As one piece, whose offsets the labels share.
     table = pa.table({"words": pa.array(words, pa.large_list(pa.large_string()))})
-    rows = [row for row, given in enumerate(tags) for _ in given]
-    return Side(table, source, label, list(chain(*tags)), rows)
+    rows = [row for row, tags in enumerate(given) for _ in tags]
+    return Side(table, source, label, list(chain(*given)), rows)
 
 
 def _in_classes(
@@ -178,7 +174,6 @@ def _in_classes(
 
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
-"""As one writes it, of 64 bits."""
 _TAG = re.compile(r"O|([BI])-(.+)")
 _UNDECIDED = ("-", "-1")
 """What marks rows on which annotators do not agree, as in SNLI."""
@@ -205,59 +200,47 @@ def _decided(side: Side, declared: Sequence[str] | None) -> Side:
 def to_classes(
     sides: Sequence[Side], names: Sequence[str] | None
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """Class numbers of both splits, and the classes' names, those of 0, 1, … where they are given.
-
-    Text that spells integers as one writes them counts as integers, unless a label of either split
-    is other text, such as 007. Without names, the classes are the sorted distinct training labels.
-    With names, a class may be absent from the training rows (a small sample of them, say).
+    """Class numbers of both splits, and the classes' names: those given, else the sorted distinct
+    training labels. Text that spells integers as one writes them counts as integers, unless a label
+    of either split is other text, such as 007.
     """
-    texts = [{value for value in side.values if isinstance(value, str)} for side in sides]
-    as_text = any(
-        found and (found <= set(names or ()) or not all(map(_INTEGER.fullmatch, found)))
-        for found in texts
-    )
-    sides = [replace(side, values=_plain(side, as_text)).named(names) for side in sides]
+    as_text = False
+    for side in sides:
+        found = {value for value in side.values if isinstance(value, str)}
+        named = bool(found) and found <= {*(names or ())}
+        as_text |= named or not all(map(_INTEGER.fullmatch, found))
+        for at, value in enumerate(side.values):
+            whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+            if value == "" or not (isinstance(value, str | int) or whole):
+                raise side.refusal(
+                    at,
+                    ", which is no class: give integers or strings, complete or remove the row, or "
+                    "predict numbers with metric spearman",
+                )
+    if not as_text:
+        sides = [replace(side, values=[*map(int, side.values)]) for side in sides]
+    sides = [side.named(names) for side in sides]
     known = names or sorted({*sides[0].values})
     index = {label: number for number, label in enumerate(known)}
     for side in sides:
-        if unknown := {*side.values} - index.keys():
-            at = next(at for at, value in enumerate(side.values) if value in unknown)
-            if str(side.values[at]) in _UNDECIDED:
-                count = f"{side.values.count(side.values[at]):,} of {len(side.values):,}"
-                why = f", as {count} rows have, which marks rows without agreement: {_NAME_THEM}"
-                raise side.refusal(at, why)
-            known_by = "the task knows" if names else "the training rows have"
-            raise side.refusal(
-                at,
-                f" where {known_by} {joined(map(str, known))} (unknown: "
-                f"{joined(sorted(map(str, unknown)))}): correct the rows or the task's labels",
-            )
+        for at, value in enumerate(side.values):
+            if value not in index:
+                known_by = "the task knows" if names else "the training rows have"
+                advice = "correct the rows or the task's labels"
+                if str(value) in _UNDECIDED:
+                    advice = f"if it marks rows without agreement, {_NAME_THEM}"
+                raise side.refusal(at, f" where {known_by} {joined(map(str, known))}: {advice}")
     classes = [np.array([index[value] for value in side.values], np.int64) for side in sides]
     return classes, tuple(map(str, known))
-
-
-def _plain(side: Side, as_text: bool) -> list[Any]:
-    """The labels as integers or as strings."""
-    for at, value in enumerate(side.values):
-        whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-        if value == "" or not (isinstance(value, str | int) or whole):
-            raise side.refusal(
-                at,
-                ", which is no class: give integers or strings, complete or remove the row, or "
-                "predict numbers with metric spearman",
-            )
-    return list(side.values if as_text else map(int, side.values))
 
 
 def to_numbers(side: Side) -> np.ndarray:
     """Labels of a regression task as float32."""
     numbers = []
     for at, value in enumerate(side.values):
-        try:
+        with suppress(TypeError, ValueError):
             numbers.append(float(value))
-        except (TypeError, ValueError):
-            numbers.append(np.nan)
-        if not abs(numbers[-1]) <= float(np.finfo(np.float32).max):
+        if len(numbers) == at or not abs(numbers[at]) <= float(np.finfo(np.float32).max):
             raise side.refusal(
                 at,
                 " where a regression task (metric spearman or cosine_spearman) needs a number, "

@@ -90,7 +90,8 @@ def read_split(source: HubSource, split: str) -> SourceTable:
     for file in splits[split]:
         if format_of(PurePosixPath(file)) is None:
             raise DataError(f"{origin}, lies in {file}, whose format is not read: {_LOCAL}")
-    tables = [read_file(_fetched(source.name, commit, file)) for file in splits[split]]
+    folder = _snapshot(source.name, commit, splits[split])
+    tables = [read_file(folder / file) for file in splits[split]]
     names = tables[0].class_names
     if any(table.class_names != names for table in tables):
         raise DataError(f"{origin}: its files number their classes differently: {_LOCAL}")
@@ -111,18 +112,18 @@ def commit_of(name: str, revision: str | None) -> str:
 
     with _hub_errors(name, revision):
         try:
-            found = HfApi().resolve_revision(name, repo_type="dataset", revision=revision)
+            return HfApi().resolve_revision(name, repo_type="dataset", revision=revision).resolved
         except RevisionResolutionError as error:
             raise error.__cause__ or error from None
-        return found.resolved
 
 
-def _fetched(name: str, commit: str, file: str) -> Path:
-    from huggingface_hub import hf_hub_download
+def _snapshot(name: str, commit: str, files: Sequence[str]) -> Path:
+    """A folder with these files; the hub's list of all of them is kept too."""
+    from huggingface_hub import snapshot_download
 
-    place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
+    asked: dict[str, Any] = {"repo_type": "dataset", "tqdm_class": download_bar()}
     with _hub_errors(name, commit):
-        return Path(hf_hub_download(name, file, **place, tqdm_class=download_bar()))
+        return Path(snapshot_download(name, revision=commit, allow_patterns=[*files], **asked))
 
 
 def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:
@@ -143,14 +144,10 @@ def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
     from datasets import load_dataset_builder
     from datasets.data_files import EmptyDatasetError
     from datasets.exceptions import DataFilesNotFoundError
-    from huggingface_hub import get_cached_repo_tree, snapshot_download
+    from huggingface_hub import get_cached_repo_tree
 
-    place: dict[str, Any] = {"repo_type": "dataset", "revision": commit}
-    with _hub_errors(source.name, commit):
-        # The one call that keeps the list of files.
-        small = [README, ".gitattributes"]
-        snapshot_download(source.name, **place, allow_patterns=small, tqdm_class=download_bar())
-        tree = get_cached_repo_tree(source.name, **place)
+    readme = _snapshot(source.name, commit, [README, ".gitattributes"]) / README
+    tree = get_cached_repo_tree(source.name, repo_type="dataset", revision=commit)
     listed = [file.path for file in tree if is_plain(file.path)]
     with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
         folder = Path(temporary).resolve()
@@ -161,7 +158,7 @@ def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
                 (folder / file).touch()
         card = _card(listed)
         if README in listed:
-            text = _fetched(source.name, commit, README).read_text(encoding="utf-8")
+            text = readme.read_text(encoding="utf-8")
             card = text if text.startswith("---") else ""  # Else the library would complain.
         (folder / README).write_text(card, encoding="utf-8")
         try:

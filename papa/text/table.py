@@ -19,19 +19,12 @@ import pyarrow.parquet
 
 from papa.errors import DataError, in_one_line, joined, nearest_first, shortened
 
-_SUFFIXES = {
-    "jsonl": (".jsonl", ".ndjson", ".json"),
-    "csv": (".csv",),
-    "tsv": (".tsv",),
-    "parquet": (".parquet",),
-    "text": (".txt", ".raw"),
-    "conll": (".conll", ".bio", ".iob"),
-    "conllu": (".conllu",),
-}
+_FORMATS = {f".{own}": own for own in ("jsonl", "csv", "tsv", "parquet", "conll", "conllu")}
+_FORMATS |= {".ndjson": "jsonl", ".json": "jsonl", ".bio": "conll", ".iob": "conll"}
+_FORMATS |= {".txt": "text", ".raw": "text"}
 CONLLU = {"tokens": 1, "words": 1, "upos": 3, "xpos": 4, "head": 6, "deprel": 7}
 """Which columns of CoNLL-U are read; the hub's treebanks call words tokens."""
 Rows = Iterable[dict[str, Any]]
-_HOLDS = {"text": pa.types.is_large_string, "one list a row": pa.types.is_large_list}
 
 
 @dataclass(frozen=True)
@@ -44,10 +37,8 @@ class SourceTable:
     origin: str
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def column(self, name: str, holds: str | None = None) -> pa.ChunkedArray:
-        """The column of that name, its dictionaries decoded and its text as large strings; it may
-        be asked to hold "text" or "one list a row".
-        """
+    def column(self, name: str) -> pa.ChunkedArray:
+        """The column of that name, which is whole."""
         if name not in self.rows.column_names:
             found = nearest_first(name, self.rows.column_names)
             raise DataError(
@@ -58,22 +49,18 @@ class SourceTable:
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1
             raise DataError(f"{self.origin}: row {row} has no '{name}': complete or remove it")
-        kind = _plain(column.type)
-        if holds and not _HOLDS[holds](kind):
+        return column
+
+    def texts(self, name: str) -> pa.ChunkedArray:
+        """A column of text as large strings."""
+        column = self.column(name)
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if kind not in (pa.string(), pa.large_string(), pa.string_view()):
             raise DataError(
-                f"{self.origin}: column '{name}' holds {shortened(column.type)}, not {holds}: set "
-                "the task's columns to fit it"
+                f"{self.origin}: column '{name}' holds {shortened(kind)}, not text: set the task's "
+                "columns to fit it"
             )
-        return column.cast(kind)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(_plain(kind.value_type))
-    is_text = pa.types.is_string(kind) or pa.types.is_string_view(kind)
-    return pa.large_string() if is_text else kind
+        return column.cast(pa.large_string())
 
 
 def names_of_classes(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -100,7 +87,7 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
     if chosen is None:
         raise DataError(
             f"{path}: the suffix '{path.suffix}' names no known format: set source.format to one "
-            f"of {joined(sorted(_SUFFIXES))}"
+            f"of {joined(sorted({*_FORMATS.values()}))}"
         )
     features: Mapping[str, Any] = {}
     try:
@@ -117,7 +104,7 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
             rows = pa.table(texts) if chosen == "text" else _table(readers[chosen](lines))
     except UnicodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}): convert it") from None
-    except (pa.ArrowException, csv.Error, ValueError, OSError, RecursionError) as error:
+    except (pa.ArrowException, csv.Error, ValueError, OverflowError, OSError) as error:
         raise DataError(
             f"{path} cannot be read as {chosen} ({in_one_line(error)}): give each column one type "
             "in all rows, mend the file or set source.format"
@@ -134,43 +121,27 @@ def existing(path: Path) -> Path:
 
 def format_of(path: PurePath) -> str | None:
     """The format that a file's suffix names."""
-    formats = {suffix: format for format, known in _SUFFIXES.items() for suffix in known}
-    return formats.get(path.suffix.lower())
+    return _FORMATS.get(path.suffix.lower())
 
 
 def _table(rows: Rows) -> pa.Table:
     """The rows as a table; a row without a column has null there."""
     rows = list(rows)
     names = dict.fromkeys(chain.from_iterable(rows))
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
-
-
-def _column(values: list[Any]) -> pa.Array:
-    """A column; numbers that 64 bits do not hold as floats."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, OverflowError):
-        if not all(one is None or type(one) in (int, float) for one in values):
-            raise
-        return pa.array([None if one is None else float(one) for one in values])
+    return pa.table({name: [row.get(name) for row in rows] for name in names})
 
 
 def _json(lines: Sequence[str]) -> Rows:
-    found: Any = None
-    with suppress(ValueError):
+    with suppress(ValueError, TypeError, KeyError):
         found = json.loads("\n".join(lines))
-        found = found.get("data") if isinstance(found, dict) else found
-    if isinstance(found, list) and all(isinstance(row, dict) for row in found):
-        yield from found
-        return
+        return [{**row} for row in (found["data"] if isinstance(found, dict) else found)]
+    rows = []
     for number, line in enumerate(lines, start=1):
-        if line.strip():
-            row: Any = None
-            with suppress(ValueError):
-                row = json.loads(line)
-            if not isinstance(row, dict):
-                raise ValueError(f"line {number} is no JSON object")
-            yield row
+        try:
+            rows += [{**json.loads(line)}] if line.strip() else []
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"line {number} is no JSON object: {error}") from None
+    return rows
 
 
 def _separated(path: Path, delimiter: str, header: bool) -> Rows:

