@@ -4,7 +4,6 @@ the middle.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from tests.faults.life import Fault, Life, Revived, Seen, draw
 from tests.integration.s3 import s3_server
 from tests.integration.services import mlflow_server
+from tests.storage.conftest import small_disk
 
 if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to watch processes", allow_module_level=True)
@@ -90,16 +90,9 @@ def test_with_servers(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 32 MB where a store has its artifacts."""
-    place = tmp_path / "store" / "artifacts"
-    place.mkdir(parents=True)
-    options = ["-t", "tmpfs", "-o", "size=32m"]
-    try:
-        subprocess.run(["mount", *options, "none", str(place)], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("mounting a file system needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    """Where a store has its artifacts."""
+    with small_disk(tmp_path / "store" / "artifacts", 32) as place:
+        yield place
 
 
 @pytest.mark.faults

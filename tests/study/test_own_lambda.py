@@ -85,7 +85,7 @@ def test_the_loss_at_the_mix_of_lambda_falls(
     family: Any, task: dict[str, Any], data: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
-    sharp = family(BertConfig(**SMALL, **LABELS, initializer_range=0.35))
+    sharp = family(BertConfig(**{**SMALL, **LABELS, "initializer_range": 0.35}))
     model = str(with_tokenizer(sharp, tmp_path / "model"))
     found = ranked(data, tmp_path / "store", model, **task)
     losses, own = retrained(found, RATE)
