@@ -18,6 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from tests.flows.conftest import hurried  # noqa: F401
+from tests.library.test_pages import PAGE, pasted
 from tests.make import random_model
 
 pytestmark = pytest.mark.usefixtures("hurried")
@@ -248,13 +249,10 @@ def test_the_pages_recipes_run_when_pasted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
-    page = Path(__file__).parents[1] / "docs" / "how-to" / "export.md"
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     folder.rename(tmp_path / "my-encoder")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    found: dict[str, Any] = {"__name__": "pasted"}
-    exec(compile("\n".join(blocks), str(page), "exec"), found)
+    found = pasted(PAGE.parent / "how-to" / "export.md")
     both = (states(found[name], found["inputs"]) for name in ("int8", "model"))
     assert 0 < difference(*both) < 0.5
     assert found["states"].shape == (2, 5, 32)
