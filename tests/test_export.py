@@ -31,7 +31,6 @@ TOLERANCE = 1e-5
 
 
 def tokenizer_of(family: str = "bert") -> Any:
-    """A tokenizer of words, or RoBERTa's of letters."""
     words = sorted({word for text in (*FIRST, *SECOND) for word in text.split()})
     kind, merges = transformers.ElectraTokenizer, {}
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -48,7 +47,6 @@ def constants(layers: int = 3, heads: int = 4, seed: int = 1) -> Tensor:
 
 
 def states(model: Any, inputs: Any) -> list[Tensor]:
-    """The last hidden states of each text's real tokens."""
     with torch.no_grad():
         found = model(**inputs).last_hidden_state
     return [one[mask.bool()] for one, mask in zip(found, inputs["attention_mask"], strict=True)]
@@ -80,7 +78,6 @@ def padded(tokenizer: Any, pairs: bool = False) -> Any:
 
 
 def saved(model: Any, tokenizer: Any, to: Path, given: Tensor | None = None, **options: Any) -> Any:
-    """The export of a model, and its tokenizer."""
     papa.export(model, tokenizer, HEADS, constants() if given is None else given, to, **options)
     return AutoModel.from_pretrained(to), AutoTokenizer.from_pretrained(to)
 
@@ -130,7 +127,6 @@ def test_a_text_may_fill_every_slot(folder: Path) -> None:
 
 
 def headed(kind: str) -> Any:
-    """A random model with a head of three classes."""
     config = random_model(kind.partition("For")[0].lower()).config
     config.id2label = {0: "bad", 1: "good", 2: "neither"}
     # Ordinary positions and slots have the same windows then.

@@ -26,7 +26,6 @@ ALWAYS = ("driver", "worker", "worker", "Prefect", "Prefect")
 
 @pytest.mark.server
 def test_a_study_outlives_faults(undisturbed: pandas.DataFrame, live: Live, tmp_path: Path) -> None:
-    """The short form, for every day."""
     life = live(tmp_path / "store")
     life.live([Fault("worker", "average started"), Fault("Prefect", "rank started")])
     outcomes = [outcome for _, outcome in life.struck]
@@ -60,7 +59,6 @@ def test_with_servers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A store and MLflow behind servers, which are killed and come back."""
     # Filesystems of another server, at the same address of the store.
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     points = [f"{stage} started" for stage in ("tokenise", "average", "rank", "probe", "aggregate")]
@@ -90,7 +88,6 @@ def test_with_servers(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """Where a store has its artifacts."""
     with small_disk(tmp_path / "store" / "artifacts", 32) as place:
         yield place
 

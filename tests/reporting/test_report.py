@@ -20,7 +20,6 @@ from tests.reporting.studies import average_of, findings, results, scores_of
 
 
 def shown(text: str) -> dict[str, Any]:
-    """The data of a page's figures."""
     (found,) = re.findall(r'<script type="application/json" id="shown">(.*?)</script>', text)
     data: dict[str, Any] = json.loads(found)
     return data

@@ -74,7 +74,6 @@ def padded(texts: list[str]) -> Any:
 
 
 def written(folder: Path, count: int) -> Path:
-    """A folder with both splits, of so many rows."""
     for split, seed in (("train", 1), ("validation", 2)):
         lines = "".join(json.dumps(row) + "\n" for row in rows(count, seed))
         (folder / f"{split}.jsonl").write_text(lines)
@@ -88,7 +87,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier that has learned which word comes first."""
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL, **LABELS))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
@@ -118,7 +116,6 @@ def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarra
 
 
 def scores(study: Scored, metric: str) -> dict[float, float]:
-    """The mean by fraction."""
     return study.table.query("task == @metric").groupby("fraction")["score"].mean().to_dict()
 
 

@@ -37,7 +37,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Step, Store]:
-    """The finished ranking of a study."""
     probe = {"learning_rate": RATE, "batch_size": 16, "epochs": 3}
     columns = {"text": "text", "label": "label"}
     entry = {"kind": "text", "head": "own", "columns": columns, "probe": probe, **task}
@@ -54,7 +53,6 @@ def lambdas(found: tuple[Step, Store]) -> np.ndarray:
 
 
 def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.ndarray]:
-    """The loss of every epoch, and λ, on the text and constants of a ranking."""
     rank, store = found
     opened = model, _ = opened_own(rank["task"], rank["encoder"])
     before = {name: value.clone() for name, value in model.state_dict().items()}
