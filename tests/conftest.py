@@ -99,7 +99,6 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm():
-    """all-MiniLM-L6-v2 with its trained weights."""
     from papa.models.encoder import load_encoder
     from papa.models.reference import EMBEDDED, resolve_encoder
     from papa.spec import EncoderSpec
@@ -121,7 +120,6 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def prefect() -> Iterator[dict[str, str]]:
-    """For ``papa run``: a Prefect server that runs already."""
     from tests.flows.history import own_server
 
     with own_server() as server:

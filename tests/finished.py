@@ -64,7 +64,6 @@ def described(encoder: object, *tasks: Any, **parts: Any) -> dict[str, Any]:
 
 
 def cells_of(steps: StudySteps) -> dict[Cell, tuple[Step, ...]]:
-    """The steps that score each cell."""
     return {cell: probes for part in steps.parts for cell, probes in part.cells.items()}
 
 
@@ -89,7 +88,6 @@ def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
 
 
 def opened(scored: Scored) -> FinishedStudy:
-    """Such a study with its report, opened."""
     aggregate: Any = scored.steps.steps[-1]
     study = aggregate["study"]
     run_here([aggregate], scored.store, study.execution, Told())

@@ -66,7 +66,6 @@ Make = Callable[[], tf.PreTrainedModel]
 
 
 def made(family: str, kind: str = "Model", config: str = "Config", **settings: Any) -> Make:
-    """The model of a family with these settings."""
     model, of = getattr(tf, f"{family}{kind}"), getattr(tf, f"{family}{config}")
     return lambda: model(of(**settings))
 
@@ -195,7 +194,6 @@ def inputs_of(name: str, seed: int = 1, batch: int = 2, length: int = 9) -> dict
 
 
 def answers(model: tf.PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
-    """Logits or last hidden states, at real tokens."""
     with torch.no_grad():
         output = model(**inputs)
     found = output.logits if "logits" in output else output.last_hidden_state

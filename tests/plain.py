@@ -117,8 +117,6 @@ def with_constants(
 
 
 def with_mix(matrices: Tensor, shares: Tensor, attention_mask: Tensor) -> Callable[[int], Change]:
-    """For ``plainly``: λA + (1-λ)C for every head."""
-
     def change(layer: int) -> Change:
         def mix(probabilities: Tensor) -> Tensor:
             share, own = shares[layer][None, :, None, None], matrices[layer].to(probabilities.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,20 +23,3 @@ def test_an_unmarked_test_starts_no_process() -> None:
         pytest.fail.Exception, match=r"starts a process .*mark it with pytest\.mark\.server"
     ):
         subprocess.run(["true"], check=True)
-
-
-@pytest.mark.server
-def test_continuous_integration_runs_its_other_jobs_after_one_that_failed(tmp_path: Path) -> None:
-    checkout = Path(__file__).parents[1]
-    (tmp_path / ".ci").mkdir()
-    (tmp_path / ".ci" / "run").write_text((checkout / ".ci" / "run").read_text())
-    for fails, code in (("test", 1), ("test-integration", 1), ("", 0)):
-        lines = [
-            f"{job}:\n\t@echo ran {job}; {'false' if job == fails else 'true'}"
-            for job in ("test", "test-slow", "test-integration")
-        ]
-        (tmp_path / "Makefile").write_text("\n".join(lines) + "\n")
-        done = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == code
-        assert done.stdout.count("ran test") == 3
-        assert (f"failed: {fails}\n" in done.stdout) == bool(fails)

@@ -20,12 +20,9 @@ from papa.errors import (
     SpecError,
 )
 from papa.files import cache_folder
-from papa.models.reference import resolve_encoder
-from papa.spec import EncoderSpec
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.stages.aggregate import command_line
-from papa.text.table import read_file
 from tests.finished import described
 
 SECRET = "pa55w/rd+of=mine"
@@ -110,12 +107,3 @@ def test_a_cluster_with_a_secret_in_its_address_is_refused(monkeypatch: pytest.M
     with pytest.raises(SpecError, match="Ray's address holds a user or password"):
         cluster_address(None)
     assert cluster_address("host:6379") == "host:6379"
-
-
-def test_the_library_repeats_no_secret_either() -> None:
-    with pytest.raises(PapaError) as raised:
-        resolve_encoder(EncoderSpec(name="https://me:pa55w@huggingface.co/a/b"))
-    assert "pa55w" not in repr(raised.value)
-    with pytest.raises(PapaError, match="there is no file at") as raised:
-        read_file(Path(WITH[0]), None, header=True)
-    assert "pa55w" not in repr(raised.value)

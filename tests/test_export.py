@@ -18,6 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from tests.flows.conftest import hurried  # noqa: F401
+from tests.library.test_pages import PAGE, pasted
 from tests.make import random_model
 
 pytestmark = pytest.mark.usefixtures("hurried")
@@ -30,7 +31,6 @@ TOLERANCE = 1e-5
 
 
 def tokenizer_of(family: str = "bert") -> Any:
-    """A tokenizer of words, or RoBERTa's of letters."""
     words = sorted({word for text in (*FIRST, *SECOND) for word in text.split()})
     kind, merges = transformers.ElectraTokenizer, {}
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -47,7 +47,6 @@ def constants(layers: int = 3, heads: int = 4, seed: int = 1) -> Tensor:
 
 
 def states(model: Any, inputs: Any) -> list[Tensor]:
-    """The last hidden states of each text's real tokens."""
     with torch.no_grad():
         found = model(**inputs).last_hidden_state
     return [one[mask.bool()] for one, mask in zip(found, inputs["attention_mask"], strict=True)]
@@ -79,7 +78,6 @@ def padded(tokenizer: Any, pairs: bool = False) -> Any:
 
 
 def saved(model: Any, tokenizer: Any, to: Path, given: Tensor | None = None, **options: Any) -> Any:
-    """The export of a model, and its tokenizer."""
     papa.export(model, tokenizer, HEADS, constants() if given is None else given, to, **options)
     return AutoModel.from_pretrained(to), AutoTokenizer.from_pretrained(to)
 
@@ -129,7 +127,6 @@ def test_a_text_may_fill_every_slot(folder: Path) -> None:
 
 
 def headed(kind: str) -> Any:
-    """A random model with a head of three classes."""
     config = random_model(kind.partition("For")[0].lower()).config
     config.id2label = {0: "bad", 1: "good", 2: "neither"}
     # Ordinary positions and slots have the same windows then.
@@ -248,13 +245,10 @@ def test_the_pages_recipes_run_when_pasted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: run 'make setup'")
-    page = Path(__file__).parents[1] / "docs" / "how-to" / "export.md"
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     folder.rename(tmp_path / "my-encoder")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    found: dict[str, Any] = {"__name__": "pasted"}
-    exec(compile("\n".join(blocks), str(page), "exec"), found)
+    found = pasted(PAGE.parent / "how-to" / "export.md")
     both = (states(found[name], found["inputs"]) for name in ("int8", "model"))
     assert 0 < difference(*both) < 0.5
     assert found["states"].shape == (2, 5, 32)

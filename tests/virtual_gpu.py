@@ -131,7 +131,6 @@ class Moves(TorchFunctionMode):
 
 @contextmanager
 def virtual_gpu() -> Iterator[None]:
-    """Inside the block ``cuda`` is there."""
     before = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     told = {"is_available": True, "device_count": 1, "mem_get_info": (2**33, 2**33)}

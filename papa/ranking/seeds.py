@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from papa.ranking.orders import head_order
-from papa.scores.alike import DRAWS, LEVEL, alike, more_alike, random_alike
+from papa.scores.orders import DRAWS, LEVEL, alike, more_alike, random_alike
 from papa.spec import Order
 from papa.spec.orders import partial_counts
 from papa.spec.study import CONTROLLED

@@ -32,7 +32,6 @@ def found(encoder: TextEncoder):
 
 @pytest.fixture(scope="module")
 def stock(encoder: TextEncoder):
-    """Attention, V and hidden states of each text, from transformers' own forward pass."""
     model = AutoModel.from_pretrained(encoder.reference.folder, attn_implementation="eager").eval()
     texts = []
     for text in TEXTS:

@@ -22,6 +22,7 @@ from papa.spec import Frozen, NamedMetric, StudySpec
 from papa.spec.file import load_study, resolve_study
 from tests.finished import described, score_study
 from tests.flows.conftest import SMALL, environment
+from tests.library.test_pages import pasted
 from tests.reporting.studies import results
 
 pytest.importorskip(
@@ -36,10 +37,6 @@ def section(title: str) -> str:
     return README.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def blocks(language: str, text: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
-
-
 def commands(title: str) -> list[str]:
     text = re.sub(r"^```.*?^```$", "", section(title), flags=re.M | re.S)
     return re.findall(r"^    (\S.*)$", text, re.M)
@@ -49,18 +46,16 @@ def commands(title: str) -> list[str]:
 def test_the_snippet_on_the_library_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (snippet,) = blocks("python", section("As a library"))
     monkeypatch.chdir(tmp_path)
-    pasted = {"__name__": "pasted"}
-    exec(compile(snippet, str(README), "exec"), pasted)
-    assert pasted["states"][0].shape[1:] == (7, 384)
+    made = pasted(README, section("As a library"))
+    assert made["states"][0].shape[1:] == (7, 384)
     printed = capsys.readouterr().out
     assert "word embeddings alone" in printed
-    assert pasted["found"].to_pandas()["fraction"].unique().tolist() == [1.0, 0.5, 0.0]
+    assert made["found"].to_pandas()["fraction"].unique().tolist() == [1.0, 0.5, 0.0]
 
 
 def test_the_study_is_one(tmp_path: Path) -> None:
-    (written,) = blocks("yaml", section("Your own study"))
+    (written,) = re.findall(r"^```yaml\n(.*?)^```$", section("Your own study"), re.M | re.S)
     path = tmp_path / "mine.yaml"
     path.write_text(written)
     assert [task.name for task in load_study(path).tasks] == ["cola", "tickets"]

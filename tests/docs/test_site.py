@@ -31,7 +31,6 @@ def agrees(printed: str, shown: str) -> bool:
 
 
 def follow(name: str, folder: Path) -> None:
-    """Run the commands of a page in a folder; each ends well and prints what the page shows."""
     page, settings = (ROOT / "docs" / f"{name}.md").read_text(), environment()
     settings |= {"PATH": f"{Path(sys.executable).parent}:{settings['PATH']}", "COLUMNS": "80"}
     steps = re.findall(r"^```shell\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", page, re.M | re.S)

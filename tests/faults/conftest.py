@@ -24,7 +24,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
-    """What the study finds where nothing is hurt, but for how long it took."""
     store = tmp_path_factory.mktemp("undisturbed") / "store"
     finish_study(study, store)
     return scores(Store(store))

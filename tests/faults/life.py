@@ -75,14 +75,11 @@ POINTS: dict[str, Callable[[Seen], object]] = {
 
 
 def scores(store: Store) -> pandas.DataFrame:
-    """The rows of results, but for how long they took."""
     results = pandas.read_parquet(store.study("small") / "results.parquet")
     return results.drop(columns="seconds")
 
 
 class Fault(NamedTuple):
-    """A process killed (SIGKILL) at a point."""
-
     victim: str
     point: str
 
@@ -202,7 +199,6 @@ class Life:
         return code
 
     def _kill(self, victim: str, seen: Seen) -> bool:
-        """Whether there was a victim."""
         if victim in self.servers:
             self.servers[victim].kill()
             return True
@@ -235,6 +231,5 @@ class Life:
         assert not users(self.store)
 
     def processes(self) -> list[int]:
-        """What still runs of it, or of what it started."""
         found = psutil.process_iter(["environ"])
         return [one.pid for one in found if (one.info["environ"] or {}).get(LIFE) == self.name]

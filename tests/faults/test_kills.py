@@ -4,7 +4,6 @@ the middle.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from tests.faults.life import Fault, Life, Revived, Seen, draw
 from tests.integration.s3 import s3_server
 from tests.integration.services import mlflow_server
+from tests.storage.conftest import small_disk
 
 if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc to watch processes", allow_module_level=True)
@@ -26,7 +26,6 @@ ALWAYS = ("driver", "worker", "worker", "Prefect", "Prefect")
 
 @pytest.mark.server
 def test_a_study_outlives_faults(undisturbed: pandas.DataFrame, live: Live, tmp_path: Path) -> None:
-    """The short form, for every day."""
     life = live(tmp_path / "store")
     life.live([Fault("worker", "average started"), Fault("Prefect", "rank started")])
     outcomes = [outcome for _, outcome in life.struck]
@@ -60,7 +59,6 @@ def test_with_servers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A store and MLflow behind servers, which are killed and come back."""
     # Filesystems of another server, at the same address of the store.
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     points = [f"{stage} started" for stage in ("tokenise", "average", "rank", "probe", "aggregate")]
@@ -90,16 +88,8 @@ def test_with_servers(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 32 MB where a store has its artifacts."""
-    place = tmp_path / "store" / "artifacts"
-    place.mkdir(parents=True)
-    options = ["-t", "tmpfs", "-o", "size=32m"]
-    try:
-        subprocess.run(["mount", *options, "none", str(place)], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("mounting a file system needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with small_disk(tmp_path / "store" / "artifacts", 32) as place:
+        yield place
 
 
 @pytest.mark.faults

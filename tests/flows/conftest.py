@@ -63,7 +63,6 @@ def _heard() -> Iterator[None]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exports in this process measure their speed once."""
     for name, value in HURRY.items():
         monkeypatch.setattr(import_module("papa.exported"), name, value)
 
@@ -79,22 +78,18 @@ def tiny(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, P
 
 @dataclass(frozen=True)
 class Finished:
-    """What a command left."""
-
     code: int
     out: str
     err: str
 
     @property
     def imported(self) -> set[str]:
-        """The heavy modules that its process imported."""
         last = self.err.strip().splitlines()[-1]
         assert last.startswith("imported:"), self.err
         return set(last.split()[1:])
 
 
 def environment() -> dict[str, str]:
-    """For a command's process."""
     return {**without_engines(), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -113,7 +108,6 @@ def start(
 
 
 def papa(*arguments: str, **how: Any) -> Finished:
-    """Run ``papa`` to its end; ``how`` as for ``start``."""
     with start(*arguments, **how) as process:
         return finish(process)
 
@@ -134,7 +128,6 @@ def finish(process: subprocess.Popen[str], before: str = "") -> Finished:
 
 
 def until(stream: IO[str] | None, sentence: str) -> str:
-    """What a process writes to a stream up to the line with a sentence."""
     assert stream is not None
     lines = []
     for line in stream:
@@ -152,7 +145,6 @@ def known(study: str, *options: str) -> str:
 
 
 def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:
-    """Write a study and return its path."""
     path = folder / name
     path.write_text(json.dumps(study))
     return str(path)
@@ -161,7 +153,6 @@ def write_study(folder: Path, study: object, name: str = "study.yaml") -> str:
 def rows_in(
     folder: Path, name: str, train: list[Any], validation: list[Any] | None = None
 ) -> dict[str, Any]:
-    """Rows as files; returns their source."""
     splits = {"train": train, "validation": validation or train}
     for split, content in splits.items():
         lines = "".join(json.dumps(row) + "\n" for row in content)
@@ -170,7 +161,6 @@ def rows_in(
 
 
 def task_on(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
-    """A task on such rows, which have a text and a label."""
     columns = {"text": "text", "label": "label"}
     kind = {"kind": "text", "columns": columns, "metric": "accuracy"}
     return {"name": name, "source": source, **kind, "slots": 32, "probe": PROBE, **others}
@@ -186,7 +176,6 @@ def artifacts(store: Path, *stages: str) -> dict[str, int]:
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    """The content of all files below a folder."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -196,7 +185,6 @@ def words(finished: Finished) -> Sequence[str]:
 
 
 def refusal(finished: Finished) -> str:
-    """The one sentence with which a command failed."""
     assert finished.code == 1, finished.out
     (line,) = words(finished)
     assert line.startswith("error: ")

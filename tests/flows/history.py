@@ -58,13 +58,11 @@ def own_server(more: Server = MappingProxyType({})) -> Iterator[dict[str, str]]:
 
 
 def own_flow_runs(store: Path) -> list[FlowRun]:
-    """Likewise in the user's own database, which nobody uses now."""
     with own_server() as server:
         return flow_runs(store, server)
 
 
 def flow_runs(store: Path, server: Server) -> list[FlowRun]:
-    """The runs of a store's studies that a server knows, in the order in which they started."""
     known = ask(server, "flow_runs/filter", sort="START_TIME_ASC")
     runs = [run for run in known if run["parameters"]["store"] == str(store)]
     steps = ask(server, "task_runs/filter", flow_runs={"id": {"any_": [run["id"] for run in runs]}})
@@ -81,7 +79,6 @@ def flow_runs(store: Path, server: Server) -> list[FlowRun]:
 
 
 def ask(server: Server, path: str, **body: Any) -> Any:
-    """What Prefect's API answers."""
     login = server["PREFECT_API_AUTH_STRING"].split(":")
     address = f"{server['PREFECT_API_URL']}/{path}"
     answer = httpx.post(address, json=body, auth=(login[0], login[1]), timeout=60)
@@ -89,5 +86,4 @@ def ask(server: Server, path: str, **body: Any) -> Any:
 
 
 def mlflow_states(store: Path) -> dict[str, set[str]]:
-    """The states of the runs that the study ``small`` has in the store's MLflow, by their role."""
     return logged(address_in(store), "small").groupby("role")["status"].agg(set).to_dict()

@@ -16,14 +16,12 @@ PATIENCE_SECONDS = 1800
 
 
 def without_engines() -> dict[str, str]:
-    """This environment without what would point the engines elsewhere."""
     engines = ("PREFECT_", "MLFLOW_", "RAY_")
     names = {name for name in os.environ if not name.startswith(engines)} | {"PREFECT_HOME"}
     return {name: os.environ[name] for name in names}
 
 
 def descendants(root: int) -> dict[int, str]:
-    """Processes below ``root``, by id, with their command lines."""
     below: dict[int, str] = {}
     with suppress(psutil.NoSuchProcess):
         for process in psutil.Process(root).children(recursive=True):
@@ -59,7 +57,6 @@ def wait_until(
     what: str,
     process: subprocess.Popen[str] | subprocess.Popen[bytes] | None = None,
 ) -> None:
-    """Wait until a condition holds, which may depend on a process that runs."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not in time: {what}"
@@ -79,5 +76,4 @@ def status(address: str, login: str | None = None, body: object = None) -> int:
 
 
 def answers(address: str) -> bool:
-    """Whether a health check answers."""
     return status(address) == 200

@@ -43,7 +43,6 @@ def foreign(file: Path) -> None:
 
 
 def newest(store: Path, stage: str) -> Path:
-    """The finished artifact of a stage."""
     return max((store / "artifacts" / stage).iterdir(), key=lambda place: place.stat().st_mtime_ns)
 
 

@@ -150,7 +150,6 @@ BASELINE = "baseline · all-MiniLM-L6-v2 · reviews"
 
 
 def reasons(finished: cli.Finished) -> dict[str, str]:
-    """Why each step failed that did."""
     return dict(re.findall(r"^(.+): failed: (.+) \| study", finished.err, re.MULTILINE))
 
 

@@ -38,8 +38,6 @@ State(type=StateType.COMPLETED, data=metadata).result()
 
 
 class Fires:
-    """Its pickle creates a file where it is read."""
-
     def __init__(self, file: Path) -> None:
         self.file = file
 

@@ -54,7 +54,6 @@ def _to_the_end(command: list[str], environment: dict[str, str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run pytest; its exit code."""
     options = ["-m", "integration", "-o", "testpaths=tests/integration"]
     tests = [sys.executable, "-m", "pytest", *options, *arguments]
     try:

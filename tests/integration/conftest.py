@@ -31,7 +31,6 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def elsewhere() -> Iterator[Path]:
-    """A folder of the other host."""
     with _short_folder() as folder:
         yield folder
 
@@ -74,7 +73,6 @@ def tracking(place: Path, database: of_stack.Postgres, storage: S3Server) -> Ite
 
 @pytest.fixture(scope="session")
 def site(place: Path, storage: S3Server) -> dict[str, str]:
-    """What studies on this host need beside Ray and MLflow."""
     own = {"PAPA_STORE": "s3://papa/store", "PAPA_CACHE": str(place / "cache")}
     return {**storage.environment(), **own}
 

@@ -29,7 +29,6 @@ class S3Server:
     reader: tuple[str, str]
 
     def environment(self, keys: tuple[str, str] | None = None) -> dict[str, str]:
-        """What a client needs in its environment, with the owner's keys or others."""
         access, secret = keys or self.owner
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
@@ -40,7 +39,6 @@ class S3Server:
 
     @property
     def files(self) -> Any:
-        """Its buckets and objects, with the owner's keys."""
         from s3fs import S3FileSystem
 
         key, secret = self.owner
@@ -48,7 +46,6 @@ class S3Server:
         return S3FileSystem(key=key, secret=secret, use_listings_cache=False, **how)
 
     def make_bucket(self, name: str) -> None:
-        """Create a bucket."""
         self.files.mkdir(name)
 
 

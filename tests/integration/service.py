@@ -32,7 +32,6 @@ class Service:
 
     @property
     def processes(self) -> list[int]:
-        """Its process and all below it, each before its children."""
         return [self.process.pid, *descendants(self.process.pid)]
 
     def kill(self) -> None:
@@ -41,7 +40,6 @@ class Service:
         self.process.wait()
 
     def end(self) -> None:
-        """SIGTERM, then SIGKILL to what is left."""
         known = self.processes
         if self.process.poll() is None:
             self.process.terminate()
@@ -88,7 +86,6 @@ def run(
     folder: Path | None = None,
     seconds: float = 300,
 ) -> str:
-    """Run a command of the stack to its end in a clean environment; what it printed."""
     done = subprocess.run(
         command, env=clean(folder or Path("/tmp"), environment), cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False,
@@ -98,7 +95,6 @@ def run(
 
 
 def clean(home: Path, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """An environment of its own."""
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(home),

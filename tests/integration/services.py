@@ -27,13 +27,10 @@ _DEBIAN = Path("/usr/lib/postgresql")
 
 @dataclass
 class Postgres(Service):
-    """PostgreSQL; its databases by URL."""
-
     password: str = ""
     port: int = 5432
 
     def url(self, database: str, driver: str = "postgresql") -> str:
-        """A database's address for a client library."""
         return f"{driver}://papa:{self.password}@127.0.0.1:{self.port}/{database}"
 
 
@@ -75,7 +72,6 @@ def postgres(folder: Path, databases: Sequence[str]) -> Iterator[Postgres]:
 def prefect_server(
     folder: Path, database: Postgres, port: int | None = None, password: str | None = None
 ) -> Iterator[Service]:
-    """Prefect's server on a PostgreSQL database ``prefect``."""
     port = port or free_port()
     password = password or f"papa:{secrets.token_hex(16)}"
     environment = {
@@ -162,7 +158,6 @@ def ray_node(
 
 
 def namespace() -> tuple[str, str]:
-    """The names of this host and of the other; skips the test where there are none."""
     if NAMESPACE not in os.environ:
         pytest.skip("Ray needs network namespaces: make test-integration, as root")
     return os.environ[NAMESPACE], os.environ[OTHER_NAMESPACE]

@@ -16,7 +16,6 @@ from tests.integration.service import Service, started
 
 
 def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> str:
-    """A study of review sentences, as YAML."""
     sizes = {"train_rows": rows, "validation_rows": 64, "slots": 64}
     task = {"name": "reviews", **sizes, "probe": {"epochs": epochs}}
     more = {"fractions": fractions, "ranking": {"rows": 64, "epochs": 1, "seeds": [0]}}
@@ -32,7 +31,6 @@ Findings = dict[tuple[str, str], Any]
 def papa_run(
     folder: Path, study: str, environment: Mapping[str, str], *options: str
 ) -> Iterator[Service]:
-    """``papa run`` of a study, as YAML, in the background; ended with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / "study.yaml"
     written.write_text(study)
@@ -41,7 +39,6 @@ def papa_run(
 
 
 def to_the_end(study: Service) -> None:
-    """Wait for a study; fail where it fails."""
     study.process.wait(PATIENCE_SECONDS)
     assert study.process.returncode == 0, study.log.read_text()
 

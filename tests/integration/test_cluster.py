@@ -127,7 +127,6 @@ def test_a_worker_whose_ray_node_is_lost_ends_and_takes_no_jobs(
 
 
 def logged_runs(tracking: Service, experiment: str) -> dict[str, int]:
-    """How many finished runs of each role MLflow's server keeps."""
     with patch.dict(os.environ, tracking.environment):
         runs = logged(tracking.environment["MLFLOW_TRACKING_URI"], experiment)
     return runs.query("status == 'FINISHED'")["role"].value_counts().to_dict()
@@ -139,7 +138,6 @@ def cell_study(name: str, epochs: int = 3) -> str:
 
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> Findings:
-    """What the study finds on this host alone, one worker, a folder for a store."""
     store = place / "undisturbed" / "store"
     options = ("--store", str(store), "--workers", "1")
     with papa_run(store.parent, cell_study("alone"), {}, *options) as process:

@@ -30,13 +30,11 @@ STUDY = SMALL | {
 
 
 def flow_runs(prefect: Service) -> list[dict[str, Any]]:
-    """The runs of the study, in the order in which they started."""
     runs = {"flows": FLOW, "flow_runs": {"name": {"any_": ["disturbed"]}}}
     return ask(prefect.environment, "flow_runs/filter", sort="START_TIME_ASC", **runs)
 
 
 def of_run(prefect: Service, path: str, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the server has of a run."""
     return ask(prefect.environment, path, flow_runs={"id": {"any_": [run["id"]]}})
 
 
@@ -47,7 +45,6 @@ def wait_for_the_average(store: Path, service: Service) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> Findings:
-    """What the study finds where nothing happens to it."""
     store = place / "calm-store"
     with papa_run(place / "calm", json.dumps(STUDY), {}, "--store", str(store)) as study:
         to_the_end(study)
@@ -56,7 +53,6 @@ def undisturbed(place: Path) -> Findings:
 
 @pytest.fixture
 def deployed(prefect: Service) -> Service:
-    """Prefect's server with the pool and the deployments of ``infra/prefect.yaml``."""
     run([SCRIPTS / "deploy.sh"], prefect.environment)
     return prefect
 

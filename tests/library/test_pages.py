@@ -15,17 +15,22 @@ import papa
 import papa.library
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
-HEAD_MASK = PAGE.parent / "how-to" / "head-mask.md"
+
+
+def pasted(page: Path, text: str = "") -> dict[str, Any]:
+    """What a page's blocks of Python, or those of a part of it, define when run as one script."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", text or page.read_text(), re.M | re.S)
+    found: dict[str, Any] = {"__name__": "pasted"}
+    exec(compile("\n".join(blocks), str(page), "exec"), found)
+    return found
 
 
 @pytest.mark.slow
 def test_the_page_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 9
     monkeypatch.chdir(tmp_path)
-    exec(compile("\n".join(blocks), str(PAGE), "exec"), {"__name__": "pasted"})
+    pasted(PAGE)
     printed = capsys.readouterr().out
     assert "<all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 32 slots, on" in printed
     assert "torch.Size([6, 12, 32, 32])" in printed
@@ -35,8 +40,7 @@ def test_the_page_runs_when_pasted(
 
 
 def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", HEAD_MASK.read_text(), re.MULTILINE | re.DOTALL)
-    exec(compile("\n".join(blocks), str(HEAD_MASK), "exec"), {"__name__": "pasted"})
+    pasted(PAGE.parent / "how-to" / "head-mask.md")
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["True True", "torch.Size([1, 2])"]
     assert printed[2].startswith("8 ['agreement', 'divergence', 'loss_after'")

@@ -27,6 +27,7 @@ BATCH = texts()[0]
 LABELLED = {**BATCH, "labels": BATCH["input_ids"]}
 EFFECTS = pandas.DataFrame({"layer": [0, 0], "head": [0, 1], "method": "effect", "score": [1, 2.0]})
 PROBE = replace(TASK, probe=torch.nn.Linear)
+FEW: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "fractions": [1, 0]}
 load = papa.load_encoder
 
 
@@ -69,6 +70,9 @@ class Given:
     def measure(self, data: Any = None, task: Any = TASK, **options: Any) -> None:
         data = self.reviews if data is None else data
         papa.measure(self.encoder, data, task, progress=False, **options)
+
+    def own(self, **task: Any) -> None:
+        self.measure(task=replace(TASK, epochs=1, **task), **FEW)
 
     def score(self, by: str = "lambda", **options: Any) -> None:
         papa.head_scores(self.encoder, self.reviews, TASK, by=by, progress=False, **options)
@@ -143,6 +147,16 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.measure(constants=[]), "constants is list, expected a list of one or more"),
         (lambda g: g.measure(constants=odd), "constants is Tensor, expected a list"),
         (lambda g: g.measure(constants=["trained"], task=PROBE), "have PAPA's own probe"),
+    ],
+    "own code": [
+        (lambda g: g.own(probe=3), "probe is a int, expected an estimator with fit and predict"),
+        (lambda g: g.own(probe=torch.nn.Linear(2, 2)), "such as torch.nn.Linear, which makes"),
+        (lambda g: g.own(probe=lambda inputs, classes: torch.nn.Linear(inputs, 7)), "gave shape ("),
+        (lambda g: g.own(probe=torch.nn.Linear, head="own"), "leave head out"),
+        (lambda g: g.own(score=len), 'set head="own", leave metric out'),
+        (lambda g: g.own(metric=len, label=None), "name their label"),
+        (lambda g: g.own(metric=lambda *_: 1 / 0), "failed on 48 labels (division by zero)"),
+        (lambda g: g.own(metric=lambda *_: torch.nan), "gave nan on 48 labels, expected a finite"),
     ],
     "head_scores": [
         (lambda g: first([0.9, 0.1]), "numbers of shape [2]"),

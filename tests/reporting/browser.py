@@ -39,16 +39,13 @@ class Page:
         self.wait(lambda: self.run("return document.documentElement.dataset.ready") == "figures")
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """The value that a script returns."""
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition: Callable[[], Any]) -> None:
-        """Wait until something is true."""
         waiting = WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.1)
         waiting.until(lambda _: condition())
 
     def all(self, selector: str) -> list[WebElement]:
-        """The elements that a selector finds."""
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def emulate(self, media: str = "screen", scheme: str = "light", width: int = 1280) -> None:
@@ -62,7 +59,6 @@ class Page:
         self.wait(lambda: self.run("return innerWidth") == width)
 
     def messages(self) -> list[str]:
-        """What the console said since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requested(self) -> set[str]:
@@ -73,7 +69,6 @@ class Page:
         return {event["params"]["request"]["url"] for event in sent}
 
     def saved(self, name: str) -> str:
-        """What a download holds; it is removed."""
         path = self.downloads / name
         self.wait(path.is_file)
         text = path.read_text()

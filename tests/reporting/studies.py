@@ -80,13 +80,11 @@ def results(
 
 
 def findings(frame: pandas.DataFrame, **more: Any) -> Findings:
-    """What a page shows of such results."""
     more = {"heads": pandas.DataFrame(), **more}
     return Findings(study(frame), frame, summarise(frame), **more)
 
 
 def study(frame: pandas.DataFrame) -> StudySpec:
-    """The specification that such results belong to."""
     metrics = frame.drop_duplicates("task").set_index("task")["metric"]
     return StudySpec.model_validate(
         {

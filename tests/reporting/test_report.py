@@ -7,21 +7,19 @@ import hashlib
 import html
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
 
-from papa.reporting.report import page, write_report
+from papa.reporting.report import page
 from papa.reporting.tables import REFERENCE_COLUMNS
 from papa.scores.orders import compare_orders
 from tests.reporting.studies import average_of, findings, results, scores_of
 
 
 def shown(text: str) -> dict[str, Any]:
-    """The data of a page's figures."""
     (found,) = re.findall(r'<script type="application/json" id="shown">(.*?)</script>', text)
     data: dict[str, Any] = json.loads(found)
     return data
@@ -127,13 +125,3 @@ def test_every_view_has_its_section(frame: pandas.DataFrame) -> None:
         assert told in text, told
     for told in several:
         assert told not in single, told
-
-
-def test_files_are_the_same_bytes_when_written_twice(tmp_path: Path) -> None:
-    found = findings(results(("a", "b")), averages=[average_of("a")])
-    for name in ("once", "twice"):
-        (tmp_path / name).mkdir()
-        write_report(tmp_path / name, found)
-    for name in ("scores.svg", "drops.png", "matrices.png", "report.html"):
-        once, twice = ((tmp_path / place / name).read_bytes() for place in ("once", "twice"))
-        assert once == twice, name

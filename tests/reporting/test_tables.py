@@ -46,20 +46,32 @@ def over_examples(influence: numpy.ndarray) -> float:
     return math.hypot(spread, 3.84 / len(influence))
 
 
-def over_seeds(scores: numpy.ndarray) -> float:
+def interval(scores: numpy.ndarray, influence: numpy.ndarray) -> Any:
+    """Low end, mean and high end: seeds by scipy's t, examples as above, added as variances."""
     low, high = stats.t.interval(0.95, len(scores) - 1, loc=0, scale=stats.sem(scores))
-    return float(high - low) / 2
+    mean, half = scores.mean(), math.hypot((high - low) / 2, over_examples(influence))
+    return pytest.approx([mean - half, mean, mean + half], rel=1e-4, abs=1e-6)
 
 
-def test_mean_and_interval_over_seeds_are_those_of_scipy() -> None:
-    frame = results()
-    summary = summarise(frame).set_index("fraction")
-    for fraction, group in frame.groupby("fraction"):
-        point, scores = summary.loc[fraction], group["score"].to_numpy()
-        half = math.hypot(over_seeds(scores), over_examples(group["influence"].iloc[0]))
-        expected = (scores.mean(), scores.mean() - half, scores.mean() + half)
-        assert tuple(point[["mean", "low", "high"]]) == pytest.approx(expected, rel=1e-4)
-        assert (point["seeds"], point["constant_heads"]) == (3, round((1 - fraction) * 72))
+def test_scores_drops_and_contrasts_have_the_intervals_of_scipy() -> None:
+    """Drops and contrasts are paired by seed and by example."""
+    frame = results(constants=KINDS, fractions=(1.0, 0.5, 0.0))
+    of = dict(list(frame.groupby(["constants", "fraction"])))
+    for row in summarise(frame).to_dict("records"):
+        kind, fraction = row["constants"], row["fraction"]
+        cell, original, first = of[kind, fraction], of[kind, 1.0], of["average", fraction]
+        assert (row["seeds"], row["constant_heads"]) == (3, round((1 - fraction) * 72))
+        ends = [row[name] for name in ("low", "mean", "high")]
+        assert ends == interval(cell["score"].to_numpy(), cell["influence"].iloc[0])
+        for name, other in (("difference", original), ("contrast", first)):
+            found = [row[f"{name}{end}"] for end in ("_low", "", "_high")]
+            if fraction == 1 or other is cell:
+                nothing = 0.0 if name == "difference" else math.nan
+                assert found == pytest.approx([nothing] * 3, nan_ok=True), "itself"
+                continue
+            lost = other["score"].to_numpy() - cell["score"].to_numpy()
+            assert found == interval(lost, other["influence"].iloc[0] - cell["influence"].iloc[0])
+    assert "average − zeros" in rendered(summarise(frame))
 
 
 def test_an_interval_ends_at_the_best_score_and_its_label_shows_its_ends() -> None:
@@ -117,20 +129,6 @@ def test_what_has_no_baselines_has_no_rows_of_them() -> None:
     assert [row[0] for row in written(pandas.concat(mixed))["Baselines"].rows] == ["sst2"]
 
 
-def test_a_drop_has_the_interval_of_its_paired_differences() -> None:
-    frame = results(fractions=(1.0, 0.0))
-    frame["score"] = [0.70, 0.80, 0.90, 0.67, 0.76, 0.85]
-    drop = summarise(frame).iloc[1]
-    # The scores themselves vary ten times as much.
-    original, cell = frame["influence"].iloc[0], frame["influence"].iloc[-1]
-    half = math.hypot(over_seeds(numpy.array([0.03, 0.04, 0.05])), over_examples(original - cell))
-    found = drop["difference_low"], drop["difference"], drop["difference_high"]
-    assert found == pytest.approx((0.04 - half, 0.04, 0.04 + half), rel=1e-4)
-    assert drop["relative_drop"] == pytest.approx(0.05)
-    assert drop["drop_low"] > 0, "the difference is seen"
-    assert drop["low"] < 0.67, "the scores' own interval would hide it"
-
-
 def test_an_own_metric_that_no_example_changes_beats_nothing() -> None:
     reasons = {
         (3, 20): "does not beat always one answer or word embeddings alone",
@@ -167,23 +165,6 @@ def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
     assert set(summary["beats_baseline"]) == {not reason}
     for text in (rendered(summary), written(frame)["Relative drop"].markdown):
         assert ("†" in text) == bool(reason)
-
-
-def test_kinds_of_constants_are_contrasted_with_the_first_by_seed_and_example() -> None:
-    frame = results(constants=KINDS, fractions=(1.0, 0.5, 0.0))
-    summary = summarise(frame).set_index(["constants", "fraction"])
-    assert summary.loc["average", "contrast"].isna().all(), "itself"
-    assert summary.xs(1.0, level="fraction")["contrast"].isna().all(), "no constants"
-    of = dict(list(frame.groupby(["constants", "fraction"])))
-    for kind in ("identity", "zeros"):
-        first, cell = of["average", 0.0], of[kind, 0.0]
-        found = summary.loc[(kind, 0.0)]
-        differences = first["score"].to_numpy() - cell["score"].to_numpy()
-        examples = over_examples(first["influence"].iloc[0] - cell["influence"].iloc[0])
-        half = math.hypot(over_seeds(differences), examples)
-        expected = (differences.mean() - half, differences.mean() + half)
-        assert (found["contrast_low"], found["contrast_high"]) == pytest.approx(expected, rel=1e-4)
-        assert f"average − {kind}" in rendered(summarise(frame))
 
 
 def test_what_a_fraction_really_stands_for_and_the_class_of_f1_are_said() -> None:

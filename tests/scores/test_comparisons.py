@@ -8,29 +8,21 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from benchmarks.simulations import hits, lists_of_noise
 from papa.scores.intervals import Measured, deviation_of_lists, difference, holm, p_value
+from tests.scores.cases import ROWS, hits, lists_of_noise
 
-SEEDS, ROWS, ORDERS = 5, 150, 4
+SEEDS = 5
 
 
-def scores_of(
-    numbers: np.random.Generator, *shares: float, over_seeds: float = 0.05, over_rows: float = 1.0
-) -> list[Measured]:
+def scores_of(numbers: np.random.Generator, *shares: float) -> list[Measured]:
     """Accuracies of orders that are as good as ``shares``, on the same examples, some of which are
-    hard for all; seeds and answers to single examples vary by so much.
+    hard for all.
     """
-    hard = numbers.normal(size=ROWS)
-    found = []
+    hard, found = numbers.normal(size=ROWS), []
     for share in shares:
-        noise = over_rows * numbers.normal(size=(SEEDS, ROWS))
-        noise += over_seeds * numbers.normal(size=(SEEDS, 1))
+        noise = numbers.normal(size=(SEEDS, ROWS)) + 0.05 * numbers.normal(size=(SEEDS, 1))
         found.append(hits((hard + noise) / math.sqrt(2) < share))
     return found
-
-
-def p_values(found: list[Measured]) -> list[float]:
-    return [p_value(*pair) for pair in combinations(found, 2)]
 
 
 def test_the_p_value_is_where_the_interval_meets_zero() -> None:
@@ -52,20 +44,6 @@ def test_holm_of_a_case_by_hand() -> None:
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([math.nan, 0.04])[1] == 0.04, "what cannot be tested is no comparison"
     assert holm([]) == []
-
-
-@pytest.mark.parametrize(("over_seeds", "over_rows"), [(0.05, 1.0), (1.0, 1.0), (0.05, 0.1)])
-def test_where_all_orders_are_equal_at_most_one_study_in_twenty_tells_any_apart(
-    over_seeds: float, over_rows: float
-) -> None:
-    """Whether examples or seeds vary most, or few answers vary at all."""
-    numbers = np.random.default_rng(0)
-    varying = {"over_seeds": over_seeds, "over_rows": over_rows}
-    studies = [p_values(scores_of(numbers, *[0.8] * ORDERS, **varying)) for _ in range(100)]
-    told = np.mean([min(holm(found)) < 0.05 for found in studies])
-    one_by_one = np.mean([min(found) < 0.05 for found in studies])
-    assert told <= 0.05
-    assert one_by_one > told, "without Holm's rule more are told apart that are equal"
 
 
 def test_a_difference_that_few_examples_show_is_told() -> None:

@@ -26,7 +26,6 @@ SIZES = [(3, 300, 0.0), (5, 300, 0.02), (3, 1000, 0.02), (5, 2000, 0.1)]
 
 
 def counts(metric: Metric, right: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What each example adds, of two classes."""
     return scored(metric, np.where(right, labels, 1 - labels), labels, ("no", "yes")).examples
 
 

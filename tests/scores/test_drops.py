@@ -13,7 +13,6 @@ from tests.reporting.studies import results
 
 
 def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) -> pandas.DataFrame:
-    """Rows of one line: the original, then numbers of constant heads with their drops' ends."""
     rows = [
         {
             **dict(zip(LINE, ("minilm", "reviews", "average", "lambda"), strict=True)),

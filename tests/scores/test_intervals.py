@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.simulations import hits
 from papa.scores.intervals import (
     Measured,
     clipped,
@@ -19,6 +18,7 @@ from papa.scores.intervals import (
     relative_drop,
     unit_of,
 )
+from tests.scores.cases import hits
 
 
 def test_student_t_of_three_seeds_and_relative_drops_by_hand() -> None:

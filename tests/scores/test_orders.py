@@ -31,13 +31,11 @@ def found() -> dict[tuple[str, str], dict[str, FoundOrder]]:
 
 
 def frame(better: float = 0.0) -> pandas.DataFrame:
-    """Of four orders, that by λ better than the others."""
     rows = results(orders=ORDERS)
     return rows.assign(score=rows["score"] + better * (rows["order"] == "lambda"))
 
 
 def compared(rows: pandas.DataFrame, orders: Any = None) -> tuple[pandas.DataFrame, ...]:
-    """Pairs of orders, those of mean scores alone, and each order's score."""
     pairs, scores = compare_orders(rows, orders or {}) or pytest.fail("one order")
     return pairs, pairs[pairs["fraction"].isna()], scores
 

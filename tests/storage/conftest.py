@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.storage.files import MEGABYTE
 
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """Four megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={4 * MEGABYTE}", "none", str(place)]
+@contextmanager
+def small_disk(place: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of this size at a new folder; skips the test where it may not be mounted."""
+    place.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(place)]
     try:
         subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
@@ -24,4 +22,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", 4) as place:
+        yield place

@@ -43,7 +43,6 @@ def document(name: str, content: bytes) -> bytes:
 
 
 def data(address: str, name: str = "inner/file.txt") -> str:
-    """Where below its address a published artifact's file lies."""
     return f"{read_metadata(address)['data']}/{name}"
 
 
@@ -60,5 +59,4 @@ def content(address: str) -> str:
 
 
 def in_cache() -> dict[str, str]:
-    """What this machine's cache holds."""
     return {str(path): path.read_text() for path in cache_folder().rglob("*") if path.is_file()}

@@ -61,7 +61,6 @@ _remove = Files.remove
 
 
 def killed(files: Files, name: str = "") -> None:
-    """Whoever removes something is killed after the first step."""
     _remove(files, name)
     raise KeyboardInterrupt
 

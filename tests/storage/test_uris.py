@@ -93,7 +93,6 @@ NO_KEYS = {"HOME": "/nowhere", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 def change_keys(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
-    """What clients find from here on in the environment."""
     from s3fs import S3FileSystem
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") if environment is NO_KEYS else ():

@@ -44,7 +44,6 @@ ALL = {layer: range(HEADS) for layer in range(2)}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model with a tokenizer of its words, and text for it."""
     folder = tmp_path_factory.mktemp("copier")
     trained_copier().save_pretrained(folder / "model")
     words = {f"w{number}": number for number in range(TOKENS)}

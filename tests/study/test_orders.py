@@ -137,7 +137,6 @@ ASKED: dict[str, tuple[dict[str, str], list[str]]] = {
 
 
 def planted_study(folder: Path, changes: dict[str, str], orders: list[str]) -> dict[str, Any]:
-    """A study of an encoder with the planted head, both of which it writes."""
     planted_encoder(folder / "encoder", HEAD)
     task = planted_task(folder)
     if changes["head"] == "own":

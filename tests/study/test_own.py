@@ -35,6 +35,7 @@ from papa.study.step import Step
 from papa.text.tokens import IGNORED
 from tests.finished import Scored, cells_of, described, score_study
 from tests.flows.conftest import hurried  # noqa: F401
+from tests.make import SIZES
 from tests.models.lower import with_tokenizer
 from tests.plain import plain_model, plainly, with_constants
 
@@ -42,15 +43,12 @@ pytestmark = pytest.mark.unchecked
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
 NAMES = ("blue before red", "red before blue")
 LABELS = {"id2label": dict(enumerate(NAMES)), "label2id": {NAMES[0]: 0, NAMES[1]: 1}}
-SMALL: dict[str, Any] = {
-    "hidden_size": 32,
+SMALL: dict[str, Any] = SIZES | {
     "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
     "vocab_size": 30522,
     "max_position_embeddings": 32,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.02,
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
 }
 
 
@@ -76,7 +74,6 @@ def padded(texts: list[str]) -> Any:
 
 
 def written(folder: Path, count: int) -> Path:
-    """A folder with both splits, of so many rows."""
     for split, seed in (("train", 1), ("validation", 2)):
         lines = "".join(json.dumps(row) + "\n" for row in rows(count, seed))
         (folder / f"{split}.jsonl").write_text(lines)
@@ -90,7 +87,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier that has learned which word comes first."""
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL, **LABELS))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
@@ -120,7 +116,6 @@ def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarra
 
 
 def scores(study: Scored, metric: str) -> dict[float, float]:
-    """The mean by fraction."""
     return study.table.query("task == @metric").groupby("fraction")["score"].mean().to_dict()
 
 
@@ -205,7 +200,7 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
 @torch.no_grad()
 def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    model = BertForMaskedLM(BertConfig(**SMALL, initializer_range=0.35))
+    model = BertForMaskedLM(BertConfig(**{**SMALL, "initializer_range": 0.35}))
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]

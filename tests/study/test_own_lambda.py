@@ -37,7 +37,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ranked(data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Step, Store]:
-    """The finished ranking of a study."""
     probe = {"learning_rate": RATE, "batch_size": 16, "epochs": 3}
     columns = {"text": "text", "label": "label"}
     entry = {"kind": "text", "head": "own", "columns": columns, "probe": probe, **task}
@@ -54,7 +53,6 @@ def lambdas(found: tuple[Step, Store]) -> np.ndarray:
 
 
 def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.ndarray]:
-    """The loss of every epoch, and λ, on the text and constants of a ranking."""
     rank, store = found
     opened = model, _ = opened_own(rank["task"], rank["encoder"])
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -85,7 +83,7 @@ def test_the_loss_at_the_mix_of_lambda_falls(
     family: Any, task: dict[str, Any], data: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
-    sharp = family(BertConfig(**SMALL, **LABELS, initializer_range=0.35))
+    sharp = family(BertConfig(**{**SMALL, **LABELS, "initializer_range": 0.35}))
     model = str(with_tokenizer(sharp, tmp_path / "model"))
     found = ranked(data, tmp_path / "store", model, **task)
     losses, own = retrained(found, RATE)

@@ -32,7 +32,6 @@ def steps_of(**changes: Any) -> StudySteps:
 
 
 def heads(steps: Sequence[Step]) -> list[tuple[Head, ...]]:
-    """The constant heads of steps that need no λ."""
     return [step["heads"].chosen({}) for step in steps]
 
 

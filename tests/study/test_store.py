@@ -86,7 +86,6 @@ KEPT = {f"{stage}/{USED}" for stage in STAGES}
 
 
 def make(store: Store, stage: str, key: str, inputs: Iterable[str] = ()) -> str:
-    """Publish an artifact that was built from others; its name."""
     metadata = {"stage": stage, "name": f"{stage} · {key}", "inputs": list(inputs)}
     with published(store.folder(stage, key), metadata) as scratch:
         (scratch / "data").write_text(f"{stage} {key}")

@@ -117,7 +117,6 @@ def test_logging_again_adds_nothing_and_another_result_is_logged(study: str, sto
 
 
 def held(store: Store) -> dict[Any, Any]:
-    """Everything that MLflow tells of a study's runs."""
     history = connect(address_in(store.root)).get_metric_history
     runs = logged(address_in(store.root), "small").set_index("id")
     points = [

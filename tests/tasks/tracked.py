@@ -15,7 +15,6 @@ from tasks.mlflow import Tracking
 
 
 def steps_of(file: str, *changes: str) -> tuple[StudySpec, StudySteps]:
-    """The study in a file."""
     inputs = resolve_inputs(load_study(Path(file), changes)).inputs()
     return inputs.study, study_steps(inputs)
 

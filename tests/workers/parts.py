@@ -17,7 +17,6 @@ from tests.flows.processes import PATIENCE_SECONDS, descendants
 
 
 def own_process(*, progress: Progress) -> int:
-    """The worker's process id."""
     return os.getpid()
 
 
@@ -27,7 +26,6 @@ def loaded(*, encoder: Any, progress: Progress) -> tuple[int, int]:
 
 
 def opened(*, address: str, progress: Progress) -> None:
-    """Read an artifact."""
     read_metadata(address)
 
 
@@ -41,7 +39,6 @@ def dies(*, times: int, folder: Path, progress: Progress) -> int:
 
 
 def kill_and_wait(*, pid: int, progress: Progress) -> None:
-    """Kill a process, and take longer than a test does."""
     os.kill(pid, signal.SIGKILL)
     time.sleep(PATIENCE_SECONDS)
 
