@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.descriptions.table import chosen, described
 from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
@@ -27,6 +28,7 @@ from papa.library.encoder import (
     check_loaded,
     is_tabular,
     laid_out,
+    load_encoder,
     table_of,
 )
 from papa.progress import bar
@@ -166,11 +168,12 @@ def features(
 
 
 def describe(
-    encoder: TextEncoder,
+    encoder: TextEncoder | PreTrainedModel,
     texts: Texts | Sequence[Tree],
     descriptions: Sequence[str] | None = None,
     *,
     heads: Heads | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     text: str = "text",
     text_pair: str | None = None,
     progress: bool = True,
@@ -183,12 +186,15 @@ def describe(
 
     ``descriptions`` are names from docs/how-to/describe.md; None takes all. "syntax" and "trees"
     need gold trees: a table with the columns ``tokens``, ``head`` and ``deprel``. ``heads`` are
-    those of the replaced model; None takes all.
+    those of the replaced model; None takes all. A model of transformers is read as ``load_encoder``
+    reads it with its ``tokenizer``.
 
     A row for every number, with its 95 % interval; ``of`` is another head or a relation;
     ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced" (in
     the model after replacement). ``attrs["texts"]`` counts what was read and left out.
     """
+    if isinstance(encoder, PreTrainedModel):
+        encoder = load_encoder(encoder, tokenizer)
     check_loaded(encoder, whole=True)
     trees, laid = None, None
     if isinstance(texts, Sequence) and texts and isinstance(texts[0], Tree):
