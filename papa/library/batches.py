@@ -34,7 +34,7 @@ def batches_of(
     data: Data,
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | None] | None = None,
 ) -> list[Batch]:
     """The batches of what a model is called with; ``columns`` are what a table calls its own."""
     if isinstance(data, str):
@@ -66,7 +66,7 @@ def _is_batch(data: object) -> bool:
 
 
 def _read(
-    data: Texts, model: Any, columns: Mapping[str, str]
+    data: Texts, model: Any, columns: Mapping[str, str | None]
 ) -> tuple[list[Any], list[int | float] | None]:
     """The texts of a table, and their labels, as numbers that the model's head has for classes."""
     table = table_of(data, "the table of texts")
@@ -74,7 +74,7 @@ def _read(
     held = {
         name: table.column(column).to_pylist()
         for name, column in named.items()
-        if name == "text" or name in columns or column in table.rows.column_names
+        if column and (column != name or name == "text" or name in table.rows.column_names)
     }
     texts = held["text"]
     if "text_pair" in held:
@@ -84,7 +84,7 @@ def _read(
     if not takes or model.get_output_embeddings() is not None:
         # A model without classes is not called with them, and a language model's are tokens.
         return texts, None
-    names = table.class_names.get(named["label"])
+    names = table.class_names.get(named["label"] or "")
     if labels and names and "LABEL_0" not in known:
         labels = [names[one] for one in labels]
     if labels and isinstance(labels[0], str):

@@ -47,6 +47,9 @@ from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
 
+METHODS = ("lambda", "effect")
+"""That score heads of a model that somebody holds."""
+
 
 def head_scores(
     model: TextEncoder | nn.Module,
@@ -91,7 +94,7 @@ def head_scores(
         seeds: of all that is drawn: their mean counts, and intervals are over them (Student t).
     """
     held = isinstance(model, nn.Module)
-    known = ("lambda", "effect") if held else ("lambda", *HEAD_SCORES)
+    known = METHODS if held else ("lambda", *HEAD_SCORES)
     if by not in known:
         near = f"there is no head score '{by}' for this model{meant(by, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")

@@ -78,7 +78,7 @@ def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
 
 def metric_label(cell: Any) -> str:
     """The metric of a cell in words; F1 with the class that it is of: ``F1 of 'equivalent'``."""
-    name = METRICS.get(cell["metric"], cell["metric"])
+    name = METRICS.get(cell["metric"], cell["metric"].removeprefix("own:"))
     return f"{name} of '{cell['positive']}'" if cell["positive"] else name
 
 

@@ -31,6 +31,12 @@ larger the better.
 """
 
 
+def own_name(code: Any) -> str:
+    """What tables call a metric or a score of the user's own: ``own:`` and the function's name."""
+    name = getattr(code, "__name__", "")
+    return f"own:{name}" if name.isidentifier() else "own"
+
+
 @dataclass(frozen=True)
 class Named:
     """Code that a study names. The text of its file goes to the workers with the step that needs

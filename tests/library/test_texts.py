@@ -99,7 +99,7 @@ def test_averages_that_are_too_short_are_refused_before_training(
     model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("papa.library.head_scores.trained_lambda", lambda *_: pytest.fail("late"))
-    with pytest.raises(papa.PapaError, match=r"a text has 12 tokens and the constant matrices"):
+    with pytest.raises(papa.PapaError, match=r"a text has 13 tokens and the constant matrices"):
         papa.head_scores(model, TEXTS, tokenizer=tokenizer, made_from=TEXTS[:1], progress=False)
 
 
