@@ -21,7 +21,8 @@ from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers, certainty
-from papa.reporting.tables import score_tables
+from papa.reporting.tables import by_task, score_tables
+from papa.reporting.wording import WrittenTable
 from papa.scores.own import OwnScore
 from papa.scores.summary import INFLUENCE, heads_at, summarise
 from papa.spec import ConstantsSpec, Order
@@ -65,6 +66,11 @@ class Measurement:
         """Scores, drops and baselines as Markdown."""
         tables = score_tables(self.summary)
         return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in tables)
+
+    @property
+    def by_task(self) -> WrittenTable:
+        """In the paper's shape, a column a task; ``.save("table.tex")`` or ``.csv`` writes it."""
+        return by_task(self.summary)
 
     def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
         """What ``papa heads`` answers: a row for every number of constant heads, with its relative
@@ -130,9 +136,10 @@ def measure(
         constants: kinds as a study names them (docs/method.md), with parameters ``{"kind": "local",
             "window": 3}``; or matrices, which tables call ``own``, ``own-2``, …. Of a model that
             you hold, what ``ablated`` takes.
-        orders: names, or orders of one's own, which tables call ``scores:own``, ``scores:own 2``,
-            …: a list of heads, scores, or a function of (layer, head), the smallest first. Of a
-            model that you hold, "lambda" and "effect" follow the first of the constants.
+        orders: names, or orders of one's own, which tables call by the function's name, or
+            ``scores:own``, ``scores:own 2``, …: a list of heads, scores, or a function of (layer,
+            head), the smallest first. Of a model that you hold, "lambda" and "effect" follow the
+            first of the constants.
         fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
         seeds: a probe for each.
         ranking_seeds: λ is trained once with each, and its mean counts.

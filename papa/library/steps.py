@@ -31,6 +31,7 @@ from papa.library.encoder import (
     load_encoder,
     table_of,
 )
+from papa.library.matrices import HeadMatrices
 from papa.progress import bar
 from papa.spec import ConstantsSpec
 from papa.spec.orders import Head
@@ -43,7 +44,7 @@ def constants(
     *,
     average: ConstantMatrices | None = None,
     **parameters: int,
-) -> ConstantMatrices:
+) -> HeadMatrices:
     """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
     ``zeros``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made of an
     average ``low_rank`` (``rank``, ``largest``) or ``relative`` (paper, Section 5.2;
@@ -59,14 +60,16 @@ def constants(
     except ValidationError as error:
         raise SpecError(f"constants '{kind}': {in_one_line(error)}") from None
     if kind in CONTROLS:
-        return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
+        made = control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
+        return HeadMatrices(**vars(made))
     if kind not in DERIVED:
         raise SpecError(f"there are no constants '{kind}' of this call: papa.measure takes them")
     if not isinstance(average, ConstantMatrices) or average.special is None:
         raise SpecError(
             f"constants '{kind}' are made of an average: give average=papa.average(encoder, texts)"
         )
-    return derived(kind, constants_for(encoder, average), average.special, **parameters)
+    made = derived(kind, constants_for(encoder, average), average.special, **parameters)
+    return HeadMatrices(**vars(made))
 
 
 def constants_for(encoder: TextEncoder, given: Any) -> ConstantMatrices:
@@ -94,12 +97,14 @@ def average(
     text: str = "text",
     text_pair: str | None = None,
     progress: bool = True,
-) -> ConstantMatrices:
+) -> HeadMatrices:
     """The average of the encoder's attention over texts, head by head (paper, Section 3.1).
 
     Examples:
         >>> papa.average(encoder, ["A text."]).matrices.shape  # layers, heads, slots, slots
         torch.Size([6, 12, 32, 32])
+
+    ``plot(layer=, head=)`` of what it gives draws a matrix.
     """
     check_loaded(encoder, whole=True)
     running, inputs = encoder.encoder, laid_out(encoder, texts, text, text_pair)
@@ -108,7 +113,7 @@ def average(
         running.watch(averager.see, inputs.batches(), len(inputs), report)
     check_sums(averager.sums, running, inputs.batches(), "the texts")
     found, digest = averager.result().average(), encoder.reference.digest
-    return replace(found, encoder_digest=digest, special=inputs.special)
+    return HeadMatrices(**{**vars(found), "encoder_digest": digest, "special": inputs.special})
 
 
 @contextmanager

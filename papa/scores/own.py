@@ -32,9 +32,12 @@ larger the better.
 
 
 def own_name(code: Any) -> str:
-    """What tables call a metric or a score of the user's own: ``own:`` and the function's name."""
+    """What results call a metric or a score of the user's own: by its name, and whether it is
+    scikit-learn's, whose ranges are known.
+    """
     name = getattr(code, "__name__", "")
-    return f"own:{name}" if name.isidentifier() else "own"
+    home = "sklearn" if str(getattr(code, "__module__", "")).startswith("sklearn.") else "own"
+    return f"{home}:{name}" if name.isidentifier() else "own"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def test_the_page_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     monkeypatch.chdir(tmp_path)
     exec(compile("\n".join(blocks), str(PAGE), "exec"), {"__name__": "pasted"})
     printed = capsys.readouterr().out

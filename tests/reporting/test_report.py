@@ -134,6 +134,6 @@ def test_files_are_the_same_bytes_when_written_twice(tmp_path: Path) -> None:
     for name in ("once", "twice"):
         (tmp_path / name).mkdir()
         write_report(tmp_path / name, found)
-    for name in ("scores.svg", "drops.png", "matrices.png", "report.html"):
+    for name in ("scores.svg", "drops.png", "matrices.png", "table.tex", "report.html"):
         once, twice = ((tmp_path / place / name).read_bytes() for place in ("once", "twice"))
         assert once == twice, name
