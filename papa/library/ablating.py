@@ -19,6 +19,7 @@ from papa.errors import ArtifactError, DataError, SpecError, nearest_first
 from papa.heads.average import AttentionAverager
 from papa.heads.constants import ConstantMatrices
 from papa.heads.distances import AverageByDistance, MeanQueriesAndKeys
+from papa.heads.first import First
 from papa.heads.interface import attention_modules, head_count, routed
 from papa.heads.outputs import DrawnOutputs, MeanOutputs
 from papa.heads.substitutes import (
@@ -35,7 +36,7 @@ from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_e
 from papa.scores.own import OwnScore, checked_score
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-_MADE: dict[str, Any] = {"zeros": Zeros, "reused": Reused, "streaming": Streaming}
+_MADE: dict[str, Any] = {"zeros": Zeros, "first": First, "reused": Reused, "streaming": Streaming}
 _FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Any]] = {
     "mean": lambda model, modules, seed: MeanOutputs(),
     "resample": lambda model, modules, seed: DrawnOutputs(seed),

@@ -47,8 +47,10 @@ from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
 
-METHODS = ("lambda", "effect")
+METHODS = ("lambda", "effect", "causal_gates")
 """That score heads of a model that somebody holds."""
+FARTHEST = 4.0
+"""How far logits are pulled."""
 
 
 def head_scores(
@@ -77,7 +79,9 @@ def head_scores(
     head alone replaced, with intervals over texts (``attrs["measure"]``: the loss of a language
     model, the divergence of other logits, both in nats, or the agreement of masked words without
     ``labels``; 1 - the cosine of mean-pooled embeddings; what ``score`` falls); and "lambda",
-    trained to keep that small. ``tokenizer``, ``made_from`` and ``score`` are as for ``fidelity``.
+    trained to keep that small. "causal_gates" tell facilitating, interfering and irrelevant heads
+    of a language model, in the column ``role`` (docs/method.md). ``tokenizer``, ``made_from`` and
+    ``score`` are as for ``fidelity``.
 
     Examples:
         >>> len(papa.head_scores(model, batches, by="effect"))
@@ -114,6 +118,10 @@ def head_scores(
         # A text that is longer than averages are is refused before anything is trained.
         with ablated(model, every_head(model), substitute):
             answers(model, batches)
+        if by == "causal_gates":
+            from papa.library.gating import causal_gates
+
+            return causal_gates(model, batches, substitute, *how, seeds, progress)
         every = [trained_lambda(model, batches, substitute, *how, seed, progress) for seed in seeds]
         return HeadScores(np.stack(every)).frame(by)
     check_loaded(model, decoder=True, whole=True)
@@ -228,9 +236,12 @@ def trained_lambda(
     learning_rate: float,
     seed: int,
     progress: bool,
+    start: Float[np.ndarray, "layers heads"] | None = None,
+    pull: float = 0.0,
 ) -> Float[np.ndarray, "layers heads"]:
     """λ = sigmoid(θ) of λA + (1-λ)C after training θ, 0 at the start, on what is lost of the
-    answers, a step a batch; the seed is of their order.
+    answers, a step a batch; the seed is of their order. It may begin at a ``start``, and be pulled
+    to 1, or below 0 to 0.
     """
     every = every_head(model)
 
@@ -241,10 +252,15 @@ def trained_lambda(
         with torch.no_grad():
             own = of_batch(model, batch)
         with ablated(model, every, Mixed(substitute, shares)):
-            return _loss(own, of_batch(model, batch)), torch.ones(1, dtype=torch.int64)
+            found = _loss(own, of_batch(model, batch))
+        if pull:
+            found = found - pull * shares.logit(1e-6).clamp(-FARTHEST, FARTHEST).sum()
+        return found, torch.ones(1, dtype=torch.int64)
 
     rows = np.arange(len(batches))
     theta = nn.Parameter(torch.zeros(len(every), len(every[0])))
+    if start is not None:
+        theta.data = torch.from_numpy(start).logit().float()
     given = [{"params": [theta]}], theta_window(theta, loss, lambda rows: rows[:, None], rows)
     spec = ProbeSpec(learning_rate=learning_rate, batch_size=1, epochs=epochs)
     with bar(f"λ, seed {seed}", progress) as report:
