@@ -108,7 +108,7 @@ def routed(
             after.callback(delattr, module, "papa_dispatch")
         for part in parts:
             if isinstance(part, PreTrainedModel):
-                after.callback(_begins_pass(part, dispatch).remove)
+                after.callback(_begins_pass(part, model, dispatch).remove)
         before = [(part, dict(vars(part))) for part in parts]
         family = family_of(model.config.model_type)
         if family is not None and family.prepare is not None:
@@ -144,7 +144,7 @@ def routed(
 _INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
 
 
-def _begins_pass(part: Any, dispatch: Dispatch) -> Any:
+def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
     signature = inspect.signature(part.forward)
 
     @torch.compiler.disable
@@ -152,11 +152,9 @@ def _begins_pass(part: Any, dispatch: Dispatch) -> Any:
         given = signature.bind_partial(*arguments, **options).arguments
         given |= given.get("kwargs", {})
         asked, config = given.get("output_attentions"), part.config
-        if config.output_attentions if asked is None else asked:
-            raise EncoderError(
-                "inside papa.ablated no attention matrices are put out: call the model without "
-                "output_attentions"
-            )
+        asked = config.output_attentions if asked is None else asked
+        # What a model is asked, one inside it may not be told.
+        dispatch.matrices = bool(asked) or (dispatch.matrices and part is not model)
         dispatch.seen_real = real = _real_tokens(given.get("attention_mask"))
         positions = given.get("position_ids")
         if isinstance(positions, Tensor) and positions.dim() == 2:

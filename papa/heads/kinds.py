@@ -35,6 +35,11 @@ def zeros(slots: int) -> Matrix:
     return np.zeros((slots, slots))
 
 
+def first(slots: int) -> Matrix:
+    """Every token attends to the first slot alone (Penzai's knock-out)."""
+    return np.eye(slots)[:1].repeat(slots, axis=0)
+
+
 def previous(slots: int) -> Matrix:
     """Every token attends to the slot before its own (Raganato et al., 2020)."""
     return np.eye(slots, k=-1)

@@ -32,6 +32,10 @@ class Substitute:
     ) -> Float[Tensor, "batch chosen queries width"]:
         raise NotImplementedError
 
+    def mixes(self) -> bool:
+        """Whether it is a matrix times values."""
+        return False
+
     def to(self: One, device: torch.device | str) -> One:
         """Itself, its tensors on a device."""
         held = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -43,6 +47,9 @@ class Substitute:
 class Zeros(Substitute):
     """Nothing: a pruned head (Michel et al., 2019)."""
 
+    def mixes(self) -> bool:
+        return True
+
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         value, queries = attention.value, attention.query.shape[-2]
         return value.new_zeros(len(value), len(heads), queries, value.shape[-1])
@@ -53,6 +60,9 @@ class Weights(Substitute):
     """Mixing by rows of weights, one method of which differs; rows are restricted to the keys that
     are visible and divided by their sums, and a row of zeros puts out zeros.
     """
+
+    def mixes(self) -> bool:
+        return True
 
     def rows(
         self, part: LayerAttention, layer: int, heads: Heads
@@ -164,6 +174,9 @@ class Mixed(Substitute):
     shares: Float[Tensor, "layers *batch heads"]
     reads_attention: ClassVar[bool] = True
 
+    def mixes(self) -> bool:
+        return self.substitute.mixes()
+
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         share = self.shares[layer]
         share = share[..., indices(heads, share.device), None, None].to(attention.value.device)
@@ -188,6 +201,9 @@ class Reused(Substitute):
 
     before: dict[int, LayerAttention] = field(default_factory=dict)
 
+    def mixes(self) -> bool:
+        return True
+
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         if not self.before:
             raise SpecError("reused heads put out no constant to mix with: take another substitute")
@@ -208,6 +224,9 @@ class Replacing(Rule):
     substitute: Substitute
     layer: int
     heads: Heads
+
+    def mixes(self) -> bool:
+        return self.substitute.mixes()
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
         if isinstance(self.substitute, Reused):

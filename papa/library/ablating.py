@@ -4,7 +4,7 @@ own answers meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
@@ -13,12 +13,13 @@ import pandas
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import ArtifactError, DataError, EncoderError, SpecError, nearest_first
+from papa.errors import ArtifactError, DataError, SpecError, nearest_first
 from papa.heads.average import AttentionAverager
 from papa.heads.constants import ConstantMatrices
 from papa.heads.distances import AverageByDistance, MeanQueriesAndKeys
+from papa.heads.first import First
 from papa.heads.interface import attention_modules, head_count, routed
 from papa.heads.outputs import DrawnOutputs, MeanOutputs
 from papa.heads.substitutes import (
@@ -29,12 +30,13 @@ from papa.heads.substitutes import (
     Zeros,
     rules_of,
 )
+from papa.library.batches import Data, batches_of, check_answering
 from papa.models.layer import Watching
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-_MADE: dict[str, Any] = {"zeros": Zeros, "reused": Reused, "streaming": Streaming}
+_MADE: dict[str, Any] = {"zeros": Zeros, "first": First, "reused": Reused, "streaming": Streaming}
 _FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Any]] = {
     "mean": lambda model, modules, seed: MeanOutputs(),
     "resample": lambda model, modules, seed: DrawnOutputs(seed),
@@ -52,7 +54,8 @@ def ablated(
     heads: Heads,
     by: Any = "zeros",
     *,
-    data: Iterable[Mapping[str, Any]] | None = None,
+    data: Data = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     seed: int = 0,
 ) -> Iterator[None]:
     """Inside the block these heads of the user's model put out something else; the model is as
@@ -72,11 +75,12 @@ def ablated(
             "sinks": 4, "recent": 64}``; constant matrices; or a function of (layer, head, slots)
             that gives [slots, slots].
         data: for a ``by`` that is made from text; no text may be longer than that made slots.
+        tokenizer: of the model, where ``data`` are texts.
         seed: of the draw of "resample".
     """
     modules = attention_modules(model)
     chosen = heads_by_layer(heads, [head_count(module) for module in modules])
-    rules = rules_of(substitute_for(model, by, data, seed), chosen, len(modules))
+    rules = rules_of(substitute_for(model, by, data, seed, tokenizer), chosen, len(modules))
     with routed(cast("PreTrainedModel", model), modules, rules):
         yield
 
@@ -106,7 +110,11 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
 
 
 def substitute_for(
-    model: nn.Module, by: Any, data: Iterable[Mapping[str, Any]] | None = None, seed: int = 0
+    model: nn.Module,
+    by: Any,
+    data: Data = None,
+    seed: int = 0,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Substitute:
     """What ``by`` names, made once for several blocks: ``ablated`` takes it."""
     modules, held = attention_modules(model), cast("PreTrainedModel", model)
@@ -126,7 +134,8 @@ def substitute_for(
     if name not in _FROM_TEXT:
         known = nearest_first(str(name), [*_MADE, *_FROM_TEXT])
         raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
-    batches, observer = batches_of(data), _FROM_TEXT[name](model, modules, seed, **parameters)
+    batches = batches_of(data, model, tokenizer)
+    observer = _FROM_TEXT[name](model, modules, seed, **parameters)
     rules = {at: Watching(see=observer.see, layer=at) for at in range(len(modules))}
     with torch.no_grad(), routed(held, modules, rules):
         for inputs in batches:
@@ -147,29 +156,14 @@ def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = No
     return matrices
 
 
-def batches_of(
-    data: Iterable[Mapping[str, Any]] | None, model: nn.Module | None = None
-) -> list[Mapping[str, Any]]:
-    """The batches of what a model is called with, of one that shall answer."""
-    if model is not None and model.training:
-        why = "where dropout changes its answers: call model.eval() first"
-        raise EncoderError(f"the model is in train mode, {why}")
-    batches = list(data or ())
-    if not batches or not isinstance(batches[0], Mapping):
-        raise DataError(
-            "data holds no batch of what the model is called with: give a list, such as "
-            '[tokenizer(texts, padding=True, return_tensors="pt")]'
-        )
-    return batches
-
-
 def fidelity(
     model: nn.Module,
     heads: Heads,
     by: Any = "zeros",
     *,
-    data: Iterable[Mapping[str, Any]],
-    made_from: Iterable[Mapping[str, Any]] | None = None,
+    data: Data,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    made_from: Data = None,
     score: OwnScore | None = None,
     seed: int = 0,
 ) -> pandas.DataFrame:
@@ -188,8 +182,8 @@ def fidelity(
 
     Args:
         by: as for ``ablated``; the model is in eval mode.
-        seed: as for ``ablated``.
-        made_from: other batches, for a ``by`` that is made from text: the fairer test.
+        seed, tokenizer: as for ``ablated``.
+        made_from: other data, for a ``by`` that is made from text: the fairer test.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.
 
@@ -197,8 +191,10 @@ def fidelity(
         A row for every measure: value, and its 95 % interval over texts, low and high;
         ``attrs["texts"]`` counts them. Losses and divergences are in nats.
     """
-    batches = batches_of(data, model)
-    substitute = substitute_for(model, by, data=made_from or batches, seed=seed)
+    check_answering(model)
+    batches = batches_of(data, model, tokenizer)
+    made = batches if made_from is None else made_from
+    substitute = substitute_for(model, by, made, seed, tokenizer)
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
     with torch.inference_mode():
         for inputs in batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +12,7 @@ import pandas
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from papa.errors import NumbersError, SpecError, meant
 from papa.heads.interface import attention_modules, head_count
@@ -19,12 +20,12 @@ from papa.heads.substitutes import Mixed, Substitute
 from papa.library.ablating import (
     ablated,
     answers,
-    batches_of,
     compared,
     kl_divergence,
     of_batch,
     substitute_for,
 )
+from papa.library.batches import Data, batches_of, check_answering
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.measuring import run_steps
 from papa.library.steps import constants_for
@@ -45,6 +46,11 @@ from papa.study.stages.rank import read_head_scores
 from papa.study.step import with_needs
 from papa.study.steps import study_steps
 
+METHODS = ("lambda", "effect", "causal_gates")
+"""That score heads of a model that somebody holds."""
+FARTHEST = 4.0
+"""How far logits are pulled."""
+
 
 def head_scores(
     model: TextEncoder | nn.Module,
@@ -58,7 +64,8 @@ def head_scores(
     learning_rate: float | None = None,
     evaluations: int = 2_000,
     seeds: Sequence[int] = (0, 1, 2),
-    made_from: Iterable[Mapping[str, Any]] | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    made_from: Data = None,
     score: OwnScore | None = None,
     progress: bool = True,
 ) -> pandas.DataFrame:
@@ -71,7 +78,9 @@ def head_scores(
     head alone replaced, with intervals over texts (``attrs["measure"]``: the loss of a language
     model, the divergence of other logits, both in nats, or the agreement of masked words without
     ``labels``; 1 - the cosine of mean-pooled embeddings; what ``score`` falls); and "lambda",
-    trained to keep that small. ``made_from`` and ``score`` are as for ``fidelity``.
+    trained to keep that small. "causal_gates" tell facilitating, interfering and irrelevant heads
+    of a language model, in the column ``role`` (docs/method.md). ``tokenizer``, ``made_from`` and
+    ``score`` are as for ``fidelity``.
 
     Examples:
         >>> len(papa.head_scores(model, batches, by="effect"))
@@ -88,19 +97,30 @@ def head_scores(
         seeds: of all that is drawn: their mean counts, and intervals are over them (Student t).
     """
     held = isinstance(model, nn.Module)
-    known = ("lambda", "effect") if held else ("lambda", *HEAD_SCORES)
+    known = METHODS if held else ("lambda", *HEAD_SCORES)
     if by not in known:
         near = f"there is no head score '{by}' for this model{meant(by, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")
-    of_others = (task, rows, score if by != "effect" else None) if held else (made_from, score)
+    of_encoders, of_held = (task, rows), (tokenizer, made_from, score)
+    of_others = (*of_encoders, score if by != "effect" else None) if held else of_held
     if any(one is not None for one in of_others):
-        raise SpecError(f"by='{by}' of this model: leave out task and rows, or made_from and score")
+        without = "task and rows, or tokenizer, made_from and score"
+        raise SpecError(f"by='{by}' of this model: leave out {without}")
     if isinstance(model, nn.Module):
-        batches = batches_of(data, model)
-        substitute = substitute_for(model, constants, made_from or batches, seeds[0])
+        check_answering(model)
+        batches = batches_of(data, model, tokenizer)
+        made = batches if made_from is None else made_from
+        substitute = substitute_for(model, constants, made, seeds[0], tokenizer)
         if by == "effect":
             return effects(model, batches, substitute, score, progress)
         how = epochs or 3, learning_rate or 0.05
+        # A text that is longer than averages are is refused before anything is trained.
+        with ablated(model, every_head(model), substitute):
+            answers(model, batches)
+        if by == "causal_gates":
+            from papa.library.gating import causal_gates
+
+            return causal_gates(model, batches, substitute, *how, seeds, progress)
         every = [trained_lambda(model, batches, substitute, *how, seed, progress) for seed in seeds]
         return HeadScores(np.stack(every)).frame(by)
     check_loaded(model, decoder=True, whole=True)
@@ -169,8 +189,7 @@ def effects(
     progress: bool,
 ) -> pandas.DataFrame:
     """What is lost of the answers with each head alone replaced, with its interval over texts."""
-    sizes = map(head_count, attention_modules(model))
-    heads = [(layer, head) for layer, size in enumerate(sizes) for head in range(size)]
+    heads = [(layer, head) for layer, own in every_head(model).items() for head in own]
     before, rows, measure = answers(model, batches, score), list[tuple[Any, ...]](), ""
     with bar("effects of heads", progress) as report:
         for done, (layer, head) in enumerate(heads, 1):
@@ -202,6 +221,12 @@ def _lost(
     return "agreement", ~values["agreement"]
 
 
+def every_head(model: nn.Module) -> dict[int, range]:
+    """By layer."""
+    modules = attention_modules(model)
+    return {layer: range(head_count(module)) for layer, module in enumerate(modules)}
+
+
 def trained_lambda(
     model: nn.Module,
     batches: Sequence[Mapping[str, Any]],
@@ -210,12 +235,14 @@ def trained_lambda(
     learning_rate: float,
     seed: int,
     progress: bool,
+    start: Float[np.ndarray, "layers heads"] | None = None,
+    pull: float = 0.0,
 ) -> Float[np.ndarray, "layers heads"]:
     """λ = sigmoid(θ) of λA + (1-λ)C after training θ, 0 at the start, on what is lost of the
-    answers, a step a batch; the seed is of their order.
+    answers, a step a batch; the seed is of their order. It may begin at a ``start``, and be pulled
+    to 1, or below 0 to 0.
     """
-    sizes = list(map(head_count, attention_modules(model)))
-    every = {layer: range(size) for layer, size in enumerate(sizes)}
+    every = every_head(model)
 
     def loss(
         rows: Int[np.ndarray, " one"], shares: Float[Tensor, "layers heads"]
@@ -224,9 +251,14 @@ def trained_lambda(
         with torch.no_grad():
             own = of_batch(model, batch)
         with ablated(model, every, Mixed(substitute, shares)):
-            return _loss(own, of_batch(model, batch)), torch.ones(1, dtype=torch.int64)
+            found = _loss(own, of_batch(model, batch))
+        if pull:
+            found = found - pull * shares.logit(1e-6).clamp(-FARTHEST, FARTHEST).sum()
+        return found, torch.ones(1, dtype=torch.int64)
 
-    theta = nn.Parameter(torch.zeros(len(sizes), sizes[0]))
+    theta = nn.Parameter(torch.zeros(len(every), len(every[0])))
+    if start is not None:
+        theta.data = torch.from_numpy(start).logit().float()
     given = theta, loss, lambda rows: rows[:, None], np.arange(len(batches))
     spec = ProbeSpec(learning_rate=learning_rate, batch_size=1, epochs=epochs)
     with bar(f"λ, seed {seed}", progress) as report:

@@ -10,6 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pandas
+from torch import nn
+from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder, check_loaded
@@ -19,7 +21,9 @@ from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers, certainty
-from papa.reporting.tables import score_tables
+from papa.reporting.tables import by_task, score_tables
+from papa.reporting.wording import WrittenTable
+from papa.scores.own import OwnScore
 from papa.scores.summary import INFLUENCE, heads_at, summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Cell, Head
@@ -63,6 +67,11 @@ class Measurement:
         tables = score_tables(self.summary)
         return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in tables)
 
+    @property
+    def by_task(self) -> WrittenTable:
+        """In the paper's shape, a column a task; ``.save("table.tex")`` or ``.csv`` writes it."""
+        return by_task(self.summary)
+
     def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
         """What ``papa heads`` answers: a row for every number of constant heads, with its relative
         drop, the verdict ("within", "undecided" or "beyond"), the reason for none, and the heads.
@@ -87,7 +96,7 @@ class Measurement:
 
 
 def measure(
-    encoder: TextEncoder,
+    encoder: TextEncoder | nn.Module,
     dataset: Any,
     task: Task | None = None,
     *,
@@ -100,24 +109,37 @@ def measure(
     ranking_rows: int | None = None,
     ranking_seeds: Sequence[int] = (0, 1, 2),
     store: str | Path | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    score: str | OwnScore | None = None,
     progress: bool = True,
 ) -> Measurement:
     """How far an encoder's score falls as its heads become constant: a study in one call, in this
     process with one thread, with the scores of ``papa run`` for the same study, to the bit.
+
+    Or how far the answers of a model that you hold change, a classifier, a sentence encoder, a
+    language model, one of images or sound: as it is, with its own head. Its data are "train", of
+    which averages and λ come, and "validation"; or one set of texts or batches, of which every
+    other text, by length, is either.
 
     Examples:
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
         >>> splits = {"train": data, "validation": data}
         >>> papa.measure(encoder, splits, fractions=[1], seeds=[0]).summary["constant_heads"].item()
         0
+        >>> papa.measure(model, batches, orders=["random"], fractions=[1, 0]).summary["metric"][0]
+        'negative_log_perplexity'
 
     Args:
-        task: which columns hold what; None takes ``text`` and ``label``. A decoder's is
+        encoder: from ``load_encoder``, or a model that you hold, in eval mode.
+        task: which columns hold what; None takes ``text`` and ``label``. A loaded decoder's is
             ``papa.Task(label=None, metric="negative_log_perplexity", head="own")``.
         constants: kinds as a study names them (docs/method.md), with parameters ``{"kind": "local",
-            "window": 3}``; or matrices, which tables call ``own``, ``own-2``, ….
-        orders: names, or orders of one's own, which tables call ``scores:own``, ``scores:own 2``,
-            …: a list of heads, scores, or a function of (layer, head), the smallest first.
+            "window": 3}``; or matrices, which tables call ``own``, ``own-2``, …. Of a model that
+            you hold, what ``ablated`` takes.
+        orders: names, or orders of one's own, which tables call by the function's name, or
+            ``scores:own``, ``scores:own 2``, …: a list of heads, scores, or a function of (layer,
+            head), the smallest first. Of a model that you hold, "lambda" and "effect" follow the
+            first of the constants.
         fractions: shares of heads that stay input-dependent; [1] scores the encoder as it is.
         seeds: a probe for each.
         ranking_seeds: λ is trained once with each, and its mean counts.
@@ -125,12 +147,30 @@ def measure(
         validation_rows: likewise.
         ranking_rows: likewise, to score heads on.
         store: a folder or address that keeps what is computed, also for ``papa run``.
+        tokenizer: of a model that you hold, where its data are texts.
+        score: of a model that you hold: "loss", "agreement" with its own answers, "accuracy" where
+            a table has labels, "cosine" and other measures of embeddings; or as for ``fidelity``.
+            None takes the loss of a language model, or what it keeps of its own answers.
     """
-    check_loaded(encoder, decoder=True, whole=True)
-    if store is not None and not encoder.reference.folder:
-        raise SpecError("a store knows encoders by their files: save the one held in memory first")
     if not isinstance(constants, list | tuple) or not constants:
         raise SpecError(f"constants is {type(constants).__name__}, expected a list of one or more")
+    rows = train_rows, validation_rows, ranking_rows
+    if isinstance(encoder, nn.Module):
+        from papa.library.held import measure_held
+
+        task = task or Task()
+        if any(one is not None for one in (*rows, store, task.probe)) or task.metric != "accuracy":
+            raise SpecError(
+                "a model that you hold is measured on all data by score=: leave out store, numbers "
+                "of rows, and the task's metric and probe"
+            )
+        given = encoder, dataset, task, tokenizer, score or task.score, constants, orders, fractions
+        return measure_held(*given, seeds, ranking_seeds, progress)
+    if tokenizer is not None or score is not None:
+        raise SpecError("tokenizer and score are of a model that you hold: give papa.Task(score=…)")
+    check_loaded(encoder, decoder=True, whole=True)
+    if store is not None and not encoder.reference.folder:
+        raise SpecError("a store knows encoders by their files: leave store out")
     named = [one for one in constants if isinstance(one, str | Mapping)]
     matrices = (one for one in constants if not isinstance(one, str | Mapping))
     own = {

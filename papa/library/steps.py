@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.descriptions.table import chosen, described
 from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
@@ -27,8 +28,10 @@ from papa.library.encoder import (
     check_loaded,
     is_tabular,
     laid_out,
+    load_encoder,
     table_of,
 )
+from papa.library.matrices import HeadMatrices
 from papa.progress import bar
 from papa.spec import ConstantsSpec
 from papa.spec.orders import Head
@@ -41,7 +44,7 @@ def constants(
     *,
     average: ConstantMatrices | None = None,
     **parameters: int,
-) -> ConstantMatrices:
+) -> HeadMatrices:
     """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
     ``zeros``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made of an
     average ``low_rank`` (``rank``, ``largest``) or ``relative`` (paper, Section 5.2;
@@ -57,14 +60,16 @@ def constants(
     except ValidationError as error:
         raise SpecError(f"constants '{kind}': {in_one_line(error)}") from None
     if kind in CONTROLS:
-        return control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
+        made = control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
+        return HeadMatrices(**vars(made))
     if kind not in DERIVED:
         raise SpecError(f"there are no constants '{kind}' of this call: papa.measure takes them")
     if not isinstance(average, ConstantMatrices) or average.special is None:
         raise SpecError(
             f"constants '{kind}' are made of an average: give average=papa.average(encoder, texts)"
         )
-    return derived(kind, constants_for(encoder, average), average.special, **parameters)
+    made = derived(kind, constants_for(encoder, average), average.special, **parameters)
+    return HeadMatrices(**vars(made))
 
 
 def constants_for(encoder: TextEncoder, given: Any) -> ConstantMatrices:
@@ -92,12 +97,14 @@ def average(
     text: str = "text",
     text_pair: str | None = None,
     progress: bool = True,
-) -> ConstantMatrices:
+) -> HeadMatrices:
     """The average of the encoder's attention over texts, head by head (paper, Section 3.1).
 
     Examples:
         >>> papa.average(encoder, ["A text."]).matrices.shape  # layers, heads, slots, slots
         torch.Size([6, 12, 32, 32])
+
+    ``plot(layer=, head=)`` of what it gives draws a matrix.
     """
     check_loaded(encoder, whole=True)
     running, inputs = encoder.encoder, laid_out(encoder, texts, text, text_pair)
@@ -106,7 +113,7 @@ def average(
         running.watch(averager.see, inputs.batches(), len(inputs), report)
     check_sums(averager.sums, running, inputs.batches(), "the texts")
     found, digest = averager.result().average(), encoder.reference.digest
-    return replace(found, encoder_digest=digest, special=inputs.special)
+    return HeadMatrices(**{**vars(found), "encoder_digest": digest, "special": inputs.special})
 
 
 @contextmanager
@@ -166,11 +173,12 @@ def features(
 
 
 def describe(
-    encoder: TextEncoder,
+    encoder: TextEncoder | PreTrainedModel,
     texts: Texts | Sequence[Tree],
     descriptions: Sequence[str] | None = None,
     *,
     heads: Heads | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     text: str = "text",
     text_pair: str | None = None,
     progress: bool = True,
@@ -183,12 +191,15 @@ def describe(
 
     ``descriptions`` are names from docs/how-to/describe.md; None takes all. "syntax" and "trees"
     need gold trees: a table with the columns ``tokens``, ``head`` and ``deprel``. ``heads`` are
-    those of the replaced model; None takes all.
+    those of the replaced model; None takes all. A model of transformers is read as ``load_encoder``
+    reads it with its ``tokenizer``.
 
     A row for every number, with its 95 % interval; ``of`` is another head or a relation;
     ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced" (in
     the model after replacement). ``attrs["texts"]`` counts what was read and left out.
     """
+    if isinstance(encoder, PreTrainedModel):
+        encoder = load_encoder(encoder, tokenizer)
     check_loaded(encoder, whole=True)
     trees, laid = None, None
     if isinstance(texts, Sequence) and texts and isinstance(texts[0], Tree):

@@ -15,7 +15,7 @@ from papa.errors import DataError, SpecError
 from papa.library.encoder import TextEncoder, is_tabular, table_of
 from papa.probes.evaluate import check_probe
 from papa.probes.own import check_own
-from papa.scores.own import OwnCode, OwnMetric, OwnScore
+from papa.scores.own import OwnCode, OwnMetric, OwnScore, own_name
 from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
@@ -117,7 +117,13 @@ def study_inputs(
         (resolved,) = inputs.study.tasks
         if resolved.head == "own":
             check_own(resolved, encoder.reference, None, None)
-        yield replace(inputs, code={resolved: code}) if code else inputs
+        if code:
+            if resolved.metric == "own":
+                metric = own_name(code.metric or code.score)
+                resolved = resolved.model_copy(update={"metric": metric})
+            named = inputs.study.model_copy(update={"tasks": (resolved,)})
+            inputs = replace(inputs, study=named, code={resolved: code})
+        yield inputs
 
 
 def as_list(values: object) -> object:

@@ -32,7 +32,7 @@ def _attend(
     relative_pos: Relative | None = None,
     rel_embeddings: Float[Tensor, "all_relative width"] | None = None,
     **__: object,
-) -> tuple[Float[Tensor, "batch tokens width"], None]:
+) -> tuple[Float[Tensor, "batch tokens width"], Tensor | None]:
     head_width, kinds = module.attention_head_size, module.pos_att_type
     if fused := getattr(module, "in_proj", None):
         by_head = fused(hidden_states).unflatten(-1, (-1, 3, head_width))
@@ -72,7 +72,8 @@ def _attend(
         told["bias"] = bias
     told["dropout"] = module.dropout.p if module.training else 0.0
     mask = attention_mask.bool()
-    return attend(module, query, key, value, mask, scaling, **told)[0].flatten(2), None
+    output, matrices = attend(module, query, key, value, mask, scaling, **told)
+    return output.flatten(2), matrices
 
 
 def prepare(model: Any, dispatch: Dispatch) -> None:

@@ -37,6 +37,7 @@ class Dispatch:
         slots, real: the slot of each token and whether it is one; of padded tokens only where the
             caller of the model knows.
         seen_real: which padded tokens up to those of the current pass are real, likewise.
+        matrices: whether a pass of padded tokens shall give them, too.
         reached: whether attention came by since the last pass began; None before any.
         calls, places: of each module, and by how many queries and keys, in the current pass.
     """
@@ -49,6 +50,7 @@ class Dispatch:
     real: Bool[Tensor, "batch tokens"] | None = None
     seen_real: Bool[Tensor, "batch seen"] | None = None
     texts: tuple[bytes, ...] | None = None
+    matrices: bool = False
     reached: bool | None = None
     calls: Counter[nn.Module] = field(default_factory=Counter)
     places: dict[Any, dict[str, Any]] = field(default_factory=dict)
@@ -174,7 +176,10 @@ def attend(
     position_ids: Tensor | None = None,
     bias: Callable[[Tensor, Tensor], Tensor | None] = lambda query, key: None,
     **others: Any,
-) -> tuple[Float[Tensor, "batch queries heads value_width"], None]:
+) -> tuple[
+    Float[Tensor, "batch queries heads value_width"],
+    Float[Tensor, "batch heads queries keys"] | None,
+]:
     """What the heads of a module's layer put out: of packed tokens, side by side in one row, or of
     padded ones, whose mask the model made and has a window in it. It is a function of transformers'
     attention interface; ``bias`` gives what is added to the scores of queries and keys, input by
@@ -228,7 +233,8 @@ def attend(
     output = call.output(call.every).to(value.dtype)
     if batch is not None:
         output = batch.pack(output)
-    return output.transpose(1, 2).contiguous(), None
+    matrices = call.matrices() if dispatch.matrices and batch is None else None
+    return output.transpose(1, 2).contiguous(), matrices
 
 
 PACKED, PADDED = "papa", "papa_padded"

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from papa.errors import EncoderError
 from papa.text.batches import MicroBatch
 
 Heads = tuple[int, ...]
@@ -139,6 +140,20 @@ class LayerAttention:
             query, key, value, attn_mask=mask, dropout_p=self.dropout, scale=self.scaling
         )
 
+    def matrices(self) -> Float[Tensor, "batch heads queries keys"]:
+        """By what all heads mix values: A, or what rules put in its place; without dropout."""
+        rules = tuple(rule for rule in self.rules if rule.mixes() is not None)
+        if not all(rule.mixes() for rule in rules):
+            raise EncoderError(
+                "heads that put out something else than attention times values have no matrices: "
+                "call the model without output_attentions"
+            )
+        # What they put out of values that tell keys apart.
+        keys = self.key.shape[-2]
+        apart = torch.eye(keys, dtype=self.value.dtype, device=self.value.device)
+        apart = apart.expand(*self.value.shape[:2], keys, keys)
+        return replace(self, value=apart, dropout=0.0, rules=rules).output(self.every)
+
     def _own(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
         """Queries, keys and bias of some dependent heads."""
         if self.dependent is not None:
@@ -159,6 +174,10 @@ class Rule:
     ) -> Float[Tensor, "batch chosen queries width"]:
         """What these heads put out, where ``attention.output`` is that of the block around."""
         raise NotImplementedError
+
+    def mixes(self) -> bool | None:
+        """Whether it puts out a matrix times values; None of what only watches."""
+        return None
 
 
 class StopForward(Exception):

@@ -154,14 +154,15 @@ def _attend_mpnet(
     attention_mask: Tensor | None = None,
     position_bias: Float[Tensor, "1 heads m m"] | None = None,
     **_: object,
-) -> tuple[Float[Tensor, "batch tokens width"]]:
+) -> tuple[Float[Tensor, "batch tokens width"], Tensor | None]:
     width: int = module.attention_head_size
     query, key, value = (
         split_heads(linear(hidden_states), width) for linear in (module.q, module.k, module.v)
     )
     told: Any = {"dropout": module.dropout.p if module.training else 0.0}
     told["bias"] = lambda query, key: position_bias
-    return (module.o(attend(module, query, key, value, attention_mask, **told)[0].flatten(2)),)
+    output, matrices = attend(module, query, key, value, attention_mask, **told)
+    return module.o(output.flatten(2)), matrices
 
 
 def _prepare_mpnet(model: Any, dispatch: Dispatch) -> None:

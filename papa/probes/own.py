@@ -89,8 +89,8 @@ def check_own(
     """Refuse a task that a model's own head cannot serve; which of its classes are the task's."""
     if not reference.folder:
         raise EncoderError(
-            f"the encoder {reference.name} is held in memory, and its own head is read from its "
-            "files: save it and load it by its folder"
+            f"the encoder {reference.name} is held in memory, without its own head: give "
+            "papa.measure the model itself, with tokenizer="
         )
     model = load_own(reference, own_class(task, reference))
     told = classes_told(names, class_names(model), task)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,8 +145,8 @@ def paged(averages: Sequence[Average]) -> list[dict[str, Any]]:
 
 
 def chosen_figure(average: Average) -> Figure:
-    """The heads that show a pattern most: diagonal, [CLS], [SEP], and the least concentrated; on
-    one colour scale (paper, Figure 4).
+    """The heads that show a pattern most, where one does: diagonal, [CLS], [SEP], and the least
+    concentrated (paper, Figure 4).
     """
     patterns = average.patterns
     strengths = {
@@ -157,7 +157,14 @@ def chosen_figure(average: Average) -> Figure:
     }
     chosen: dict[Head, str] = {}
     for name, strength in strengths.items():
-        chosen.setdefault(divmod(int(strength.argmax()), strength.shape[1]), name)
+        at = divmod(int(strength.argmax()), strength.shape[1])
+        if name == "spread" or name in pattern(patterns, at):
+            chosen.setdefault(at, name)
+    return heads_figure(average, chosen)
+
+
+def heads_figure(average: Average, chosen: Mapping[Head, str]) -> Figure:
+    """Some heads, each called something, on one colour scale."""
     _, labels, means = _means(average, _DRAWN_ROWS)
     frames = [
         pandas.DataFrame(means[at].numpy(), index=labels, columns=labels)

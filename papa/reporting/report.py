@@ -28,7 +28,7 @@ from papa.reporting.answers import (
     orders_note,
     plan_sentence,
 )
-from papa.reporting.tables import comparison_table, marks, order_table, score_tables
+from papa.reporting.tables import by_task, comparison_table, marks, order_table, score_tables
 from papa.reporting.wording import MARK, orders_matter
 from papa.spec import StudySpec
 
@@ -52,17 +52,21 @@ class Findings:
     texts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     paper: pandas.DataFrame | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+    citation: str = ""
 
 
 def write_report(folder: Path, found: Findings) -> None:
-    """Write ``report.html``, and ``scores``, ``drops`` for several encoders (paper, Figure 3) and
-    ``matrices`` (Figure 4) as SVG, PNG and PDF, each whole or not at all.
+    """Write ``report.html``, ``table`` as CSV and LaTeX, and ``scores``, ``drops`` for several
+    encoders (paper, Figure 3) and ``matrices`` (Figure 4) as SVG, PNG and PDF, each whole or not at
+    all.
     """
     drawn = [figures.scores_figure(found.summary), figures.encoders_figure(found.summary)]
     drawn += [heads.chosen_figure(one) for one in found.averages[:1]]
     for figure in filter(None, drawn):
         for ending in figures.FORMATS:
             figure.save(folder / f"{figure.name}{ending}")
+    for ending in ("csv", "tex"):
+        by_task(found.summary).save(folder / f"table.{ending}")
     write_atomically(folder / "report.html", page(found))
 
 
@@ -93,6 +97,7 @@ def page(found: Findings) -> str:
         warnings=[*marks(summary), *of_text(found.results, found.texts)],
         sections=sections,
         averages=found.averages,
+        citation=found.citation,
         facts={
             **counts(found.results, found.texts),
             **found.provenance,

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 from rich.console import Group
 
@@ -93,6 +94,8 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
         _baselines(summary),
         _lines("Contrasts", against, partial(ends_label, "contrast"), axes, _CONTRASTS),
     ]
+    if summary["task"].nunique() > 1:
+        tables.append(by_task(summary))
     return [table for table in tables if table.lines]
 
 
@@ -106,6 +109,33 @@ def summary_markdown(summary: pandas.DataFrame) -> str:
     sentences = "".join(f"- {markdown_text(one)}\n" for one in [*answers(summary), *marks(summary)])
     tables = [f"## {table.heading}\n\n{table.markdown}" for table in score_tables(summary)]
     return "\n".join([sentences, *tables])
+
+
+def by_task(summary: pandas.DataFrame) -> WrittenTable:
+    """In the paper's shape: a column a task; each encoder's original score once, averages first,
+    and behind other constants the contrast with the study's first.
+    """
+    cells = distinct_results(summary)
+    last = (cells["fraction"] < 1) * (1 + (cells["constants"] != "average"))
+    named = [pandas.factorize(cells[axis])[0] for axis in ("study", "encoder") if axis in cells]
+    axes, headings = [axis for axis in varying(cells) if axis != "task"], fraction_headings(summary)
+    tasks = {
+        cell["task"]: f"{cell['task']} ({metric_label(cell)})"
+        for cell in cells.drop_duplicates("task").to_dict("records")
+    }
+    rows: dict[Any, dict[str, str]] = {}
+    for cell in cells.iloc[np.lexsort([last, *named])].to_dict("records"):
+        result = Cell.of(cell).result()
+        alike = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
+        names = names_of({**cell, **alike}, axes)
+        names["Input-dependent"] = headings[cell["fraction"]]
+        row = rows.setdefault((*names.values(),), names | dict.fromkeys(tasks.values(), NOTHING))
+        row[tasks[cell["task"]]] = mean_label(cell)
+        if not math.isnan(cell["contrast"]):
+            row[tasks[cell["task"]]] += f"; Δ {ends_label('contrast', cell)}"
+    first = summary["contrast_with"].max()
+    note = f"Δ: how much more {first} scores, paired by seed and example." if first else ""
+    return WrittenTable("By task", [*rows.values()], f"Mean scores ± 95 % intervals. {note}")
 
 
 def _lines(

@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pandas
 from rich.markup import escape
 from rich.table import Table
 
+from papa.errors import SpecError
+from papa.files import write_atomically
 from papa.ranking.orders import order_named
 
 MARK = "†"
@@ -44,6 +47,19 @@ HEADINGS = {
 """What distinguishes lines of a table or figure; only comparisons have a column ``study``."""
 NOTHING = "–"
 _NUMBER = re.compile(r"[-+]?\d.*|–|", re.DOTALL)
+_LATEX = str.maketrans(
+    {one: f"\\{one}" for one in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {
+        "±": r"$\pm$",
+        "−": "$-$",
+        "-": "{-}",
+        "λ": r"$\lambda$",
+        "Δ": r"$\Delta$",
+        "–": "--",
+        MARK: r"\dag{}",
+    }
+)
 _SPECIAL = re.compile(
     r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)"
     r"|^[#+=-](?=[\s#=-]|$)"  # headings, lists, rules
@@ -78,7 +94,8 @@ def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
 
 def metric_label(cell: Any) -> str:
     """The metric of a cell in words; F1 with the class that it is of: ``F1 of 'equivalent'``."""
-    name = METRICS.get(cell["metric"], cell["metric"])
+    own = cell["metric"].removeprefix("own:").removeprefix("sklearn:")
+    name = METRICS.get(cell["metric"], own)
     return f"{name} of '{cell['positive']}'" if cell["positive"] else name
 
 
@@ -169,6 +186,32 @@ class WrittenTable:
         """Of each column, whether it holds words, and is aligned to the left."""
         return [not all(map(_NUMBER.fullmatch, cells)) for cells in zip(*self.rows, strict=True)]
 
+    def save(self, path: str | Path) -> None:
+        """Write it to a file that ends in ``.csv`` or, for LaTeX's package ``booktabs``, ``.tex``.
+
+        Raises:
+            SpecError: the name ends in neither.
+        """
+        written = {".csv": self.csv, ".tex": self.latex}.get(Path(path).suffix)
+        if written is None:
+            raise SpecError(f"no table is written to {path}: give a .csv or .tex file")
+        write_atomically(Path(path), written)
+
+    @property
+    def csv(self) -> str:
+        return pandas.DataFrame(self.lines).to_csv(index=False)
+
+    @property
+    def latex(self) -> str:
+        """A ``tabular`` with the rules of ``booktabs``."""
+        first, *rows = (
+            " & ".join(cell.translate(_LATEX) for cell in row) + r" \\"
+            for row in (self.headings, *self.rows)
+        )
+        columns = "".join("l" if words else "r" for words in self.words)
+        ruled = [r"\toprule", first, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
+        return "\n".join([rf"\begin{{tabular}}{{{columns}}}", *ruled, ""])
+
     @property
     def markdown(self) -> str:
         """With columns of even width."""
@@ -189,7 +232,10 @@ class WrittenTable:
         for heading in self.headings[names:]:
             table.add_column(escape(heading), justify="right", no_wrap=True)
         for row in self.rows:
-            below = [cell.replace(" ± ", "\n±").replace(" (", "\n(") for cell in row[names:]]
+            below = [
+                cell.replace(" ± ", "\n±").replace("; ", "\n").replace(" (", "\n(")
+                for cell in row[names:]
+            ]
             table.add_row(*map(escape, (", ".join(row[:names]), *below)))
         return table
 

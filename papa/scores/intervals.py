@@ -26,6 +26,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("score_before", "score_after", "score_difference", "loss_difference"), _ANY),
     "negative_log_perplexity": (-math.inf, 0.0),
     "cosine_lost": (0.0, 2.0),
+    **{
+        f"sklearn:{name}_score": (0.0, 1.0)
+        for name in ("accuracy", "balanced_accuracy", "f1", "jaccard", "precision", "recall")
+    },
+    **dict.fromkeys(("sklearn:cohen_kappa_score", "sklearn:matthews_corrcoef"), (-1.0, 1.0)),
 }
 """Where scores and measures lie, if not from 0 to 1."""
 _ZERO = 1e-12
@@ -135,7 +140,7 @@ def joint(found: Measured) -> Interval:
 
 def clipped(metric: str, found: Interval) -> Interval:
     """The interval of a score or measure, without what nothing in the metric can be."""
-    least, most = _ANY if is_own(metric) else _RANGES.get(metric, (0.0, 1.0))
+    least, most = _RANGES.get(metric, _ANY if is_own(metric) else (0.0, 1.0))
     return Interval(found.mean, max(found.low, least), min(found.high, most))
 
 

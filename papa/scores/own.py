@@ -31,6 +31,15 @@ larger the better.
 """
 
 
+def own_name(code: Any) -> str:
+    """What results call a metric or a score of the user's own: by its name, and whether it is
+    scikit-learn's, whose ranges are known.
+    """
+    name = getattr(code, "__name__", "")
+    home = "sklearn" if str(getattr(code, "__module__", "")).startswith("sklearn.") else "own"
+    return f"{home}:{name}" if name.isidentifier() else "own"
+
+
 @dataclass(frozen=True)
 class Named:
     """Code that a study names. The text of its file goes to the workers with the step that needs

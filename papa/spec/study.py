@@ -27,7 +27,8 @@ from papa.spec.task import (
 
 _AT = "papa.heads"
 CONTROLS: dict[str, str] = {
-    **{kind: f"{_AT}.kinds:{kind}" for kind in ("identity", "toeplitz", "zeros", "previous")},
+    **{kind: f"{_AT}.kinds:{kind}" for kind in ("identity", "toeplitz", "zeros", "first")},
+    "previous": f"{_AT}.kinds:previous",
     "next": f"{_AT}.kinds:next_slot",
     **{kind: f"{_AT}.kinds:{kind}" for kind in ("local", "fibonacci")},
 }

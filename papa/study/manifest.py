@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
 SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
 OF_ORDERS, PAPER = ("orders.csv", "order_scores.csv"), "paper.csv"
 """Where a study has several head orders, or numbers of the paper to be compared with."""
-_PAGE = re.compile(r"\.(html|svg|png|pdf)$")
+_PAGE = re.compile(r"\.(html|svg|png|pdf|tex)$|^table\.csv$")
 """What is made from the others, and made again by ``papa report``."""
 
 
@@ -168,6 +169,7 @@ class FinishedStudy:
     def findings(self) -> Findings:
         """What its page shows; without matrices that the store no longer holds."""
         from papa.heads.constants import ConstantMatrices
+        from papa.reporting.cite import citation
         from papa.reporting.heads import Average
         from papa.reporting.report import Findings
         from papa.reporting.tables import read_reference
@@ -181,6 +183,7 @@ class FinishedStudy:
                 seen = found.seen if found.counts is None else found.counts
                 shown = found.matrices, seen, entry.special
                 averages.append(Average(entry.encoder, entry.task, *shown))
+        digest = sha256((self.folder / MANIFEST).read_bytes()).hexdigest()
         pairs, scores = OF_ORDERS
         several = (self.folder / pairs).exists()
         return Findings(
@@ -194,6 +197,7 @@ class FinishedStudy:
             texts=self.manifest.texts,
             paper=read_reference(paper) if paper.exists() else None,
             provenance=self.manifest.provenance,
+            citation=citation(self.study.name, digest),
         )
 
     def artifact(self, name: str) -> ArtifactReference:

@@ -30,6 +30,7 @@ def test_fixed_patterns() -> None:
     assert torch.equal(control("zeros", 2, 3, 4).matrices, torch.zeros(2, 3, 4, 4))
     toeplitz = control("toeplitz", 2, 3, 4).matrices[0, 0]
     assert toeplitz[1].tolist() == pytest.approx([1 / 2, 1, 1 / 2, 1 / 3])
+    assert picture(kinds.first(4)) == ["x..."] * 4
     assert picture(kinds.previous(4)) == ["....", "x...", ".x..", "..x."]
     assert picture(kinds.next_slot(4)) == [".x..", "..x.", "...x", "...."]
     assert picture(kinds.local(4, window=1)) == ["xx..", "xxx.", ".xxx", "..xx"]

@@ -53,6 +53,26 @@ def test_a_control_goes_by_its_name(encoder: TextEncoder, kind: Any) -> None:
     assert local[3, 4].sum(1).tolist() == [2.0, *[3.0] * (SLOTS - 2), 2.0]
 
 
+def test_matrices_have_a_figure_and_few_lines(
+    encoder: TextEncoder, constants: ConstantMatrices, tmp_path: Path
+) -> None:
+    first, seen, *_ = lines = repr(constants).splitlines()
+    assert first == f"<average: 6 layers of 12 heads, {SLOTS} slots"
+    assert len(lines) == 5
+    assert seen.endswith("of the entries seen, in 3 texts at most")
+    assert repr(papa.constants("zeros", encoder)).count("\n") == 1
+    figure = papa.average(encoder, TEXTS, progress=False).plot(layer=2, head=7)
+    assert set(figure.data["head"]) == {"average: layer 2, head 7"}
+    weights = figure.data.pivot(index="from", columns="to", values="weight")
+    assert weights.loc["1", "[CLS]"] == pytest.approx(float(constants.matrices[2, 7, 1, 0]))
+    figure.save(tmp_path / "head.pdf")
+    assert len(set(papa.constants("local", encoder, window=1).plot(layer=0).data["head"])) == 12
+    with pytest.raises(
+        papa.PapaError, match=r"no head \(6, 0\): give layer and head, up to \(5, 11"
+    ):
+        papa.constants("zeros", encoder).plot(layer=6, head=0)
+
+
 @pytest.mark.parametrize("texts", [TEXTS, [(text, "second") for text in TEXTS]])
 def test_what_is_made_of_an_average(encoder: TextEncoder, texts: list[Any]) -> None:
     """As the stage of a study makes it, of texts and of pairs."""

@@ -134,14 +134,3 @@ def test_sound_whose_mask_is_over_samples() -> None:
     )
     assert found.attrs["texts"] == 30
     assert (other["value"].to_numpy() != found["value"].to_numpy()).all()
-
-
-def test_attentions_are_not_put_out_inside_a_block() -> None:
-    model, inputs = random_model("bert"), inputs_of("bert")
-    model.set_attn_implementation("eager")
-    with (
-        papa.ablated(model, [(0, 0)]),
-        pytest.raises(papa.PapaError, match="call the model without output_attentions"),
-    ):
-        model(**inputs, output_attentions=True)
-    assert len(model(**inputs, output_attentions=True).attentions) == 3

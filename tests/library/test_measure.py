@@ -154,7 +154,7 @@ def test_a_store_knows_encoders_by_their_files(
 ) -> None:
     model = AutoModel.from_pretrained(shallow)
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
-    with pytest.raises(papa.PapaError, match="save the one held in memory"):
+    with pytest.raises(papa.PapaError, match="leave store out"):
         papa.measure(held, "reviews", store=tmp_path / "store", progress=False)
     few: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "seeds": [0]}
     few |= {"fractions": [1, 0], "train_rows": 24, "validation_rows": 16, "progress": False}
@@ -184,11 +184,14 @@ def test_every_form_is_the_same_order(order: Any) -> None:
 
 
 def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[str, Any]) -> None:
-    orders = ["last_to_first", [(1, head) for head in range(12)], lambda layer, head: layer]
+    def by_layer(layer: int, head: int) -> int:
+        return layer
+
+    orders = ["last_to_first", [(1, head) for head in range(12)], by_layer]
     options = {"fractions": [1, 0.5], "seeds": [0, 1], "progress": False}
     found = papa.measure(encoder, reviews, TASK, orders=orders, **options)
     half = found.to_pandas().query("fraction == 0.5")
     scores = half.groupby("order", sort=False)["score"].agg(list)
-    assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:own 2"]
-    assert scores["scores:own"] == scores["last_to_first"] != scores["scores:own 2"]
-    assert "scores of own 2" in found.table
+    assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:by_layer"]
+    assert scores["scores:own"] == scores["last_to_first"] != scores["scores:by_layer"]
+    assert "scores of by_layer" in found.table

@@ -72,8 +72,10 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: Measured
         assert own.summary[name].tolist() == pytest.approx(named.summary[name].tolist()), name
     width, known = (found.summary["high"] - found.summary["low"] for found in (own, named))
     assert (width < known).all(), "nothing is assumed of what examples do not show"
-    assert set(own.results["metric"]) == {"own"}
-    assert "own metric" in str(own)
+    assert set(own.results["metric"]) == {"own:share_right"}
+    assert "share_right" in own.answers[0]
+    assert "own:" not in str(own)
+    assert other.summary["high"].max() <= 1, "scikit-learn's have a range"
 
 
 def test_an_estimator_is_fitted_on_means_over_tokens(

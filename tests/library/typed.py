@@ -7,16 +7,17 @@ import pandas
 from torch import Tensor
 
 import papa
-from papa.heads.constants import ConstantMatrices, EntryCounts
+from papa.heads.constants import EntryCounts
 from papa.library.encoder import TextEncoder
+from papa.library.matrices import HeadMatrices
 from papa.reporting.figures import Figure
 
 encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2")
 assert_type(encoder, TextEncoder)
 
 constants = papa.average(encoder, ["a text"])
-assert_type(constants, ConstantMatrices)
-assert_type(papa.constants("zeros", encoder), ConstantMatrices)
+assert_type(constants, HeadMatrices)
+assert_type(papa.constants("zeros", encoder), HeadMatrices)
 assert_type(papa.features(encoder, ["a text"]), list[Tensor])
 
 scores = papa.head_scores(encoder, "reviews", papa.Task())

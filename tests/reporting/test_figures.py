@@ -92,6 +92,8 @@ def test_matrices_of_each_pattern_are_drawn_on_one_scale() -> None:
     assert len(figure.data) == 4 * 36
     assert {"[CLS]", "[SEP]", "mean attention"} <= {*texts(figure)}
     assert len(chosen_figure(average_of(slots=200)).data["from"].unique()) <= 64
+    few = chosen_figure(average_of(layers=1, heads=2, slots=6)).data["head"]
+    assert {name.partition(":")[0] for name in few} == {"diagonal", "[CLS]"}, "no head on [SEP]"
 
 
 def test_a_figure_is_saved_by_its_ending(tmp_path: Path) -> None:

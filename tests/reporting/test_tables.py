@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from papa.reporting.tables import score_tables, summary_table
+from papa.errors import SpecError
+from papa.reporting.tables import by_task, score_tables, summary_table
 from papa.reporting.wording import (
     WrittenTable,
     fraction_label,
@@ -232,3 +233,36 @@ def test_numbers_and_names_are_written_as_in_the_paper(
     written: Callable[..., str], values: tuple[Any, ...], label: str
 ) -> None:
     assert written(*values) == label
+
+
+def test_a_table_in_the_papers_shape(tmp_path: Path) -> None:
+    """Originals once, averages first though the study has them last, a contrast beside others."""
+    tasks = (("cola_1", "matthews"), ("sst2", "accuracy"))
+    kinds = ("identity", "average")
+    summary = summarise(results(("a", "b"), tasks, kinds, ORDERS, fractions=(1, 0.5, 0)))
+    table = by_task(summary)
+    assert table.headings[3:] == ["Input-dependent", "cola_1 (Matthews)", "sst2 (accuracy)"]
+    names = [tuple(row[1:4]) for row in table.rows if row[0] == "b"]
+    assert names[0] == ("–", "–", "1"), "the original, once"
+    assert names[1:4] == [
+        ("average", "λ ascending", "1/2"),
+        ("average", "–", "0"),
+        ("average", "random", "1/2"),
+    ]
+    assert [name[0] for name in names[4:]] == ["identity"] * 3
+    where = (summary["fraction"] == 0) & (summary["constants"] == "average")
+    cell = summary[where & (summary["encoder"] == "b")].iloc[0]
+    (row,) = (row for row in table.lines if [*row.values()][:3] == ["b", "average", "–"])
+    assert row["cola_1 (Matthews)"].startswith(f"{cell['mean']:.3f} ± ")
+    assert f"; Δ {cell['contrast']:.3f} ± " in row["cola_1 (Matthews)"]
+    assert by_task(summary).heading in rendered(summary)
+    table.save(tmp_path / "table.tex")
+    lines = (tmp_path / "table.tex").read_text().splitlines()
+    assert lines[:2] == [r"\begin{tabular}{lllrrr}", r"\toprule"]
+    assert r"cola\_1 (Matthews) & sst2 (accuracy) \\" in lines[2]
+    assert all(line.count(" & ") == 5 for line in lines if line.endswith(r"\\"))
+    assert r"$\lambda$ ascending & 1/2 & 0." in (tmp_path / "table.tex").read_text()
+    table.save(tmp_path / "table.csv")
+    assert len(pandas.read_csv(tmp_path / "table.csv")) == len(table.rows)
+    with pytest.raises(SpecError, match=r"give a \.csv or \.tex file"):
+        table.save(tmp_path / "table.doc")

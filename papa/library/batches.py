@@ -1,0 +1,126 @@
+"""What a model that the user holds is called with: batches, or texts of which its tokenizer makes
+some.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
+
+from papa.errors import DataError, EncoderError, joined
+from papa.library.encoder import Texts, is_tabular, table_of
+from papa.models.supported import family_of
+
+Batch: TypeAlias = Mapping[str, Any]
+Data: TypeAlias = Any
+"""Batches; one ``BatchEncoding``; or with a tokenizer ``Texts``, of a table its columns ``text``
+and, where it has them, ``text_pair`` and ``label``.
+"""
+BATCH = 16
+"""Texts that a model is called with at once."""
+_GIVE = (
+    "give texts and tokenizer=, or batches, such as "
+    '[tokenizer(texts, padding=True, return_tensors="pt")]'
+)
+
+
+def batches_of(
+    data: Data,
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    columns: Mapping[str, str | None] | None = None,
+) -> list[Batch]:
+    """The batches of what a model is called with; ``columns`` are what a table calls its own."""
+    if isinstance(data, str):
+        raise DataError(f"data is one string: give a list, such as [{data[:20]!r}]")
+    if _is_batch(data):
+        data = [data]
+    if is_tabular(data):
+        texts, labels = _read(data, model, columns or {})
+    else:
+        texts, labels = list(data or ()), None
+        if texts and all(map(_is_batch, texts)):
+            return texts
+    if {*map(type, texts)} not in ({str}, {tuple}):
+        raise DataError(f"data holds no batch of what the model is called with: {_GIVE}")
+    if tokenizer is None:
+        raise DataError(f"data holds texts, and no tokenizer is there to read them: {_GIVE}")
+    return list(_tokenised(texts, labels, model, tokenizer))
+
+
+def check_answering(model: nn.Module) -> None:
+    """Refuse a model that shall answer and is in train mode."""
+    if model.training:
+        why = "where dropout changes its answers: call model.eval() first"
+        raise EncoderError(f"the model is in train mode, {why}")
+
+
+def _is_batch(data: object) -> bool:
+    return isinstance(data, Mapping) and any(isinstance(one, Tensor) for one in data.values())
+
+
+def _read(
+    data: Texts, model: Any, columns: Mapping[str, str | None]
+) -> tuple[list[Any], list[int | float] | None]:
+    """The texts of a table, and their labels, as numbers that the model's head has for classes."""
+    table = table_of(data, "the table of texts")
+    named = {name: columns.get(name, name) for name in ("text", "text_pair", "label")}
+    held = {
+        name: table.column(column).to_pylist()
+        for name, column in named.items()
+        if column and (column != name or name == "text" or name in table.rows.column_names)
+    }
+    texts = held["text"]
+    if "text_pair" in held:
+        texts = list(zip(texts, held["text_pair"], strict=True))
+    labels, known = held.get("label"), model.config.label2id or {}
+    takes = "labels" in inspect.signature(model.forward).parameters
+    if not takes or model.get_output_embeddings() is not None:
+        # A model without classes is not called with them, and a language model's are tokens.
+        return texts, None
+    names = table.class_names.get(named["label"] or "")
+    if labels and names and "LABEL_0" not in known:
+        labels = [names[one] for one in labels]
+    if labels and isinstance(labels[0], str):
+        if unknown := sorted({one for one in labels if one not in known}):
+            raise DataError(
+                f"the model's head does not know the labels {joined(unknown)}: expected "
+                f"{joined(known)}, its label2id, or these numbers"
+            )
+        labels = [known[one] for one in labels]
+    return texts, labels
+
+
+def _tokenised(
+    texts: Sequence[Any],
+    labels: Sequence[int | float] | None,
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Iterator[Batch]:
+    """Texts in their order, so many at once, cut at the positions of the model, and padded on the
+    right; whether the tokenizer has a token for padding or not.
+    """
+    family, config = family_of(model.config.model_type), model.config
+    most = family.positions(config) if family else getattr(config, "max_position_embeddings", None)
+    most = min(most or tokenizer.model_max_length, tokenizer.model_max_length)
+    cut: dict[str, Any] = {"truncation": True, "max_length": most} if most < 2**31 else {}
+    padding = {"input_ids": tokenizer.pad_token_id or 0}
+    for start in range(0, len(texts), BATCH):
+        some = texts[start : start + BATCH]
+        pairs = zip(*some, strict=True) if isinstance(some[0], tuple) else (some,)
+        read = tokenizer(*map(list, pairs), return_attention_mask=True, **cut)
+        if empty := [at for at, ids in enumerate(read["input_ids"], start) if not ids]:
+            raise DataError(f"text {empty[0]} has no token: leave it out")
+        batch = {
+            name: pad_sequence([*map(torch.tensor, rows)], True, padding.get(name, 0))
+            for name, rows in read.items()
+        }
+        if labels is not None:
+            batch["labels"] = torch.tensor(labels[start : start + BATCH])
+        yield {name: one.to(model.device) for name, one in batch.items()}

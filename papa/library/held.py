@@ -1,0 +1,230 @@
+"""The measurement of a model that the user holds, by its own answers: the cells, the statistics and
+the tables of a study; of each text every head's answers are compared, and nothing is fitted but λ.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas
+import torch
+from jaxtyping import Float, Int, Real
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from papa.errors import DataError, SpecError, joined
+from papa.library.ablating import ablated, answers, substitute_for
+from papa.library.batches import Batch, Data, batches_of, check_answering
+from papa.library.head_scores import METHODS, every_head, head_scores
+from papa.library.measuring import Measurement
+from papa.library.tasks import Task
+from papa.progress import bar
+from papa.ranking.given import OwnOrder, named_orders, score_of_each
+from papa.ranking.orders import head_order, scored_by
+from papa.reporting.answers import answers as told
+from papa.scores.answers import LEAST_SENTENCES, embedding_score
+from papa.scores.metrics import mean_of
+from papa.scores.own import OwnScore, own_name
+from papa.scores.summary import summarise
+from papa.spec.orders import REVERSED, Cell, Head, constant_heads, scores_in
+
+Measured = tuple[float, Float[np.ndarray, " texts"]]
+
+
+def _accuracy(outputs: Any, batch: Batch) -> Tensor:
+    return (outputs.logits.argmax(-1) == batch["labels"]).double()
+
+
+def _loss(outputs: Any, batch: Batch) -> Tensor:
+    return -nn.functional.cross_entropy(outputs.logits.float(), batch["labels"], reduction="none")
+
+
+_BY_LABELS: dict[str, OwnScore] = {"accuracy": _accuracy, "loss": _loss}
+_METRICS = {"loss": "negative_log_perplexity"}
+
+
+def measure_held(
+    model: nn.Module,
+    data: Data,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase | None,
+    score: str | OwnScore | None,
+    constants: Sequence[Any],
+    orders: Sequence[str | OwnOrder],
+    fractions: Sequence[float],
+    seeds: Sequence[int],
+    ranking_seeds: Sequence[int],
+    progress: bool,
+) -> Measurement:
+    """As ``measure`` says. Averages and λ come of ``train``, against the first of the constants;
+    a text that they do not fit is refused before λ is trained.
+    """
+    check_answering(model)
+    train, validation = _splits(data, model, tokenizer, task)
+    metric, own, measured = _measure(model, validation, score)
+    every = [(layer, head) for layer, heads in every_head(model).items() for head in heads]
+    shape = every[-1][0] + 1, every[-1][1] + 1
+    made = {name: substitute_for(model, one, train) for name, one in _named(constants)}
+    given = named_orders(orders, *shape)
+    names, files = given["orders"], {one["name"]: one["values"] for one in given.get("scores", ())}
+    if isinstance(names, str) or not all(0 <= one <= 1 for one in fractions):
+        raise SpecError("orders is a list, and fractions are shares of heads, 0 to 1")
+    found: dict[tuple[str, frozenset[Head]], tuple[Measured, float]] = {}
+
+    def value(name: str, heads: Sequence[Head]) -> tuple[Measured, float]:
+        key = name if heads else "", frozenset(heads)
+        if key not in found:
+            start = time.monotonic()
+            with ablated(model, heads, made[name]):
+                of_cell = measured(answers(model, validation, own))
+            found[key] = of_cell, time.monotonic() - start
+        return found[key]
+
+    by_method: dict[str, pandas.DataFrame] = {}
+    for method in dict.fromkeys(filter(None, map(scored_by, names))):
+        if method not in METHODS:
+            raise SpecError(f"orders: '{method}' is of encoders: give one of {joined(METHODS)}")
+        for name in () if by_method else made:
+            value(name, every)
+        how: dict[str, Any] = {"seeds": ranking_seeds, "progress": progress}
+        how |= {"score": own} if method == "effect" else {}
+        first = next(iter(made.values()))
+        by_method[method] = head_scores(model, train, by=method, constants=first, **how)
+
+    def listed(order: str, seed: int) -> list[Head]:
+        drawn, scores = [ranking_seeds[0], seed], by_method.get(scored_by(order) or "")
+        if (name := scores_in(order)) is not None:
+            if name not in files:
+                raise SpecError(f"orders: {order.removeprefix(REVERSED)}: give papa.load_scores")
+            drawn = np.argsort(np.ravel(files[name]), kind="stable").tolist()
+        return head_order(order, None if scores is None else score_of_each(scores), *shape, drawn)
+
+    lists = {(order, seed): listed(order, seed) for order in names for seed in seeds}
+    rows, chosen = list[dict[str, Any]](), dict[Cell, set[tuple[Head, ...]]]()
+    encoder = str(getattr(model, "name_or_path", "")).rstrip("/").rpartition("/")[2]
+    places = [(name, *key, one) for name in made for key in lists for one in fractions]
+    with bar("measuring", progress) as report:
+        for done, (name, order, seed, fraction) in enumerate(places, 1):
+            cell = Cell(encoder or type(model).__name__, task.name, name, order, float(fraction))
+            heads = constant_heads(lists[order, seed], fraction)
+            (mean, influence), seconds = value(name, heads)
+            chosen.setdefault(cell, set()).add(tuple(sorted(heads)))
+            rows.append(_row(cell, seed, len(heads), len(every), metric, mean, influence, seconds))
+            report(done, len(places))
+    results = pandas.DataFrame(rows)
+    frames = pandas.concat(by_method.values()) if by_method else pandas.DataFrame()
+    alike = {cell: next(iter(one)) if len(one) == 1 else None for cell, one in chosen.items()}
+    return Measurement(results, frames, told(summarise(results)), alike)
+
+
+def _row(
+    cell: Cell, seed: int, constant: int, heads: int, metric: str, *found: Any
+) -> dict[str, Any]:
+    """As a study's results have it; nobody knows baselines of a model's own answers."""
+    score, influence, seconds = found
+    nothing = np.zeros(0, np.float32)
+    return {
+        **vars(cell),
+        "constant_heads": constant,
+        "seed": seed,
+        "metric": metric,
+        "score": score,
+        "seconds": seconds,
+        "unseen_share": math.nan,
+        "heads": heads,
+        **dict.fromkeys(("positive", "classes", "one_answer"), ""),
+        **dict.fromkeys(("always_one_answer", "word_embeddings"), math.nan),
+        "influence": influence.astype(np.float32),
+        **dict.fromkeys(("one_answer_influence", "word_embeddings_influence"), nothing),
+    }
+
+
+def _named(constants: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Each with a name of its own."""
+    taken: list[str] = []
+    for one in constants:
+        name = one if isinstance(one, str) else getattr(one, "__name__", "own")
+        if isinstance(one, Mapping):
+            name = ", ".join(str(part) for part in one.values())
+        taken.append(name)
+        count = taken.count(name)
+        yield (f"{name}-{count}" if count > 1 else name), one
+
+
+def _splits(
+    data: Data, model: nn.Module, tokenizer: PreTrainedTokenizerBase | None, task: Task
+) -> list[list[Batch]]:
+    """The batches that averages and λ come of, and those that are measured: as they are given, or
+    every other text, the longest first.
+    """
+    columns = {"text": task.text, "text_pair": task.text_pair, "label": task.label}
+    if isinstance(data, Mapping) and {*data} == {"train", "validation"}:
+        parts = data["train"], data["validation"]
+        return [batches_of(one, model, tokenizer, columns) for one in parts]
+    batches = batches_of(data, model, tokenizer, columns)
+    lengths = [_lengths(batch) for batch in batches]
+    order = torch.cat(lengths).argsort(descending=True, stable=True)
+    if len(order) < 2:
+        raise DataError("data holds one text: give more, or {'train': …, 'validation': …}")
+    kept = torch.zeros(len(order), dtype=torch.bool)
+    kept[order[::2]] = True
+    return [
+        [
+            {name: _taken(one, own) for name, one in batch.items()}
+            for batch, own in zip(batches, side.split([*map(len, lengths)]), strict=True)
+            if own.any()
+        ]
+        for side in (kept, ~kept)
+    ]
+
+
+def _lengths(batch: Batch) -> Int[Tensor, " texts"]:
+    if isinstance(mask := batch.get("attention_mask"), Tensor) and mask.dim() == 2:
+        return mask.sum(1).cpu()
+    first = next(one for one in batch.values() if isinstance(one, Tensor))
+    return torch.full((len(first),), first[0].numel())
+
+
+def _taken(value: Any, rows: Tensor) -> Any:
+    """Rows of what has some for each text."""
+    if isinstance(value, Tensor) and value.dim() and len(value) == len(rows):
+        return value[rows.to(value.device)]
+    return value
+
+
+def _measure(
+    model: nn.Module, batches: Sequence[Batch], score: str | OwnScore | None
+) -> tuple[str, OwnScore | None, Callable[[Mapping[str, np.ndarray]], Measured]]:
+    """The metric, the score that answers are asked by, if any, and what answers are worth."""
+    if callable(score):
+        return own_name(score), score, lambda after: mean_of(after["score"])
+    before = answers(model, batches)
+    texts, labels = len(before["lengths"]), batches[0].get("labels")
+    known = ["loss", "agreement"] if "loss" in before else ["agreement"]
+    if "embeddings" in before:
+        counts = [count for count in (10, 1) if texts > 2 * count]
+        known = ["cosine", "similarities", *(f"nearest_{count}" for count in counts)]
+        if texts < LEAST_SENTENCES:
+            raise DataError(f"{texts} texts are measured, expected {LEAST_SENTENCES} or more")
+    elif "logits" in before and labels is not None and labels.dim() == 1:
+        known += _BY_LABELS
+    name = score or known[0]
+    if name not in known:
+        near = f"score: '{name}' is not of this model and data: give one of {joined(known)}"
+        raise SpecError(f"{near}, or a function")
+    if name in _BY_LABELS and "logits" in before:
+        return _METRICS.get(name, name), _BY_LABELS[name], lambda after: mean_of(after["score"])
+    if name == "loss":
+        return _METRICS[name], None, lambda after: mean_of(-after["loss"], after["lengths"])
+    if name == "agreement":
+        return name, None, lambda after: mean_of(_top(after) == _top(before), after["lengths"])
+    own = before["embeddings"]
+    return name, None, lambda after: embedding_score(name, own, after["embeddings"])
+
+
+def _top(found: Mapping[str, np.ndarray]) -> Real[np.ndarray, " answers"]:
+    return found["logits"].argmax(1) if "logits" in found else found["top"]

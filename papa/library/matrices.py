@@ -1,0 +1,53 @@
+"""Constant matrices as users of the library hold them: with a figure, and told in a few lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from papa.descriptions.patterns import head_patterns
+from papa.errors import SpecError
+from papa.heads.constants import ConstantMatrices
+
+if TYPE_CHECKING:
+    from papa.reporting.figures import Figure
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class HeadMatrices(ConstantMatrices):
+    """What ``average`` and ``constants`` give."""
+
+    def plot(self, layer: int | None = None, head: int | None = None) -> Figure:
+        """One head's matrix, a layer's, or those that show a pattern most (paper, Figure 4);
+        ``.save("matrix.pdf")`` writes it.
+
+        Raises:
+            SpecError: there is no such head.
+        """
+        from papa.reporting.heads import Average, chosen_figure, heads_figure
+
+        layers, heads = self.matrices.shape[:2]
+        shown = self.seen if self.counts is None else self.counts
+        average = Average("", "", self.matrices, shown, self.special or (0, self.slots - 1))
+        if layer is None and head is None:
+            return chosen_figure(average)
+        some = range(heads) if head is None else [head]
+        if layer is None or layer not in range(layers) or not {*some} <= {*range(heads)}:
+            last = layers - 1, heads - 1
+            raise SpecError(f"there is no head {(layer, head)}: give layer and head, up to {last}")
+        return heads_figure(average, {(layer, one): self.kind for one in some})
+
+    def __repr__(self) -> str:
+        layers, heads = self.matrices.shape[:2]
+        lines = [f"{self.kind}: {layers} layers of {heads} heads, {self.slots} slots"]
+        if self.counts is not None:
+            seen = f"{self.seen.double().mean():.0%} of the entries seen"
+            lines.append(f"{seen}, in {self.counts.max():,.0f} texts at most")
+            patterns = head_patterns(self.matrices, self.counts, self.special or (0, -1))
+            told = {name: f"{share:.2f}" for name, share in patterns.summary().items()}
+            names = ("diagonal", "special", "concentrated")
+            lines.append("shares: " + ", ".join(f"{told[f'{one} heads']} {one}" for one in names))
+            names = ("[CLS]", "[SEP]", "diagonal")
+            lines.append("weights: " + ", ".join(f"{told[f'{one} weight']} {one}" for one in names))
+        lines.append(f"digest {self.digest[:12]}")
+        return "<" + "\n ".join(lines) + ">"

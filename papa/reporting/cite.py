@@ -1,0 +1,28 @@
+"""What cites a study: the paper of the method, and this software with what identifies the study."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+PAPER = """\
+@inproceedings{hassid-etal-2022-much,
+  title = {How Much Does Attention Actually Attend? {Q}uestioning the Importance of Attention in
+           Pretrained Transformers},
+  author = {Hassid, Michael and Peng, Hao and Rotem, Daniel and Kasai, Jungo and Montero, Ivan and
+            Smith, Noah A. and Schwartz, Roy},
+  booktitle = {Findings of the Association for Computational Linguistics: EMNLP 2022},
+  year = {2022},
+}
+"""
+
+
+def citation(study: str, digest: str) -> str:
+    """BibTeX; ``digest`` is the SHA-256 of the study's ``manifest.json``."""
+    return f"""{PAPER}
+@software{{papa-{study},
+  title = {{PAPA, study {study}}},
+  author = {{{{The PAPA maintainers}}}},
+  version = {{{version("papa-attention")}}},
+  note = {{SHA-256 of manifest.json: {digest}}},
+}}
+"""

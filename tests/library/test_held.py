@@ -1,0 +1,152 @@
+"""The measurement of a model that is held: of every kind, the numbers of a plain loop, refused
+before λ is trained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import papa
+from papa.scores.summary import summarise
+from tests.library.test_fidelity import EVERY_HEAD, bert, gpt, texts
+from tests.make import inputs_of, random_model
+
+QUICK: dict[str, Any] = {"orders": ["first_to_last"], "fractions": [1, 0], "progress": False}
+VERBS = ("drags", "is fun", "ends")
+SENTENCES = [f"{first} film that {verb}" for first in ("A", "My") for verb in VERBS]
+
+
+def halves() -> dict[str, Any]:
+    return dict(zip(("train", "validation"), ([one] for one in texts()), strict=True))
+
+
+def mean(found: papa.Measurement, fraction: float) -> float:
+    summary = found.summary
+    return float(summary.loc[summary["fraction"] == fraction, "mean"].iloc[0])
+
+
+def labelled(data: Any) -> Any:
+    return {
+        name: [{**one, "labels": one["input_ids"][:, 0] % 3} for one in batches]
+        for name, batches in data.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "score", "metric", "measure"),
+    [
+        (gpt(), None, "negative_log_perplexity", "loss_after"),
+        (gpt(), "agreement", "agreement", "agreement"),
+        (bert(), None, "cosine", "cosine"),
+        (bert(), "nearest_1", "nearest_1", "nearest_1"),
+        (bert("ForSequenceClassification", num_labels=3), None, "agreement", "agreement"),
+        (bert("ForTokenClassification", num_labels=5), None, "agreement", "agreement"),
+        (bert("ForMaskedLM"), None, "agreement", "agreement"),
+    ],
+)
+@pytest.mark.parametrize("by", ["zeros", "average"])
+def test_each_kind_of_model_has_the_numbers_of_fidelity(
+    model: Any, score: str | None, metric: str, measure: str, by: str
+) -> None:
+    data = halves()
+    found = papa.measure(model, data, score=score, constants=[by], **QUICK)
+    assert set(found.summary["metric"]) == {metric}
+    expected = papa.fidelity(
+        model, EVERY_HEAD, by, data=data["validation"], made_from=data["train"]
+    ).loc[measure]
+    sign = -1 if measure.startswith("loss") else 1
+    assert mean(found, 0) == pytest.approx(sign * expected["value"], abs=1e-5)
+    changed = found.summary[found.summary["fraction"] == 0].iloc[0]
+    # A study allows for what no example shows, where a loss has no scale of its own.
+    low, high = sorted(sign * expected[["low", "high"]])
+    assert low - 0.2 < changed["low"] < low + 1e-5
+    assert high - 1e-5 < changed["high"] < high + 0.2
+    assert mean(found, 1) > mean(found, 0), "negative control"
+    assert "with every head input-dependent" in found.answers[0]
+
+
+def test_images_have_a_curve_with_intervals_within_range() -> None:
+    model = random_model("vit")
+    data = [inputs_of("vit", seed=seed, batch=6) for seed in range(4)]
+    found = papa.measure(
+        model, data, orders=["random", "effect"], fractions=[1, 0.5, 0], progress=False
+    )
+    assert set(found.head_scores["method"]) == {"effect"}
+    assert len(found.results) == 2 * 3 * 3
+    assert found.summary["high"].max() <= 1
+    assert found.plot().svg().startswith("<svg")
+    assert found.heads()["heads"].isna().sum() == 1, "random heads differ by seed"
+
+
+def test_labels_and_scores_of_ones_own() -> None:
+    model, data = bert("ForSequenceClassification", num_labels=3), labelled(halves())
+    with torch.inference_mode():
+        (batch,) = data["validation"]
+        outputs = model(**batch)
+    right = (outputs.logits.argmax(1) == batch["labels"]).double()
+
+    def certainty(outputs: Any, batch: Any) -> torch.Tensor:
+        return outputs.logits.softmax(1).amax(1)
+
+    found = {
+        score: papa.measure(model, data, score=score, **QUICK)
+        for score in ("accuracy", "loss", certainty)
+    }
+    assert mean(found["accuracy"], 1) == pytest.approx(right.mean().item())
+    assert mean(found["loss"], 1) == pytest.approx(-outputs.loss.item(), abs=1e-5)
+    expected = certainty(outputs, batch).mean().item()
+    assert mean(found[certainty], 1) == pytest.approx(expected, abs=1e-5)
+    assert "certainty" in found[certainty].answers[0]
+    assert summarise(found["accuracy"].results)["high"].max() <= 1
+
+
+def test_texts_are_halved_and_orders_followed(shallow: str) -> None:
+    model, tokenizer = AutoModel.from_pretrained(shallow), AutoTokenizer.from_pretrained(shallow)
+    given = {"tokenizer": tokenizer, "score": "similarities", "progress": False}
+    found = papa.measure(
+        model,
+        SENTENCES * 2,
+        constants=["average", {"kind": "streaming", "sinks": 1, "recent": 2}],
+        orders=["lambda", [(1, 3)], "reversed:last_to_first"],
+        fractions=[1, 23 / 24],
+        **given,
+    )
+    assert set(found.summary["constants"]) == {"average", "streaming, 1, 2"}
+    heads = {(cell.order, cell.constants): one for cell, one in found.constant_heads.items() if one}
+    assert heads["scores:own", "average"] == ((1, 3),)
+    assert heads["reversed:last_to_first", "average"] == ((0, 11),)
+    (first,) = papa.constant_heads(found.head_scores, count=1)
+    assert heads["lambda", "average"] == (first,)
+    table = {"body": SENTENCES}
+    parts = {"train": table, "validation": table}
+    columns = papa.Task(text="body", label=None)
+    again = papa.measure(model, parts, columns, orders=["random"], fractions=[0], **given)
+    pandas.testing.assert_series_equal(
+        again.summary["mean"],
+        papa.measure(
+            model, dict.fromkeys(parts, SENTENCES), orders=["random"], fractions=[0], **given
+        ).summary["mean"],
+    )
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("papa.library.held.head_scores", lambda *_, **__: pytest.fail("late"))
+    short, (batch, _) = {"input_ids": texts()[0]["input_ids"][:, :4]}, texts()
+    wrong = {
+        "constant matrices have 4": {"data": {"train": [short], "validation": [batch]}},
+        "give one of loss, agreement": {"data": [batch], "score": "accuracy"},
+        "leave out store": {"data": [batch], "train_rows": 3},
+        "holds one text": {"data": {"input_ids": batch["input_ids"][:1]}},
+        "'gates' is of encoders": {"data": [batch], "orders": ["gates"]},
+        "shares of heads": {"data": [batch], "fractions": [2]},
+    }
+    for sentence, given in wrong.items():
+        with pytest.raises(papa.PapaError, match=sentence):
+            papa.measure(gpt(), given.pop("data"), progress=False, **given)
