@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 from tokenizers import ByteLevelBPETokenizer
 from torch import Tensor
 
-from tests.make import RANGE
+from tests import make
+from tests.make import RANGE, WORDS
 
 SENTENCES = [
     "the quick brown fox jumps over the lazy dog",
@@ -30,14 +31,7 @@ SENTENCES = [
     "Paris is larger than Lyon, but smaller than London",
     "one, two, three: the play begins at eight",
 ]
-SIZES: dict[str, Any] = {
-    "vocab_size": 400,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "initializer_range": RANGE,
-}
+SIZES = {**WORDS, "vocab_size": 400, "num_hidden_layers": 2, "intermediate_size": 48}
 SLOTS = {"max_position_embeddings": 256}
 """As many as the paper's longest task has slots."""
 FAIRSEQ = {"max_position_embeddings": 258, "type_vocab_size": 1} | {
@@ -151,8 +145,7 @@ class Published(NamedTuple):
 
 
 def made(family: str, head: str, **settings: Any) -> Callable[[], tf.PreTrainedModel]:
-    model, config = getattr(tf, f"{family}For{head}"), getattr(tf, f"{family}Config")
-    return lambda: model(config(**{**SIZES, **settings}))
+    return make.made(family, f"For{head}", **{**SIZES, **settings})
 
 
 LOWER: dict[str, Any] = {"do_lower_case": True, "model_max_length": 512}
