@@ -265,10 +265,8 @@ def _laid_out(
     slots = (split == "validation" and task.validation_slots) or task.slots
     kept, words_cut = text_capacity(layout, task.kind, slots), 0
     if task.kind == "pair":
-        first, second = (
-            tokens_of_texts(tokenizer, special_tokens, part[name].to_pylist())
-            for name in ("text", "text_pair")
-        )
+        first = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
+        second = tokens_of_texts(tokenizer, special_tokens, part["text_pair"].to_pylist())
         most, least = pair_capacity(special_tokens, slots)
         cut = sum(len(a) > most or len(b) > least for a, b in zip(first, second, strict=True))
         arranged = arrange_pair(first, second, special_tokens, layout.segment_ids, slots)

@@ -7,6 +7,7 @@ needed when the hub is gone in its cache.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 import tempfile
@@ -122,8 +123,9 @@ def _snapshot(name: str, commit: str, files: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
     asked: dict[str, Any] = {"repo_type": "dataset", "tqdm_class": download_bar()}
+    asked["allow_patterns"] = [glob.escape(file) for file in files]
     with _hub_errors(name, commit):
-        return Path(snapshot_download(name, revision=commit, allow_patterns=[*files], **asked))
+        return Path(snapshot_download(name, revision=commit, **asked))
 
 
 def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:

@@ -102,12 +102,10 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
             readers = {"jsonl": _json, "conll": _conll, "conllu": _conllu}
             texts = {"text": [line.strip() for line in lines if line.strip()]}
             rows = pa.table(texts) if chosen == "text" else _table(readers[chosen](lines))
-    except UnicodeError as error:
-        raise DataError(f"{path} is not UTF-8 ({error}): convert it") from None
     except (pa.ArrowException, csv.Error, ValueError, OverflowError, OSError) as error:
         raise DataError(
-            f"{path} cannot be read as {chosen} ({in_one_line(error)}): give each column one type "
-            "in all rows, mend the file or set source.format"
+            f"{path} cannot be read as {chosen} ({in_one_line(error)}): save text as UTF-8, give "
+            "each column one type in all rows, mend the file or set source.format"
         ) from None
     return SourceTable(rows, str(path), names_of_classes(features))
 
