@@ -11,7 +11,7 @@ import pytest
 from papa.ranking.orders import head_order
 from papa.reporting.answers import orders_note
 from papa.reporting.tables import order_table
-from papa.scores.intervals import holm
+from papa.scores.intervals import Measured, deviation_of_lists, holm, p_value
 from papa.scores.orders import FoundOrder, compare_orders
 from tests.reporting.studies import results
 
@@ -38,6 +38,12 @@ def frame(better: float = 0.0) -> pandas.DataFrame:
 def compared(rows: pandas.DataFrame, orders: Any = None) -> tuple[pandas.DataFrame, ...]:
     pairs, scores = compare_orders(rows, orders or {}) or pytest.fail("one order")
     return pairs, pairs[pairs["fraction"].isna()], scores
+
+
+def mean_by_seed(cells: pandas.DataFrame) -> Measured:
+    groups = dict(list(cells.groupby("seed")))
+    influence = {seed: np.mean([*one["influence"]], axis=0) for seed, one in groups.items()}
+    return Measured({seed: one["score"].mean() for seed, one in groups.items()}, influence)
 
 
 def test_differences_are_those_of_mean_scores_and_of_each_fraction() -> None:
@@ -76,7 +82,16 @@ def test_orders_are_alike_as_far_as_they_are_known() -> None:
 
 
 def test_holm_goes_over_pairs_with_random_orders_and_over_all_others() -> None:
-    _, means, _ = compared(frame(better=0.004))
+    rows = frame(better=0.004)
+    _, means, _ = compared(rows)
+    between = rows[rows["fraction"].between(0, 1, inclusive="neither")]
+    own = {order: mean_by_seed(cells) for order, cells in between.groupby("order")}
+    spread = deviation_of_lists(own["random"], [own[one] for one in ORDERS if one != "random"])
+    for row in means.to_dict("records"):
+        pair = row["order"], row["other"]
+        # Of two fixed orders both are single lists.
+        deviation = spread * (1 if "random" in pair else 2**0.5)
+        assert row["p"] == pytest.approx(p_value(*map(own.get, pair), deviation))
     drawn = (means["order"] == "random") | (means["other"] == "random")
     assert (drawn.sum(), (~drawn).sum()) == (3, 3)
     for family in (means[drawn], means[~drawn]):
