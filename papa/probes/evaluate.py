@@ -23,6 +23,7 @@ from papa.probes.features import FeatureModel, FeatureSource, PackedFeatures, fe
 from papa.probes.probes import Inputs, Labels, MaskedProbe, Probe, Rows, SequenceProbe, TokenProbe
 from papa.probes.training import Groups, probe_loss, probe_window, train, train_parts
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.scores.answers import labels_of
 from papa.scores.metrics import Scored
 from papa.scores.own import OwnCode, Score, loaded, scorer
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, TaskSpec
@@ -146,17 +147,12 @@ def train_probes(
 @torch.inference_mode()
 def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
     """What the predictions of every seed score."""
-    found: list[list[np.ndarray]] = []
+    found = list[np.ndarray]()
     for features, rows in source.windows():
         parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
-        labelled = features.tokens_of(rows)[0] if features.token_labels else rows
-        labels = features.labels[labelled.to(features.values.device)]
-        predicted = torch.cat(parts, dim=1), labels, features.label_counts[rows]
-        found.append([one.cpu().numpy() for one in predicted])
+        found.append(torch.cat(parts, dim=1).cpu().numpy())
         del features
-    predictions, *labels_ = zip(*found, strict=True)
-    together = [np.concatenate(one) for one in labels_]
-    return [score(own, *together) for own in np.concatenate(predictions, axis=1)]
+    return [score(own, *labels_of(source.split)) for own in np.concatenate(found, axis=1)]
 
 
 def build_probe(
@@ -244,13 +240,12 @@ class FittedProbe(OwnProbe):
 
     def __init__(self, estimator: Any, source: FeatureSource, seeds: Sequence[int]) -> None:
         super().__init__(seeds[:1])  # All see the same inputs.
-        parts = []
+        parts = list[np.ndarray]()
         # All tokens of a window are in memory at once; of all rows only what a probe sees.
         for features, rows in source.windows():
-            found = self.inputs(features, rows[None])
-            parts.append([tensor[0].cpu().numpy() for tensor in found])
+            parts.append(self.inputs(features, rows[None])[0][0].cpu().numpy())
             del features
-        inputs, labels = map(np.concatenate, zip(*parts, strict=True))
+        inputs, labels = np.concatenate(parts), labels_of(source.split)[0]
         self.fitted = [copy.deepcopy(estimator) for _ in seeds]
         for seed, fresh in zip(seeds, self.fitted, strict=True):
             if hasattr(fresh, "get_params") and "random_state" in fresh.get_params():

@@ -58,11 +58,6 @@ class PackedFeatures:
         """Tokens of each row, on the CPU."""
         return self.offsets.diff()
 
-    @property
-    def label_counts(self) -> Int[Tensor, " rows"]:
-        """Labels of each row, on the CPU."""
-        return self.lengths if self.token_labels else torch.ones(len(self), dtype=torch.int64)
-
     def select(self, rows: Int[Tensor, " n"], device: torch.device) -> PackedFeatures:
         """A copy of the given rows, in the given order, on a device."""
         tokens, _ = self.tokens_of(rows)

@@ -44,11 +44,7 @@ def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> d
 
 
 def score_of_each(given: Any) -> Float[np.ndarray, "layers heads"]:
-    """A finite score for every head, from a frame or from numbers [layers, heads].
-
-    Raises:
-        SpecError: it is neither.
-    """
+    """A finite score for every head, from a frame or from numbers [layers, heads]."""
     what = f"a {type(given).__name__}"
     if isinstance(given, pandas.DataFrame):
         if not {"layer", "head", "score"} <= set(given):
@@ -81,11 +77,7 @@ def _no_scores(found: str, advice: str = "") -> SpecError:
 
 
 def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
-    """A score for every head, the smallest of the first that becomes constant.
-
-    Raises:
-        SpecError: it is no order of these heads.
-    """
+    """A score for every head, the smallest of the first that becomes constant."""
     if isinstance(order, Sequence) and all(isinstance(head, tuple) for head in order):
         found = np.full((layers, heads), float(len(order)))
         for position, head in enumerate(order):

@@ -107,11 +107,7 @@ HEAD_ORDERS: dict[str, HeadOrder] = {
 
 
 def order_named(order: str) -> HeadOrder:
-    """The head order of a name, as a study has it.
-
-    Raises:
-        SpecError: there is none.
-    """
+    """The head order of a name, as a study has it."""
     if order.startswith(REVERSED):
         other = order_named(order.removeprefix(REVERSED))
         return replace(

@@ -74,7 +74,8 @@ class HeadLoss:
                 states = self._encoder.token_states(batch)
             features = live_features(states, self.split, batch)
             mean = self._probe.losses(features, torch.arange(len(features))[None]).sum()
-            return mean.double() * len(features.labels), features.label_counts
+            ones, of_tokens = torch.ones(len(features), dtype=torch.int64), features.token_labels
+            return mean.double() * len(features.labels), features.lengths if of_tokens else ones
         padded, before = own.padded(self.split, rows), dict[str, Tensor]()
         if self._task.with_itself:
             with torch.no_grad():

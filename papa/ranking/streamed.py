@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pkgutil import resolve_name
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 from papa.heads.average import check_sums
 from papa.heads.replacement import check_fits
 from papa.models.layer import LayerAttention
-from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.seeds import HeadScores
 from papa.ranking.sets import Asked
 from papa.scores.intervals import ratio
@@ -118,11 +116,3 @@ def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, HeadScore
     errors = [*np.moveaxis(error, -1, 0)] if len(rows) > 1 else [None] * len(methods)
     every = zip(methods, np.moveaxis(mean, -1, 0), errors, strict=True)
     return {name: HeadScores(own[None], error, len(rows), 1) for name, own, error in every}
-
-
-def scores_by(methods: Sequence[str], asked: Asked) -> dict[str, HeadScores]:
-    """What methods of ``HEAD_SCORES`` answer: one, or streamed ones together."""
-    functions = {name: resolve_name(HEAD_SCORES[name].function) for name in methods}
-    if HEAD_SCORES[methods[0]].streamed:
-        return streamed(asked, functions)
-    return {name: score(asked) for name, score in functions.items()}

@@ -86,30 +86,43 @@ def corpora(
     return {name: corpus_of(name) for name in tasks}
 
 
-def evaluated(
-    model: FeatureModel,
-    corpus: TokenisedCorpus,
-    task: TaskSpec,
-    scratch: Path,
-    *,
-    seeds: Sequence[int] = (0, 1),
-    budget: float = 1,
-    dtype: Any = "float32",
-    batch_tokens: int = 512,
-    cell: Mapping[str, Any] = MappingProxyType({}),
-    **probe: Any,
-) -> list[Scored]:
+Cell = Callable[..., list[Scored]]
+
+
+@pytest.fixture
+def cell(
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
+    tmp_path: Path,
+) -> Cell:
     """A cell's scores, with changes to its probe; a budget of 0 streams features."""
-    return evaluate_cell(
-        model,
-        corpus,
-        with_probe(task, **probe),
-        seeds,
-        features=FeaturesSpec(dtype=dtype),
-        execution=ExecutionSpec(batch_tokens=batch_tokens, features_budget_gb=budget),
-        scratch=scratch,
-        **cell,
-    )
+
+    def run(
+        of: str | TaskSpec,
+        corpus: TokenisedCorpus | None = None,
+        model: FeatureModel = encoder,
+        *,
+        seeds: Sequence[int] = (0, 1),
+        budget: float = 1,
+        dtype: Any = "float32",
+        batch_tokens: int = 512,
+        cell: Mapping[str, Any] = MappingProxyType({}),
+        **probe: Any,
+    ) -> list[Scored]:
+        task = tasks[of] if isinstance(of, str) else of
+        return evaluate_cell(
+            model,
+            corpus or corpora[task.name],
+            with_probe(task, **probe),
+            seeds,
+            features=FeaturesSpec(dtype=dtype),
+            execution=ExecutionSpec(batch_tokens=batch_tokens, features_budget_gb=budget),
+            scratch=tmp_path / "scratch",
+            **cell,
+        )
+
+    return run
 
 
 def with_probe(task: TaskSpec, **changes: Any) -> TaskSpec:

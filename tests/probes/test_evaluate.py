@@ -21,42 +21,21 @@ from papa.heads.constants import control
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe, unseen_by
-from papa.probes.features import WINDOW_ROWS, FeatureModel, WordEmbeddings
+from papa.probes.features import WINDOW_ROWS, WordEmbeddings
 from papa.probes.training import probe_loss, train_parts
-from papa.scores.metrics import Scored, score_of_examples
+from papa.scores.metrics import score_of_examples
 from papa.spec import Columns, EmbeddedSource, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
-from tests.probes.conftest import HEADS, LAYERS, counted_passes, evaluated, scores, with_probe
+from tests.probes.conftest import HEADS, LAYERS, Cell, counted_passes, scores, with_probe
 
 pytestmark = pytest.mark.unchecked
 
-Cell = Callable[..., list[Scored]]
 REVIEWS: dict[str, Any] = {
     "source": EmbeddedSource(kind="embedded"),
     "columns": Columns(text="text", label="label"),
     "metric": "accuracy",
 }
-
-
-@pytest.fixture
-def cell(
-    encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    tmp_path: Path,
-) -> Cell:
-    def run(
-        name: str,
-        corpus: TokenisedCorpus | None = None,
-        model: FeatureModel = encoder,
-        metric: str | None = None,
-        **options: Any,
-    ) -> list[Scored]:
-        task = tasks[name].model_copy(update={"metric": metric or tasks[name].metric})
-        return evaluated(model, corpus or corpora[name], task, tmp_path / "scratch", **options)
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -111,6 +90,7 @@ def test_what_each_row_adds_gives_the_score(
 def test_text_is_learned(
     cell: Cell,
     corpus_of: Callable[..., TokenisedCorpus],
+    tasks: dict[str, TaskSpec],
     encoder: Encoder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -118,13 +98,14 @@ def test_text_is_learned(
     probe never reads the split it is scored on.
     """
     corpus = corpus_of("cola", **REVIEWS, train_rows=300, validation_rows=150)
+    task = tasks["cola"].model_copy(update={"metric": "accuracy"})
 
     def says_nothing(batch: MicroBatch) -> list[torch.Tensor]:
         return [torch.zeros(len(batch.input_ids), encoder.width)] * (encoder.layers + 1)
 
-    learned = scores(cell("cola", corpus, metric="accuracy", epochs=20))
+    learned = scores(cell(task, corpus, epochs=20))
     monkeypatch.setattr(encoder, "token_states", says_nothing)
-    control = scores(cell("cola", corpus, metric="accuracy"))
+    control = scores(cell(task, corpus))
     assert learned.min() > max(0.6, control.max() + 0.05), (learned, control)
     assert learned.max() < 0.9, "a probe that had seen these rows would know nearly all"
     assert control.max() < 0.58, control

@@ -21,7 +21,7 @@ from papa.probes.features import WordEmbeddings, compute_features, values_shape
 from papa.spec import TaskSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
-from tests.probes.conftest import evaluated, scores
+from tests.probes.conftest import Cell, scores
 
 TASKS = ["cola", "rte", "wnut17", "wikitext"]
 
@@ -103,11 +103,7 @@ def test_what_a_probe_multiplies_in_follows_from_the_key_and_not_from_the_device
 
 @needs_bfloat16
 def test_features_are_stored_as_the_study_says(
-    reference: EncoderReference,
-    encoder: Encoder,
-    words: TokenisedCorpus,
-    pos: TaskSpec,
-    tmp_path: Path,
+    reference: EncoderReference, cell: Cell, words: TokenisedCorpus, pos: TaskSpec, tmp_path: Path
 ) -> None:
     """In bfloat16 they take half the disk, for the same scores to the last bit: the probe rounds
     what it reads. Scores are near those in float32.
@@ -119,13 +115,11 @@ def test_features_are_stored_as_the_study_says(
         def look(done: int, total: int, sizes: set[int] = sizes) -> None:
             sizes.update(path.stat().st_size for path in tmp_path.rglob("*.bin"))
 
-        cell = {"progress": look}
-        found[dtype] = scores(evaluated(half, words, pos, tmp_path, dtype=dtype, cell=cell))
+        found[dtype] = scores(cell(pos, words, half, dtype=dtype, cell={"progress": look}))
         numbers = np.prod(values_shape(half, words.split("train")))
         assert sizes == {numbers * getattr(torch, dtype).itemsize}
     assert found["float32"].tolist() == found["bfloat16"].tolist()
-    streamed = scores(evaluated(half, words, pos, tmp_path, budget=0))
-    full = scores(evaluated(encoder, words, pos, tmp_path))
+    streamed, full = scores(cell(pos, words, half, budget=0)), scores(cell(pos, words))
     assert full.min() > 0.3
     assert streamed == pytest.approx(found["float32"], abs=0.02)
     assert found["float32"] == pytest.approx(full, abs=0.03)

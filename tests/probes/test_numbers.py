@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from papa.ranking.learned import train_lambda
 from papa.spec import Precision, RankingSpec, TaskSpec
 from papa.text.batches import micro_batches
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
-from tests.probes.conftest import HEADS, evaluated, with_probe
+from tests.probes.conftest import HEADS, Cell, with_probe
 
 BATCH_TOKENS = 256
 WORDS, VALUES = "embeddings.word_embeddings.weight", "encoder.layer.0.attention.self.value.weight"
@@ -84,7 +83,7 @@ def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
     poisoned: Poisoned,
     corpora: dict[str, TokenisedCorpus],
     tasks: dict[str, TaskSpec],
-    tmp_path: Path,
+    cell: Cell,
     part: str,
     budget: float,
     precision: Precision,
@@ -98,7 +97,7 @@ def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
     how: dict[str, Any] = {"budget": budget, "batch_tokens": BATCH_TOKENS}
     for model in (encoder, WordEmbeddings(encoder)):
         with pytest.raises(NumbersError, match=of_batch):
-            evaluated(model, corpus, task, tmp_path, **how)
+            cell("cola", model=model, **how)
     if part == "train":
         constants = control("toeplitz", encoder.layers, encoder.heads, 64)
         of_minibatch = "^" + bad.format(r"minibatch \d of epoch 1")
@@ -106,20 +105,20 @@ def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
             train_lambda(encoder, constants, corpus, task, RankingSpec())
         trained = {"constants": constants, "heads": HEADS[:12], "trained": True}
         with pytest.raises(NumbersError, match=of_minibatch):
-            evaluated(encoder, corpus, task, tmp_path, cell=trained)
+            cell("cola", model=encoder, cell=trained)
 
 
 def test_a_loss_that_diverges_names_its_minibatch(
     encoder: Encoder,
     corpora: dict[str, TokenisedCorpus],
     tasks: dict[str, TaskSpec],
-    tmp_path: Path,
+    cell: Cell,
 ) -> None:
     """The first step is sound, whatever the rate; the second reads what the first has made."""
     task = with_probe(tasks["cola"], learning_rate=1e30)
     expected = r"learning_rate: the loss.* is (nan|inf), .*in minibatch 2 of epoch 1: lower the rate, now 1e\+30"  # noqa: E501
     with pytest.raises(SpecError, match=expected):
-        evaluated(encoder, corpora["cola"], task, tmp_path, batch_tokens=BATCH_TOKENS)
+        cell(task, batch_tokens=BATCH_TOKENS)
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
     with pytest.raises(SpecError, match=expected):
         train_lambda(encoder, constants, corpora["cola"], task, RankingSpec())

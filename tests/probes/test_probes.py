@@ -1,66 +1,34 @@
-"""The probes against the golden logits, plain formulas and plain tables, and themselves trained
-alone.
-"""
+"""The probes against plain formulas and plain tables, and themselves trained alone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
-from torch import Tensor
 
 from papa.models.encoder import Encoder
 from papa.probes import probes
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, TokenProbe, dropped
 from papa.text.corpus import TokenisedCorpus
-from papa.text.layout import offsets_of
-from tests.models.inputs import Inputs
 from tests.probes.conftest import LAYERS
 
-
-@pytest.fixture(scope="module")
-def golden(shared: Path) -> dict[str, Tensor]:
-    return load_file(shared / "golden" / "minilm_cola_s64.safetensors")
+SIZES = {"layers": LAYERS + 1, "width": 384, "slots": 64}
 
 
-@pytest.fixture(scope="module")
-def golden_features(minilm: Encoder, golden: dict[str, Tensor]) -> PackedFeatures:
-    mask = golden["attention_mask"].bool()
-    batch = Inputs(golden["input_ids"].long(), mask, golden["token_type_ids"].long()).compact()
-    with torch.no_grad():
-        values = torch.stack(minilm.token_states(batch), dim=1)
-    offsets = torch.from_numpy(offsets_of(mask.sum(dim=1).numpy()))
-    return PackedFeatures(values, offsets, batch.slot_ids, torch.arange(8) % 2, token_labels=False)
+@pytest.fixture
+def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
+    split = corpora["cola"].split("train")
+    return compute_features(encoder, split, 512, "float32", rows=split.rows[:8])
 
 
-def test_the_sequence_probe_gives_the_golden_logits(
-    golden: dict[str, Tensor], golden_features: PackedFeatures
-) -> None:
-    probe = SequenceProbe((0, 1, 2), layers=7, width=384, slots=64, labels=2)
-    names = ("weights_per_layer", "dense.weight", "dense.bias", "classifier.weight")
-    given = [golden[f"probe.{name}"] for name in (*names, "classifier.bias")]
-    with torch.no_grad():
-        for own, theirs in zip(probe.parameters(), given, strict=True):
-            own[1] = theirs if own[1].shape == theirs.shape else theirs.T
-        logits = probe(probe.inputs(golden_features, torch.arange(8).expand(3, 8))[0])
-    torch.testing.assert_close(logits[1], golden["logits_0"], atol=1e-5, rtol=0)
-    # Negative controls: fresh probes beside it, and other inputs, give other logits.
-    assert (logits[0] - golden["logits_0"]).abs().max() > 1e-2
-    assert (logits[1].flip(0) - golden["logits_0"]).abs().max() > 1e-3
-
-
-def test_rows_that_are_selected_give_what_they_gave(golden_features: PackedFeatures) -> None:
-    probe, rows = SequenceProbe((0, 1), layers=7, width=384, slots=64, labels=2), [3, 0, 3]
-    chosen = golden_features.select(torch.tensor(rows), golden_features.values.device)
+def test_rows_that_are_selected_give_what_they_gave(features: PackedFeatures) -> None:
+    probe, rows = SequenceProbe((0, 1), **SIZES, labels=2), [3, 0, 3]
+    chosen = features.select(torch.tensor(rows), features.values.device)
     found = probe.inputs(chosen, torch.arange(3).expand(2, -1))
-    for one, other in zip(
-        found, probe.inputs(golden_features, torch.tensor([rows] * 2)), strict=True
-    ):
+    for one, other in zip(found, probe.inputs(features, torch.tensor([rows] * 2)), strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -86,8 +54,7 @@ def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
 
 
 def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
-    sizes = {"layers": 7, "width": 384, "slots": 64, "labels": 2}
-    probe, alone = SequenceProbe((5, 9), **sizes), SequenceProbe((9,), **sizes)
+    probe, alone = (SequenceProbe(seeds, **SIZES, labels=2) for seeds in ((5, 9), (9,)))
     assert bool((probe.slot_weights == 1 / 64).all())
     for linear in (probe.dense, probe.classifier):
         assert float(linear.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
@@ -97,9 +64,9 @@ def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
         assert torch.equal(parameter[0], probe.get_parameter(name)[1])
 
 
-def test_regression_is_scored_by_squared_error(golden_features: PackedFeatures) -> None:
-    probe = SequenceProbe((0,), layers=7, width=384, slots=64, labels=1, regression=True)
-    features = replace(golden_features, labels=torch.linspace(0, 1, 8))
+def test_regression_is_scored_by_squared_error(features: PackedFeatures) -> None:
+    probe = SequenceProbe((0,), **SIZES, labels=1, regression=True)
+    features = replace(features, labels=torch.linspace(0, 1, 8))
     rows = torch.arange(8)
     predicted = probe.predictions(features, rows)
     assert predicted.shape == (1, 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
@@ -85,7 +86,7 @@ def score_heads(
     from papa.heads.constants import ConstantMatrices
     from papa.probes.evaluate import build_probe
     from papa.ranking.sets import Asked
-    from papa.ranking.streamed import scores_by
+    from papa.ranking.streamed import streamed
 
     text, frozen = run.corpus(corpus), None
     if probe:
@@ -96,7 +97,12 @@ def score_heads(
     answering = not HEAD_SCORES[methods[0]].label_free and task.head == "own"
     own = run.own_model(task, encoder) if answering else None
     how = seed or 0, run.execution, run.progress, frozen, own
-    found = scores_by(methods, Asked(run.encoder, matrices, text, task, ranking, *how))
+    asked = Asked(run.encoder, matrices, text, task, ranking, *how)
+    functions = {name: resolve_name(HEAD_SCORES[name].function) for name in methods}
+    if HEAD_SCORES[methods[0]].streamed:
+        found = streamed(asked, functions)
+    else:
+        found = {name: score(asked) for name, score in functions.items()}
     tensors: dict[str, Any] = {name: scores.by_seed[0] for name, scores in found.items()}
     tensors |= {ERROR.format(name): scores.standard_error for name, scores in found.items()}
     held = {name: np.ascontiguousarray(one) for name, one in tensors.items() if one is not None}
