@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
@@ -140,19 +142,21 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     folder, what = Path(reference.folder), f"the tokenizer of '{reference.name}'"
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            reference.folder, local_files_only=True, use_fast=True
-        )
-    except Exception as error:  # The libraries believe whatever the files say.
-        said = in_one_line(error)
-        raise EncoderError(f"{what} cannot be loaded from {folder}: {said}") from None
-    # Looked at after they were read, so that what was read is what the digest is of.
-    if files.tokenizer_digest(folder) != reference.tokenizer_digest:
-        raise EncoderError(
-            f"{what} in {folder} changed meanwhile: put back what was there, or run again with "
-            "what is there now"
-        )
+    with TemporaryDirectory() as copy:
+        # What is read there is what the digest is of.
+        for path in (folder / CONFIGURATION, *tokenizer_files(folder)):
+            shutil.copyfile(path, Path(copy, path.name))
+        if files.tokenizer_digest(Path(copy)) != reference.tokenizer_digest:
+            raise EncoderError(
+                f"{what} in {folder} changed meanwhile: put back what was there, or run again with "
+                "what is there now"
+            )
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(copy, local_files_only=True, use_fast=True)
+        except Exception as error:  # The libraries believe whatever the files say.
+            said = in_one_line(error)
+            raise EncoderError(f"{what} cannot be loaded from {folder}: {said}") from None
+    tokenizer.name_or_path = str(folder)
     if not tokenizer.is_fast:
         raise EncoderError(f"{what} has no fast version: save a tokenizer.json in {folder}")
     return tokenizer
