@@ -124,10 +124,15 @@ Learned = tuple[Groups, PartLoss]
 def seen_alone(
     rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
 ) -> Window:
-    """By one seed: the rows of a minibatch, with its epoch and its number there."""
-    return lambda members, epoch, index: (
-        lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, index * steps + step)
-    )
+    """For one seed: ``losses`` takes the rows of a minibatch, its epoch and its number there, where
+    a window has so many steps.
+    """
+
+    def window(members: Rows, epoch: int, index: int) -> Losses:
+        first = index * steps
+        return lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, first + step)
+
+    return window
 
 
 def train_parts(
