@@ -69,6 +69,19 @@ def test_secrets_are_of_the_environment_and_ports_of_loopback(
 
 
 @pytest.mark.server
+def test_a_proxys_domain_is_one_variable(tmp_path: Path) -> None:
+    values = {name: "x" for name in REQUIRED} | {"DOMAIN": "papa.example"}
+    done = configured(tmp_path, values)
+    assert not done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    of_mlflow = services["mlflow"]["environment"]
+    hosts = of_mlflow["MLFLOW_SERVER_ALLOWED_HOSTS"].split(",")
+    assert hosts == ["mlflow:*", "localhost:*", "127.0.0.1:*", "mlflow.papa.example"]
+    assert of_mlflow["MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"] == "https://mlflow.papa.example"
+    assert services["prefect-server"]["environment"]["DOMAIN"] == "papa.example"
+
+
+@pytest.mark.server
 def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
     services: dict[str, dict[str, Any]],
 ) -> None:
