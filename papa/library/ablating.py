@@ -137,7 +137,7 @@ def substitute_for(
         made = lru_cache(1)(lambda slots: control(name, 1, heads, slots, **parameters).matrices[0])
         return OfFunction(lambda layer, head, slots: made(slots)[head])
     if name not in _FROM_TEXT:
-        known = nearest_first(str(name), [*_MADE, *CONTROLS, *_FROM_TEXT])
+        known = nearest_first(str(name), {*_MADE, *CONTROLS, *_FROM_TEXT})
         raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
     batches = batches_of(data, model, tokenizer)
     observer = _FROM_TEXT[name](model, modules, seed, **parameters)

@@ -83,7 +83,8 @@ def measure_held(
     by_method: dict[str, pandas.DataFrame] = {}
     for method in dict.fromkeys(filter(None, map(scored_by, names))):
         if method not in METHODS:
-            raise SpecError(f"orders: '{method}' is of encoders: give one of {joined(METHODS)}")
+            near = f"orders: '{method}' is of encoders: give one of {joined(METHODS[:2])}"
+            raise SpecError(f"{near}, or what papa.head_scores gives")
         for name in () if by_method else made:
             value(name, every)
         how: dict[str, Any] = {"seeds": ranking_seeds, "progress": progress}
