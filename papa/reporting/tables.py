@@ -125,9 +125,8 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
         for cell in cells.drop_duplicates("task").to_dict("records")
     }
     rows: dict[Any, dict[str, str]] = {}
-    for cell in cells.iloc[np.lexsort([cells["fraction"] == 0, kinds, last, *named])].to_dict(
-        "records"
-    ):
+    order = np.lexsort([cells["fraction"] == 0, kinds, last, *named])
+    for cell in cells.iloc[order].to_dict("records"):
         result = Cell.of(cell).result()
         alike = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
         names = names_of({**cell, **alike}, axes)
