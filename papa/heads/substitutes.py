@@ -23,18 +23,17 @@ One = TypeVar("One", bound="Substitute")
 
 @dataclass(frozen=True)
 class Substitute:
-    """What heads put out instead of A·V; ``reads_attention`` where it needs queries and keys."""
+    """What heads put out instead of A·V; ``reads_attention`` where it needs queries and keys,
+    ``mixes`` where it is a matrix times values.
+    """
 
     reads_attention: ClassVar[bool] = False
+    mixes: ClassVar[bool] = False
 
     def output(
         self, attention: LayerAttention, layer: int, heads: Heads
     ) -> Float[Tensor, "batch chosen queries width"]:
         raise NotImplementedError
-
-    def mixes(self) -> bool:
-        """Whether it is a matrix times values."""
-        return False
 
     def to(self: One, device: torch.device | str) -> One:
         """Itself, its tensors on a device."""
@@ -47,8 +46,7 @@ class Substitute:
 class Zeros(Substitute):
     """Nothing: a pruned head (Michel et al., 2019)."""
 
-    def mixes(self) -> bool:
-        return True
+    mixes: ClassVar[bool] = True
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         value, queries = attention.value, attention.query.shape[-2]
@@ -61,8 +59,7 @@ class Weights(Substitute):
     are visible and divided by their sums, and a row of zeros puts out zeros.
     """
 
-    def mixes(self) -> bool:
-        return True
+    mixes: ClassVar[bool] = True
 
     def rows(
         self, part: LayerAttention, layer: int, heads: Heads
@@ -173,9 +170,7 @@ class Mixed(Substitute):
     substitute: Substitute
     shares: Float[Tensor, "layers *batch heads"]
     reads_attention: ClassVar[bool] = True
-
-    def mixes(self) -> bool:
-        return self.substitute.mixes()
+    mixes: ClassVar[bool] = True
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         share = self.shares[layer]
@@ -201,8 +196,7 @@ class Reused(Substitute):
 
     before: dict[int, LayerAttention] = field(default_factory=dict)
 
-    def mixes(self) -> bool:
-        return True
+    mixes: ClassVar[bool] = True
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         if not self.before:
@@ -225,8 +219,10 @@ class Replacing(Rule):
     layer: int
     heads: Heads
 
+    @property
     def mixes(self) -> bool:
-        return self.substitute.mixes()
+        one = self.substitute
+        return one.substitute.mixes if isinstance(one, Mixed) else one.mixes
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
         if isinstance(self.substitute, Reused):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -17,9 +18,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError, DataError, SpecError, nearest_first
 from papa.heads.average import AttentionAverager
-from papa.heads.constants import ConstantMatrices
+from papa.heads.constants import ConstantMatrices, control
 from papa.heads.distances import AverageByDistance, MeanQueriesAndKeys
-from papa.heads.first import First
 from papa.heads.interface import attention_modules, head_count, routed
 from papa.heads.outputs import DrawnOutputs, MeanOutputs
 from papa.heads.substitutes import (
@@ -34,9 +34,10 @@ from papa.library.batches import Data, batches_of, check_answering
 from papa.models.layer import Watching
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
+from papa.spec.study import CONTROLS
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-_MADE: dict[str, Any] = {"zeros": Zeros, "first": First, "reused": Reused, "streaming": Streaming}
+_MADE: dict[str, Any] = {"zeros": Zeros, "reused": Reused, "streaming": Streaming}
 _FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Any]] = {
     "mean": lambda model, modules, seed: MeanOutputs(),
     "resample": lambda model, modules, seed: DrawnOutputs(seed),
@@ -131,8 +132,12 @@ def substitute_for(
     name = parameters.pop("kind", None)
     if name in _MADE:
         return _MADE[name](**parameters)
+    if name in CONTROLS:
+        heads = head_count(modules[0])
+        made = lru_cache(1)(lambda slots: control(name, 1, heads, slots, **parameters).matrices[0])
+        return OfFunction(lambda layer, head, slots: made(slots)[head])
     if name not in _FROM_TEXT:
-        known = nearest_first(str(name), [*_MADE, *_FROM_TEXT])
+        known = nearest_first(str(name), {*_MADE, *CONTROLS, *_FROM_TEXT})
         raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
     batches = batches_of(data, model, tokenizer)
     observer = _FROM_TEXT[name](model, modules, seed, **parameters)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int, Real
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
@@ -33,17 +34,12 @@ from papa.scores.summary import summarise
 from papa.spec.orders import REVERSED, Cell, Head, constant_heads, scores_in
 
 Measured = tuple[float, Float[np.ndarray, " texts"]]
-
-
-def _accuracy(outputs: Any, batch: Batch) -> Tensor:
-    return (outputs.logits.argmax(-1) == batch["labels"]).double()
-
-
-def _loss(outputs: Any, batch: Batch) -> Tensor:
-    return -nn.functional.cross_entropy(outputs.logits.float(), batch["labels"], reduction="none")
-
-
-_BY_LABELS: dict[str, OwnScore] = {"accuracy": _accuracy, "loss": _loss}
+_BY_LABELS: dict[str, OwnScore] = {
+    "accuracy": lambda out, batch: (out.logits.argmax(-1) == batch["labels"]).double(),
+    "loss": lambda out, batch: (
+        -F.cross_entropy(out.logits.float(), batch["labels"], reduction="none")
+    ),
+}
 _METRICS = {"loss": "negative_log_perplexity"}
 
 
@@ -87,7 +83,8 @@ def measure_held(
     by_method: dict[str, pandas.DataFrame] = {}
     for method in dict.fromkeys(filter(None, map(scored_by, names))):
         if method not in METHODS:
-            raise SpecError(f"orders: '{method}' is of encoders: give one of {joined(METHODS)}")
+            near = f"orders: '{method}' is of encoders: give one of {joined(METHODS[:2])}"
+            raise SpecError(f"{near}, or what papa.head_scores gives")
         for name in () if by_method else made:
             value(name, every)
         how: dict[str, Any] = {"seeds": ranking_seeds, "progress": progress}

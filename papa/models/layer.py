@@ -142,8 +142,8 @@ class LayerAttention:
 
     def matrices(self) -> Float[Tensor, "batch heads queries keys"]:
         """By what all heads mix values: A, or what rules put in its place; without dropout."""
-        rules = tuple(rule for rule in self.rules if rule.mixes() is not None)
-        if not all(rule.mixes() for rule in rules):
+        rules = tuple(rule for rule in self.rules if not isinstance(rule, Watching))
+        if not all(rule.mixes for rule in rules):
             raise EncoderError(
                 "heads that put out something else than attention times values have no matrices: "
                 "call the model without output_attentions"
@@ -163,7 +163,11 @@ class LayerAttention:
 
 
 class Rule:
-    """What heads of one layer put out, in a block."""
+    """What heads of one layer put out, in a block; ``mixes`` where it is a matrix times values."""
+
+    @property
+    def mixes(self) -> bool:
+        return False
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
         """Heads that need no queries and keys, where by the block around it ``outer`` do not."""
@@ -174,10 +178,6 @@ class Rule:
     ) -> Float[Tensor, "batch chosen queries width"]:
         """What these heads put out, where ``attention.output`` is that of the block around."""
         raise NotImplementedError
-
-    def mixes(self) -> bool | None:
-        """Whether it puts out a matrix times values; None of what only watches."""
-        return None
 
 
 class StopForward(Exception):

@@ -117,14 +117,16 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
     """
     cells = distinct_results(summary)
     last = (cells["fraction"] < 1) * (1 + (cells["constants"] != "average"))
-    named = [pandas.factorize(cells[axis])[0] for axis in ("study", "encoder") if axis in cells]
+    axes = [axis for axis in ("constants", "study", "encoder") if axis in cells]
+    kinds, *named = (pandas.factorize(cells[axis])[0] for axis in axes)
     axes, headings = [axis for axis in varying(cells) if axis != "task"], fraction_headings(summary)
     tasks = {
         cell["task"]: f"{cell['task']} ({metric_label(cell)})"
         for cell in cells.drop_duplicates("task").to_dict("records")
     }
     rows: dict[Any, dict[str, str]] = {}
-    for cell in cells.iloc[np.lexsort([last, *named])].to_dict("records"):
+    order = np.lexsort([cells["fraction"] == 0, kinds, last, *named])
+    for cell in cells.iloc[order].to_dict("records"):
         result = Cell.of(cell).result()
         alike = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
         names = names_of({**cell, **alike}, axes)

@@ -47,18 +47,12 @@ HEADINGS = {
 """What distinguishes lines of a table or figure; only comparisons have a column ``study``."""
 NOTHING = "–"
 _NUMBER = re.compile(r"[-+]?\d.*|–|", re.DOTALL)
+_MINUS = re.compile(r"(?<!\w)-(?=\d)")
 _LATEX = str.maketrans(
     {one: f"\\{one}" for one in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {
-        "±": r"$\pm$",
-        "−": "$-$",
-        "-": "{-}",
-        "λ": r"$\lambda$",
-        "Δ": r"$\Delta$",
-        "–": "--",
-        MARK: r"\dag{}",
-    }
+    | {"±": r"$\pm$", "−": "$-$", "λ": r"$\lambda$", "Δ": r"$\Delta$", "–": "--"}
+    | {MARK: r"\dag{}"}
 )
 _SPECIAL = re.compile(
     r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)"
@@ -192,20 +186,16 @@ class WrittenTable:
         Raises:
             SpecError: the name ends in neither.
         """
-        written = {".csv": self.csv, ".tex": self.latex}.get(Path(path).suffix)
-        if written is None:
+        if Path(path).suffix not in (".csv", ".tex"):
             raise SpecError(f"no table is written to {path}: give a .csv or .tex file")
-        write_atomically(Path(path), written)
-
-    @property
-    def csv(self) -> str:
-        return pandas.DataFrame(self.lines).to_csv(index=False)
+        csv = pandas.DataFrame(self.lines).to_csv(index=False)
+        write_atomically(Path(path), csv if Path(path).suffix == ".csv" else self.latex)
 
     @property
     def latex(self) -> str:
         """A ``tabular`` with the rules of ``booktabs``."""
         first, *rows = (
-            " & ".join(cell.translate(_LATEX) for cell in row) + r" \\"
+            " & ".join(_MINUS.sub("−", cell).translate(_LATEX) for cell in row) + r" \\"
             for row in (self.headings, *self.rows)
         )
         columns = "".join("l" if words else "r" for words in self.words)

@@ -84,6 +84,7 @@ def duo(layer: int, own: Tensor) -> Tensor:
 LAWS: dict[str, tuple[Any, Callable[[int, Tensor], Tensor]]] = {
     "zeros": ("zeros", lambda layer, own: torch.zeros_like(own)),
     "constants": (MATRICES, constant),
+    "local": ({"kind": "local", "window": 1}, lambda layer, own: near(own.sign(), 0, 2)),
     "first": ("first", lambda layer, own: torch.eye(own.shape[-1])[0] * (own > 0)),
     "streaming": (Streaming(1, 3), lambda layer, own: near(own, 1, 3)),
     "duo": (Mixed(Streaming(2, 4), ALPHA), duo),

@@ -70,7 +70,7 @@ def test_secrets_are_of_the_environment_and_ports_of_loopback(
 
 @pytest.mark.server
 def test_a_proxys_domain_is_one_variable(tmp_path: Path) -> None:
-    values = {name: "x" for name in REQUIRED} | {"DOMAIN": "papa.example"}
+    values = dict.fromkeys(REQUIRED, "x") | {"DOMAIN": "papa.example"}
     done = configured(tmp_path, values)
     assert not done.stderr
     services = yaml.safe_load(done.stdout)["services"]

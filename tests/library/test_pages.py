@@ -5,16 +5,22 @@ docstrings.
 from __future__ import annotations
 
 import doctest
+import json
 import re
+import string
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+from transformers import PreTrainedTokenizerFast
 
 import papa
 import papa.library
+from tests.library.test_fidelity import gpt
 
 PAGE = Path(__file__).parents[2] / "docs" / "library.md"
+HEAD_MASK, EVALUATE = (PAGE.parent / "how-to" / name for name in ("head-mask.md", "evaluate.md"))
 
 
 def pasted(page: Path, text: str = "") -> dict[str, Any]:
@@ -40,10 +46,47 @@ def test_the_page_runs_when_pasted(
 
 
 def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:
-    pasted(PAGE.parent / "how-to" / "head-mask.md")
+    pasted(HEAD_MASK)
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["True True", "torch.Size([1, 2])"]
     assert printed[2].startswith("8 ['agreement', 'divergence', 'loss_after'")
+
+
+def evaluations(number: int) -> dict[str, Any]:
+    """What a block of the page on harnesses leaves."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", EVALUATE.read_text(), re.MULTILINE | re.DOTALL)
+    left: dict[str, Any] = {"__name__": "pasted"}
+    exec(compile(blocks[number], str(EVALUATE), "exec"), left)
+    return left
+
+
+def test_an_ablated_model_in_the_evaluators_of_sentence_transformers() -> None:
+    left = evaluations(0)
+    assert left["before"] == left["after"]
+    assert left["before"] != left["inside"]
+
+
+@pytest.mark.server
+@pytest.mark.filterwarnings("default")
+def test_an_ablated_model_in_the_harness_of_language_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed")
+    characters = {one: number for number, one in enumerate(f"?.{string.ascii_letters} ")}
+    split = tokenizers.Tokenizer(tokenizers.models.WordLevel(characters, unk_token="?"))
+    split.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    marks = {"eos_token": ".", "pad_token": ".", "unk_token": "?"}
+    PreTrainedTokenizerFast(tokenizer_object=split, **marks).save_pretrained(
+        tmp_path / "my-decoder"
+    )
+    gpt().save_pretrained(tmp_path / "my-decoder")
+    asked = [{"question": "Snow is", "choices": ["cold", "a song"], "answer": 0}] * 3
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    left = evaluations(1)
+    assert left["before"] == left["after"]
+    assert left["before"][0] != left["inside"][0]
 
 
 def test_the_page_and_the_surface_name_the_same() -> None:

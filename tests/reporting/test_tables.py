@@ -246,8 +246,8 @@ def test_a_table_in_the_papers_shape(tmp_path: Path) -> None:
     assert names[0] == ("–", "–", "1"), "the original, once"
     assert names[1:4] == [
         ("average", "λ ascending", "1/2"),
-        ("average", "–", "0"),
         ("average", "random", "1/2"),
+        ("average", "–", "0"),
     ]
     assert [name[0] for name in names[4:]] == ["identity"] * 3
     where = (summary["fraction"] == 0) & (summary["constants"] == "average")
