@@ -92,6 +92,11 @@ def tracking_errors(address: str) -> Iterator[None]:
         ) from error
 
 
+def percent(fraction: float) -> int:
+    """The step at which a curve has a share of heads; 0 is that of none alone."""
+    return max(round(100 * fraction), int(fraction > 0))
+
+
 class Tracking:
     """Inside its block a study has a run in MLflow, which ends as the block does; where MLflow
     fails meanwhile ``failing`` gets a sentence. ``link`` is its page on a server, "" for a file.
@@ -249,7 +254,7 @@ class Tracking:
                 "unseen_share": document.unseen_share,
                 "seconds": score.seconds,
             }
-            points = [(name, of, round(100 * cell.fraction), 0) for name, of in values.items()]
+            points = [(name, of, percent(cell.fraction), 0) for name, of in values.items()]
             for epoch, of_seeds, at in self._losses.get(step.name, ()):
                 points.append(("train_loss", of_seeds.get(score.seed), epoch, at))
             self._log(run.info.run_id, points)
@@ -262,14 +267,14 @@ class Tracking:
         table = read_table(verified(artifact) / "summary.csv")
         first, smallest = table.iloc[0], float(table["fraction"].min())
         at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
-        ends = [("relative_drop", table[at]["relative_drop"].mean(), round(100 * smallest), 0)]
+        ends = [("relative_drop", table[at]["relative_drop"].mean(), percent(smallest), 0)]
         for line, rows in table.groupby(LINE, sort=False):
             tags, points = dict(zip(LINE, line, strict=True)), []
             run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
             for row in rows.to_dict("records"):
                 values = {f"score{end}": row[of] for end, of in _INTERVAL.items()}
                 values |= {name: row[name] for name in ("fraction", "relative_drop")}
-                share = round(100 * row["fraction"])
+                share = percent(row["fraction"])
                 points += [(name, of, share, 0) for name, of in values.items()]
                 if row["fraction"] in (0, 1):
                     constant = f"all_heads_constant/{tags['constants']}"

@@ -35,9 +35,16 @@ def deploy(
     with options.one_sentence(verbose):
         from flows.server import prepare_engines
         from papa.spec.file import load_study
+        from papa.spec.orders import module_of, scores_in
         from papa.storage.store import Store
 
         spec = load_study(study, overrides or ())
+        names = (
+            *map(scores_in, spec.orders),
+            *(one for task in spec.tasks for one in (task.metric, task.own_probe)),
+        )
+        if own := next((one for one in names if one and module_of(one)), None):
+            raise SpecError(f"{study} names {own}, and a deployment is given no code: use papa run")
         prepare_engines(Store(store or options.DEFAULT_STORE).root, verbose=verbose)
         from httpx import HTTPError
         from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
@@ -79,7 +86,7 @@ def deploy(
             ) from None
         except ValueError as error:
             raise SpecError(f"--cron, --timezone: {in_one_line(error)}") from None
-        page = f"{server.removesuffix('/api')}/deployments/deployment/{made}"
+        page = f"{server.rstrip('/').removesuffix('/api')}/deployments/deployment/{made}"
         typer.echo(f"deployed papa-study/{spec.name}  {without_credentials(page)}")
         typer.echo(f"worker   prefect worker start --type process --pool {pool}")
         typer.echo(f"now      prefect deployment run papa-study/{spec.name}")

@@ -26,10 +26,13 @@ def remove(
         from papa.study.locks import users
 
         opened = options.marked_store(store)
-        contents, known = Contents(opened), names_of_studies(opened)
-        others = contents.used_by(study.__ne__)
-        used = contents.used_by(study.__eq__).items()
-        steps = {step: size for step, size in used if step not in others}
+
+        def alone() -> dict[str, int]:
+            contents = Contents(opened)
+            used, others = (contents.used_by(one) for one in (study.__eq__, study.__ne__))
+            return {step: size for step, size in used.items() if step not in others}
+
+        known, steps = names_of_studies(opened), alone()
         if not steps and study not in known:
             there = nearest_first(study, known)
             raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
@@ -41,6 +44,10 @@ def remove(
             raise ArtifactError(
                 f"a study uses {opened.address} ({busy}): nothing was deleted, run again when it "
                 "ended"
+            )
+        if alone() != steps:
+            raise ArtifactError(
+                f"{opened.address} changed meanwhile: nothing was deleted, run again"
             )
         # What made the results goes first: without it the others are what prune finds.
         for step in sorted(steps):

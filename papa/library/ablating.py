@@ -13,10 +13,11 @@ import numpy as np
 import pandas
 import torch
 from jaxtyping import Float
+from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import ArtifactError, DataError, SpecError, nearest_first
+from papa.errors import ArtifactError, DataError, SpecError, in_one_line, nearest_first
 from papa.heads.average import AttentionAverager
 from papa.heads.constants import ConstantMatrices, control
 from papa.heads.distances import AverageByDistance, MeanQueriesAndKeys
@@ -31,12 +32,16 @@ from papa.heads.substitutes import (
     rules_of,
 )
 from papa.library.batches import Data, batches_of, check_answering
-from papa.models.layer import Watching
+from papa.models.layer import Watching, at_least_single
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
+from papa.spec import ConstantsSpec
 from papa.spec.study import CONTROLS
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
+NOTHING_COUNTS = (
+    "data holds no token that counts: give longer texts, or labels that are not all -100"
+)
 _MADE: dict[str, Any] = {"zeros": Zeros, "reused": Reused, "streaming": Streaming}
 _FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Any]] = {
     "mean": lambda model, modules, seed: MeanOutputs(),
@@ -130,6 +135,11 @@ def substitute_for(
         return OfFunction(by)
     parameters = dict(by) if isinstance(by, Mapping) else {"kind": by}
     name = parameters.pop("kind", None)
+    if parameters and name in {*_MADE, *CONTROLS, *_FROM_TEXT}:
+        try:
+            parameters = ConstantsSpec.model_validate({"kind": name, **parameters}).parameters
+        except ValidationError as error:
+            raise SpecError(f"by={by!r}: {in_one_line(error)}") from None
     if name in _MADE:
         return _MADE[name](**parameters)
     if name in CONTROLS:
@@ -144,7 +154,7 @@ def substitute_for(
     rules = {at: Watching(see=observer.see, layer=at) for at in range(len(modules))}
     with torch.no_grad(), routed(held, modules, rules):
         for inputs in batches:
-            model(**inputs)
+            called(held, inputs)
     return observer.substitute().to(held.device)
 
 
@@ -229,9 +239,7 @@ def compared(
 ) -> dict[str, np.ndarray]:
     """What answers without embeddings differ in, by measure: a number for each answer."""
     if not before["lengths"].sum():
-        raise DataError(
-            "data holds no token that counts: give longer texts, or labels that are not all -100"
-        )
+        raise DataError(NOTHING_COUNTS)
     values: dict[str, np.ndarray] = {}
     if "logits" in before:
         logits = [torch.from_numpy(side["logits"]) for side in (before, after)]
@@ -277,6 +285,16 @@ def kl_divergence(
     return nn.functional.kl_div(second, first, reduction="none", log_target=True).sum(-1)
 
 
+def called(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """What a model puts out; its configuration keeps no kind of problem read off labels."""
+    config = model.config
+    before = config.problem_type
+    try:
+        return model(**inputs)
+    finally:
+        config.problem_type = before
+
+
 def of_batch(
     model: Any, inputs: Mapping[str, Any], score: OwnScore | None = None
 ) -> dict[str, Tensor]:
@@ -284,9 +302,13 @@ def of_batch(
     ``embeddings``, ``logits`` of classes, or ``words``, a language model's logits at each token
     that counts, their ``top``, and ``loss`` where the true token is known.
     """
-    outputs = model(**inputs)
+    outputs = called(model, inputs)
     if score is not None:
         own = checked_score(score(outputs, inputs))
+        rows = {len(one) for one in inputs.values() if isinstance(one, Tensor) and one.dim()}
+        if rows and len(own) not in rows:
+            few = f"{len(own)} numbers for {max(rows)} texts"
+            raise DataError(f"score gave {few}: give one for each")
         return {"score": own, "lengths": torch.ones(len(own), dtype=torch.int64)}
     logits = getattr(outputs, "logits", None)
     states: Any = getattr(outputs, "last_hidden_state", None)
@@ -298,6 +320,7 @@ def of_batch(
     if logits is None:
         real = _real(model, inputs, states)[:, :, None]
         one = torch.ones(len(states), dtype=torch.int64)
+        states = at_least_single(states)  # A sum of half precision may overflow.
         return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": one}
     if logits.dim() == 2:
         return {"logits": logits, "lengths": torch.ones(len(logits), dtype=torch.int64)}

@@ -14,8 +14,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, EncoderError, joined
+from papa.heads.interface import attention_modules
 from papa.library.encoder import Texts, is_tabular, table_of
 from papa.models.supported import family_of
+from papa.text.tokens import check_vocabulary
 
 Batch: TypeAlias = Mapping[str, Any]
 Data: TypeAlias = Any
@@ -44,21 +46,30 @@ def batches_of(
     if is_tabular(data):
         texts, labels = _read(data, model, columns or {})
     else:
-        texts, labels = list(data or ()), None
+        texts, labels = [] if data is None else list(data), None
         if texts and all(map(_is_batch, texts)):
             return texts
-    if {*map(type, texts)} not in ({str}, {tuple}):
+    if not texts or not (all(isinstance(one, str) for one in texts) or all(map(_is_pair, texts))):
         raise DataError(f"data holds no batch of what the model is called with: {_GIVE}")
     if tokenizer is None:
         raise DataError(f"data holds texts, and no tokenizer is there to read them: {_GIVE}")
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise DataError(f"tokenizer is a {type(tokenizer).__name__}: give the model's, as loaded")
+    held: Any = model
+    check_vocabulary(tokenizer, len(held.get_input_embeddings().weight), held.name_or_path)
     return list(_tokenised(texts, labels, model, tokenizer))
 
 
 def check_answering(model: nn.Module) -> None:
     """Refuse a model that shall answer and is in train mode."""
-    if model.training:
+    attention_modules(model)
+    if any(module.training for module in model.modules()):
         why = "where dropout changes its answers: call model.eval() first"
         raise EncoderError(f"the model is in train mode, {why}")
+
+
+def _is_pair(text: object) -> bool:
+    return isinstance(text, tuple) and [*map(type, text)] == [str, str]
 
 
 def _is_batch(data: object) -> bool:
@@ -72,7 +83,7 @@ def _read(
     table = table_of(data, "the table of texts")
     named = {name: columns.get(name, name) for name in ("text", "text_pair", "label")}
     held = {
-        name: table.column(column).to_pylist()
+        name: (table.column if name == "label" else table.texts)(column).to_pylist()
         for name, column in named.items()
         if column and (column != name or name == "text" or name in table.rows.column_names)
     }
@@ -94,6 +105,16 @@ def _read(
                 f"{joined(known)}, its label2id, or these numbers"
             )
         labels = [known[one] for one in labels]
+    classes = model.config.num_labels
+    single = model.config.problem_type in (None, "single_label_classification")
+    if labels and classes > 1 and single:
+        wrong = next((one for one in labels if one not in (-100, *range(classes))), None)
+        if wrong is not None:
+            raise DataError(
+                f"the model's head has no class {wrong!r:.40}: expected 0 to {classes - 1}, or "
+                f"{joined(known)}, its label2id"
+            )
+        labels = [int(one) for one in labels]
     return texts, labels
 
 

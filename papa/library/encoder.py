@@ -233,6 +233,8 @@ def table_of(data: Table, origin: str) -> SourceTable:
         if hasattr(data, "features") and hasattr(data, "with_format"):
             classes = names_of_classes(data.features.to_dict() if data.features else {})
             rows = data.with_format("arrow")[:]
+            if not isinstance(rows, pa.Table):
+                raise TypeError("it is read as a stream")
         else:
             rows = pa.table(dict(data) if isinstance(data, Mapping) else data)
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:

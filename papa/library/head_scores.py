@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,10 +14,11 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import NumbersError, SpecError, meant
+from papa.errors import DataError, NumbersError, SpecError, meant
 from papa.heads.interface import attention_modules, head_count
 from papa.heads.substitutes import Mixed, Substitute
 from papa.library.ablating import (
+    NOTHING_COUNTS,
     ablated,
     answers,
     compared,
@@ -108,6 +109,8 @@ def head_scores(
         raise SpecError(f"by='{by}' of this model: leave out {without}")
     if isinstance(model, nn.Module):
         check_answering(model)
+        if isinstance(seeds, str) or not isinstance(seeds, Iterable) or not (seeds := [*seeds]):
+            raise SpecError(f"seeds is {seeds!r}, expected a list of one or more")
         batches = batches_of(data, model, tokenizer)
         made = batches if made_from is None else made_from
         substitute = substitute_for(model, constants, made, seeds[0], tokenizer)
@@ -116,7 +119,8 @@ def head_scores(
         how = epochs or 3, learning_rate or 0.05
         # A text that is longer than averages are is refused before anything is trained.
         with ablated(model, every_head(model), substitute):
-            answers(model, batches)
+            if not answers(model, batches)["lengths"].sum():
+                raise DataError(NOTHING_COUNTS)
         if by == "causal_gates":
             from papa.library.gating import causal_gates
 
@@ -254,7 +258,8 @@ def trained_lambda(
             found = _loss(own, of_batch(model, batch))
         if pull:
             found = found - pull * shares.logit(1e-6).clamp(-FARTHEST, FARTHEST).sum()
-        return found, torch.ones(1, dtype=torch.int64)
+        # A batch may hold no token that counts, such as a text of one, or no masked word.
+        return found, own["lengths"].sum().clamp(max=1).cpu()[None]
 
     theta = nn.Parameter(torch.zeros(len(every), len(every[0])))
     if start is not None:

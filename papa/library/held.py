@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from papa.library.ablating import ablated, answers, substitute_for
 from papa.library.batches import Batch, Data, batches_of, check_answering
 from papa.library.head_scores import METHODS, every_head, head_scores
 from papa.library.measuring import Measurement
-from papa.library.tasks import Task
+from papa.library.tasks import Task, as_list
 from papa.progress import bar
 from papa.ranking.given import OwnOrder, named_orders, score_of_each
 from papa.ranking.orders import head_order, scored_by
@@ -60,6 +61,10 @@ def measure_held(
     a text that they do not fit is refused before λ is trained.
     """
     check_answering(model)
+    several: dict[str, Any] = {"orders": orders, "fractions": fractions, "seeds": seeds}
+    for name, one in {**several, "ranking_seeds": ranking_seeds}.items():
+        if isinstance(one, str) or not isinstance(one, Iterable) or not as_list(one):
+            raise SpecError(f"{name} is {one!r}, expected a list of one or more")
     train, validation = _splits(data, model, tokenizer, task)
     metric, own, measured = _measure(model, validation, score)
     every = [(layer, head) for layer, heads in every_head(model).items() for head in heads]
@@ -67,7 +72,7 @@ def measure_held(
     made = {name: substitute_for(model, one, train) for name, one in _named(constants)}
     given = named_orders(orders, *shape)
     names, files = given["orders"], {one["name"]: one["values"] for one in given.get("scores", ())}
-    if isinstance(names, str) or not all(0 <= one <= 1 for one in fractions):
+    if not all(0 <= one <= 1 for one in fractions):
         raise SpecError("orders is a list, and fractions are shares of heads, 0 to 1")
     found: dict[tuple[str, frozenset[Head]], tuple[Measured, float]] = {}
 
@@ -75,7 +80,7 @@ def measure_held(
         key = name if heads else "", frozenset(heads)
         if key not in found:
             start = time.monotonic()
-            with ablated(model, heads, made[name]):
+            with ablated(model, heads, made[name]) if heads else nullcontext():
                 of_cell = measured(answers(model, validation, own))
             found[key] = of_cell, time.monotonic() - start
         return found[key]
@@ -85,6 +90,12 @@ def measure_held(
         if method not in METHODS:
             near = f"orders: '{method}' is of encoders: give one of {joined(METHODS[:2])}"
             raise SpecError(f"{near}, or what papa.head_scores gives")
+        if method == "lambda" and own is not None:
+            try:
+                answers(model, train[:1])
+            except DataError:
+                why = "keeps logits or hidden states, and the model puts out neither"
+                raise SpecError(f"orders: '{method}' {why}: give 'effect', by score") from None
         for name in () if by_method else made:
             value(name, every)
         how: dict[str, Any] = {"seeds": ranking_seeds, "progress": progress}
@@ -113,7 +124,9 @@ def measure_held(
             rows.append(_row(cell, seed, len(heads), len(every), metric, mean, influence, seconds))
             report(done, len(places))
     results = pandas.DataFrame(rows)
-    frames = pandas.concat(by_method.values()) if by_method else pandas.DataFrame()
+    frames = (
+        pandas.concat(by_method.values(), ignore_index=True) if by_method else pandas.DataFrame()
+    )
     alike = {cell: next(iter(one)) if len(one) == 1 else None for cell, one in chosen.items()}
     return Measurement(results, frames, told(summarise(results)), alike)
 
@@ -144,7 +157,7 @@ def _named(constants: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Each with a name of its own."""
     taken: list[str] = []
     for one in constants:
-        name = one if isinstance(one, str) else getattr(one, "__name__", "own")
+        name = one if isinstance(one, str) else own_name(one).rpartition(":")[2]
         if isinstance(one, Mapping):
             name = ", ".join(str(part) for part in one.values())
         taken.append(name)
@@ -159,7 +172,7 @@ def _splits(
     every other text, the longest first.
     """
     columns = {"text": task.text, "text_pair": task.text_pair, "label": task.label}
-    if isinstance(data, Mapping) and {*data} == {"train", "validation"}:
+    if isinstance(data, Mapping) and {"train", "validation"} <= {*data}:
         parts = data["train"], data["validation"]
         return [batches_of(one, model, tokenizer, columns) for one in parts]
     batches = batches_of(data, model, tokenizer, columns)
@@ -200,21 +213,27 @@ def _measure(
     if callable(score):
         return own_name(score), score, lambda after: mean_of(after["score"])
     before = answers(model, batches)
-    texts, labels = len(before["lengths"]), batches[0].get("labels")
+    texts, labels = len(before["lengths"]), [batch.get("labels") for batch in batches]
     known = ["loss", "agreement"] if "loss" in before else ["agreement"]
     if "embeddings" in before:
         counts = [count for count in (10, 1) if texts > 2 * count]
         known = ["cosine", "similarities", *(f"nearest_{count}" for count in counts)]
         if texts < LEAST_SENTENCES:
             raise DataError(f"{texts} texts are measured, expected {LEAST_SENTENCES} or more")
-    elif "logits" in before and labels is not None and labels.dim() == 1:
+    elif "logits" in before and all(one is not None and one.dim() == 1 for one in labels):
         known += _BY_LABELS
     name = score or known[0]
     if name not in known:
         near = f"score: '{name}' is not of this model and data: give one of {joined(known)}"
         raise SpecError(f"{near}, or a function")
     if name in _BY_LABELS and "logits" in before:
-        return _METRICS.get(name, name), _BY_LABELS[name], lambda after: mean_of(after["score"])
+        every: Any = torch.cat([torch.as_tensor(one).cpu() for one in labels])
+        counted = (real := (every != -100).numpy()).astype(np.int64)
+        return (
+            _METRICS.get(name, name),
+            _BY_LABELS[name],
+            lambda after: mean_of(after["score"][real], counted),
+        )
     if name == "loss":
         return _METRICS[name], None, lambda after: mean_of(-after["loss"], after["lengths"])
     if name == "agreement":

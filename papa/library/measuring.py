@@ -158,7 +158,10 @@ def measure(
     if isinstance(encoder, nn.Module):
         from papa.library.held import measure_held
 
-        task = task or Task()
+        task = Task() if task is None else task
+        if not isinstance(task, Task):
+            name = type(task).__name__
+            raise SpecError(f"task is a {name}, expected papa.Task: name others, as tokenizer=")
         if any(one is not None for one in (*rows, store, task.probe)) or task.metric != "accuracy":
             raise SpecError(
                 "a model that you hold is measured on all data by score=: leave out store, numbers "

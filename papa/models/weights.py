@@ -53,11 +53,15 @@ def checked_configuration(document: dict[str, Any], folder: Path, what: str) -> 
         if why:
             raise EncoderError(f"{path}: {shortened(name)} is {shown(value)}, {why}")
     try:
-        return transformers.CONFIG_MAPPING[kind].from_dict(document)
+        config = transformers.CONFIG_MAPPING[kind].from_dict(document)
     except Exception as error:  # transformers believes whatever the file says.
         raise EncoderError(
             f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again"
         ) from None
+    for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size"):
+        if (count := getattr(config, name, 1)) < 1:
+            raise EncoderError(f"{path}: {name} is {count}, expected 1 or more: correct it")
+    return config
 
 
 def load_model(

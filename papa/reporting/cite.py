@@ -20,7 +20,7 @@ def citation(study: str, digest: str) -> str:
     """BibTeX; ``digest`` is the SHA-256 of the study's ``manifest.json``."""
     return f"""{PAPER}
 @software{{papa-{study},
-  title = {{PAPA, study {study}}},
+  title = {{{{PAPA}}, study {study.replace("_", chr(92) + "_")}}},
   author = {{{{The PAPA maintainers}}}},
   version = {{{version("papa-attention")}}},
   note = {{SHA-256 of manifest.json: {digest}}},

@@ -115,15 +115,14 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
     """In the paper's shape: a column a task; each encoder's original score once, averages first,
     and behind other constants the contrast with the study's first.
     """
-    cells = distinct_results(summary)
+    studies = [own for _, own in summary.groupby("study", sort=False)] if "study" in summary else []
+    cells = pandas.concat([distinct_results(own) for own in studies or [summary]])
     last = (cells["fraction"] < 1) * (1 + (cells["constants"] != "average"))
     axes = [axis for axis in ("constants", "study", "encoder") if axis in cells]
     kinds, *named = (pandas.factorize(cells[axis])[0] for axis in axes)
     axes, headings = [axis for axis in varying(cells) if axis != "task"], fraction_headings(summary)
-    tasks = {
-        cell["task"]: f"{cell['task']} ({metric_label(cell)})"
-        for cell in cells.drop_duplicates("task").to_dict("records")
-    }
+    columns = cells.sort_values("task", key=lambda names: pandas.factorize(names)[0], kind="stable")
+    tasks = {_column(cell): None for cell in columns.to_dict("records")}
     rows: dict[Any, dict[str, str]] = {}
     order = np.lexsort([cells["fraction"] == 0, kinds, last, *named])
     for cell in cells.iloc[order].to_dict("records"):
@@ -131,13 +130,17 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
         alike = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
         names = names_of({**cell, **alike}, axes)
         names["Input-dependent"] = headings[cell["fraction"]]
-        row = rows.setdefault((*names.values(),), names | dict.fromkeys(tasks.values(), NOTHING))
-        row[tasks[cell["task"]]] = mean_label(cell)
+        row = rows.setdefault((*names.values(),), names | dict.fromkeys(tasks, NOTHING))
+        row[_column(cell)] = mean_label(cell)
         if not math.isnan(cell["contrast"]):
-            row[tasks[cell["task"]]] += f"; Δ {ends_label('contrast', cell)}"
+            row[_column(cell)] += f"; Δ {ends_label('contrast', cell)}"
     first = summary["contrast_with"].max()
     note = f"Δ: how much more {first} scores, paired by seed and example." if first else ""
     return WrittenTable("By task", [*rows.values()], f"Mean scores ± 95 % intervals. {note}")
+
+
+def _column(cell: Any) -> str:
+    return f"{cell['task']} ({metric_label(cell)})"
 
 
 def _lines(

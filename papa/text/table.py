@@ -102,7 +102,7 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
             readers = {"jsonl": _json, "conll": _conll, "conllu": _conllu}
             texts = {"text": [line.strip() for line in lines if line.strip()]}
             rows = pa.table(texts) if chosen == "text" else _table(readers[chosen](lines))
-    except (pa.ArrowException, csv.Error, ValueError, OverflowError, OSError) as error:
+    except (pa.ArrowException, csv.Error, ValueError, OSError, RecursionError) as error:
         raise DataError(
             f"{path} cannot be read as {chosen} ({in_one_line(error)}): save text as UTF-8, give "
             "each column one type in all rows, mend the file or set source.format"
@@ -126,7 +126,17 @@ def _table(rows: Rows) -> pa.Table:
     """The rows as a table; a row without a column has null there."""
     rows = list(rows)
     names = dict.fromkeys(chain.from_iterable(rows))
-    return pa.table({name: [row.get(name) for row in rows] for name in names})
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """A column; numbers that 64 bits do not hold as floats."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, OverflowError):
+        if not all(one is None or type(one) in (int, float) for one in values):
+            raise
+        return pa.array([None if one is None else float(one) for one in values])
 
 
 def _json(lines: Sequence[str]) -> Rows:

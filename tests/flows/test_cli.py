@@ -76,6 +76,7 @@ REFUSED = [
     ("run --model embedded/all-MiniLM-L6-v2 --own absent.txt", "there is no file at absent.txt"),
     ("init taken", "cannot be written (File exists)"),
     ("deploy store/studies/small/study.yaml", "no Prefect server is named: set PREFECT_API_URL"),
+    ("deploy own.yaml", "own.yaml names mine:last, and a deployment is given no code"),
     ("remove smal --yes", "there is no study 'smal' in store: it has small, begun"),
     ("list --store none", "none is no store of PAPA"),
 ]
@@ -91,11 +92,12 @@ def test_what_cannot_be_done_is_one_sentence(
     with published(tmp_path / "older", {}) as folder:
         shutil.copy(store / "studies" / "small" / "results.parquet", folder)
     Path("taken").write_text("a text\n")
+    cli.write_study(tmp_path, cli.SMALL | {"orders": ["mine:last"]}, "own.yaml")
     for command, sentence in REFUSED:
         place = [] if command.startswith("init") or "--store" in command else ["--store", "store"]
         line = cli.refusal(cli.said(*command.split(), *place)).replace(f"{tmp_path}/", "")
         assert sentence in line, command
-    assert {path.name for path in tmp_path.iterdir()} == {"store", "older", "taken"}
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "older", "taken", "own.yaml"}
 
 
 def test_models_and_tasks_are_listed() -> None:

@@ -157,8 +157,8 @@ def test_studies_are_compared_and_listed(store: Path, found: FinishedStudy, tmp_
     titles, row = (
         line.split("\t") for line in said("list", "--store", str(store)).out.splitlines()
     )
-    assert titles == ["Study", "Date", "Encoders", "Tasks", "State", "Report"]
-    state = ["encoder", "films", "finished", f"{store}/studies/alone/report.html"]
+    assert titles == ["Study", "Date", "Encoders", "Tasks", "State", "Size", "Report"]
+    state = ["encoder", "films", "finished", row[5], f"{store}/studies/alone/report.html"]
     assert row[2:] == state
     assert f"alone\t{row[1]}\t" in said("list", "--store", str(copied)).out, "not the copy's date"
 

@@ -103,7 +103,7 @@ def test_a_workers_machine_fetches_for_itself(
     assert there == replace(here, folder=there.folder)
     assert Path(there.folder).is_relative_to(tmp_path / "node")
     shutil.rmtree(tmp_path / "node")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    on_hub.stop()
     said = r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"
     with pytest.raises(EncoderError, match=said):
         encoder_here(here)
@@ -143,9 +143,9 @@ def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(
     with pytest.raises(CheckError, match="is gated"):
         resolve_inputs(study, shapes_suffice=True).inputs()
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    on_hub.stop()
     assert resolve_inputs(study, shapes_suffice=True).inputs().encoders[0].layers == 12
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    on_hub.start()
     inputs = resolve_inputs(study, shapes_suffice=True).inputs()
     assert inputs.encoders[0].layers == 2
     assert inputs.study.encoders == (EncoderSpec(name=BERT, revision=commit),)

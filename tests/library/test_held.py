@@ -4,6 +4,7 @@ before λ is trained.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas
@@ -103,6 +104,25 @@ def test_labels_and_scores_of_ones_own() -> None:
     assert mean(found[certainty], 1) == pytest.approx(expected, abs=1e-5)
     assert "certainty" in found[certainty].answers[0]
     assert summarise(found["accuracy"].results)["high"].max() <= 1
+    batch["labels"][::2] = -100
+    counted = batch["labels"] != -100
+    some = {
+        score: mean(papa.measure(model, {**data, "validation": [batch]}, score=score, **QUICK), 1)
+        for score in ("accuracy", "loss")
+    }
+    assert some["accuracy"] == pytest.approx(right[counted].mean().item())
+    loss = torch.nn.functional.cross_entropy(outputs.logits, batch["labels"]).item()
+    assert some["loss"] == pytest.approx(-loss, abs=1e-5)
+
+
+def test_a_model_in_half_precision_is_itself_where_no_head_is_constant() -> None:
+    model = bert("ForTokenClassification", num_labels=5).bfloat16()
+    found = papa.measure(model, halves(), constants=["zeros"], **QUICK)
+    assert mean(found, 1) == 1 > mean(found, 0)
+    with torch.no_grad():
+        embeds = bert().half()
+        embeds.encoder.layer[-1].output.LayerNorm.bias[0] = 1.2e4
+    assert 0.9 < mean(papa.measure(embeds, halves(), **QUICK), 1) <= 1, "sums do not overflow"
 
 
 def test_texts_are_halved_and_orders_followed(shallow: str) -> None:
@@ -146,7 +166,22 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(
         "holds one text": {"data": {"input_ids": batch["input_ids"][:1]}},
         "'gates' is of encoders": {"data": [batch], "orders": ["gates"]},
         "shares of heads": {"data": [batch], "fractions": [2]},
+        "fractions is [], expected a list": {"data": [batch], "fractions": []},
+        "texts: give one for each": {
+            "data": [{name: of[:6] for name, of in batch.items()}],
+            "score": lambda outputs, _: outputs.logits[:, 0].flatten(),
+        },
     }
     for sentence, given in wrong.items():
-        with pytest.raises(papa.PapaError, match=sentence):
+        with pytest.raises(papa.PapaError, match=re.escape(sentence)):
             papa.measure(gpt(), given.pop("data"), progress=False, **given)
+    model = bert("ForSequenceClassification", num_labels=3)
+    tokenizer = AutoTokenizer.from_pretrained(
+        papa.load_encoder("embedded/all-MiniLM-L6-v2").reference.folder
+    )
+    beyond = {"text": SENTENCES, "label": [5, *range(5)]}
+    with pytest.raises(papa.PapaError, match="the model's head has no class 5: expected 0 to 2"):
+        papa.measure(model, beyond, tokenizer=tokenizer)
+    model.bert.train()
+    with pytest.raises(papa.PapaError, match="train mode"):
+        papa.measure(model, [batch])

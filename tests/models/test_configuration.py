@@ -34,6 +34,8 @@ NO_CONFIGURATION: list[tuple[Any, str]] = [
     ({"vocab_size": 10**12}, "vocab_size is 1000000000000"),
     ({"layer_norm_eps": "a"}, "layer_norm_eps"),
     ({"dtype": "nosuch"}, "cannot be read"),
+    ({"num_hidden_layers": 0}, "num_hidden_layers is 0, expected 1 or more"),
+    ({"num_attention_heads": -4}, "num_attention_heads is -4, expected 1 or more"),
     ({"attn_implementation": "flash_attention_2"}, "PAPA computes attention itself"),
     ({"quantization_config": {"quant_method": "bitsandbytes"}}, "PAPA computes attention itself"),
     ({"position_embedding_type": "relative_key"}, "transformers does not compute any more"),
@@ -41,7 +43,6 @@ NO_CONFIGURATION: list[tuple[Any, str]] = [
 NO_WEIGHTS: list[tuple[Any, str]] = [
     ({"hidden_act": "nosuch"}, "cannot be loaded"),
     ({"num_attention_heads": 7}, "not a multiple of the number of attention heads"),
-    ({"num_attention_heads": 0}, "cannot be loaded"),
     ({"pad_token_id": 10**6}, "cannot be loaded"),
     ({"type_vocab_size": 0}, "weights do not fit"),
 ]

@@ -264,5 +264,7 @@ def test_a_table_in_the_papers_shape(tmp_path: Path) -> None:
     assert r"$\lambda$ ascending & 1/2 & 0." in (tmp_path / "table.tex").read_text()
     table.save(tmp_path / "table.csv")
     assert len(pandas.read_csv(tmp_path / "table.csv")) == len(table.rows)
+    two = pandas.concat([summary.assign(study=name) for name in ("first", "second")])
+    assert len(by_task(two).rows) == 2 * len(table.rows), "no study hides another"
     with pytest.raises(SpecError, match=r"give a \.csv or \.tex file"):
         table.save(tmp_path / "table.doc")

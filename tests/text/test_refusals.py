@@ -22,7 +22,7 @@ FILES: list[tuple[str, str | bytes, str]] = [
     (".jsonl", '{"a": 1}\n[1]\n', "line 2 is no JSON object"),
     (".json", "[1, 2]", "line 1 is no JSON object"),
     (".jsonl", '{"a": 1}\n{"a": "x"}\n', "each column one type in all rows"),
-    (".jsonl", '{"text": "a", "label": 99999999999999999999}\n', "too large to convert"),
+    (".jsonl", '{"text": "a", "label": 99999999999999999999}\n', "which is no class"),
     (".jsonl", "", "has no row: give a train split"),
     (".json", "[]", "has no row: give a train split"),
     (".tsv", "a\tb\n1\t2\n1\n", "line 3 has 1 columns, expected 2"),
