@@ -37,7 +37,7 @@ KEY, ROLE = "papa.key", "papa.role"
 _NOTE = {
     "mlflow.note.content": "A run whose tag papa.role is study is a study, with its report in "
     "results/report.html; below it are runs of its cells by seed (cell) and of its curves (curve), "
-    "over the share of input-dependent heads, which is the step in percent."
+    "over the share of input-dependent heads, which is the step in percent, rounded up."
 }
 _INTERVAL = {"": "mean", "_low": "low", "_high": "high"}
 _ENVIRONMENT = {
@@ -90,11 +90,6 @@ def tracking_errors(address: str) -> Iterator[None]:
             f"MLflow at {address} cannot be used ({why}): see that it runs, nobody else locks its "
             "database, and MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD may write to it"
         ) from error
-
-
-def percent(fraction: float) -> int:
-    """The step at which a curve has a share of heads; 0 is that of none alone."""
-    return max(round(100 * fraction), int(fraction > 0))
 
 
 class Tracking:
@@ -254,7 +249,8 @@ class Tracking:
                 "unseen_share": document.unseen_share,
                 "seconds": score.seconds,
             }
-            points = [(name, of, percent(cell.fraction), 0) for name, of in values.items()]
+            share = round(100 * cell.fraction + 0.49)
+            points = [(name, of, share, 0) for name, of in values.items()]
             for epoch, of_seeds, at in self._losses.get(step.name, ()):
                 points.append(("train_loss", of_seeds.get(score.seed), epoch, at))
             self._log(run.info.run_id, points)
@@ -267,14 +263,14 @@ class Tracking:
         table = read_table(verified(artifact) / "summary.csv")
         first, smallest = table.iloc[0], float(table["fraction"].min())
         at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
-        ends = [("relative_drop", table[at]["relative_drop"].mean(), percent(smallest), 0)]
+        ends = [("relative_drop", table[at]["relative_drop"].mean(), 0, 0)]
         for line, rows in table.groupby(LINE, sort=False):
             tags, points = dict(zip(LINE, line, strict=True)), []
             run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
             for row in rows.to_dict("records"):
                 values = {f"score{end}": row[of] for end, of in _INTERVAL.items()}
                 values |= {name: row[name] for name in ("fraction", "relative_drop")}
-                share = percent(row["fraction"])
+                share = round(100 * row["fraction"] + 0.49)
                 points += [(name, of, share, 0) for name, of in values.items()]
                 if row["fraction"] in (0, 1):
                     constant = f"all_heads_constant/{tags['constants']}"

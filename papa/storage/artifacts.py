@@ -1,13 +1,8 @@
-"""Artifacts: files that are complete if and only if their ``metadata.json`` is there, which holds
-the SHA-256 of each; whoever reads them checks it.
+"""Artifacts: files that are complete if and only if their ``metadata.json`` is there, put last and
+only where there is none; whoever reads them checks their SHA-256, which it holds (docs/store.md).
 
-::
-
-    <address>/<data>/<file>    what one writer published, under a name of its own
-    <address>/metadata.json    put last, and only where there is none; names the data that count
-
-So writers of one address never mix. In folders for people the files lie beside the metadata. Names
-in metadata, which whoever may write to a shared store writes, become paths: they are checked first.
+In folders for people the files lie beside the metadata. Names in metadata, which whoever may write
+to a shared store writes, become paths: they are checked first.
 """
 
 from __future__ import annotations

@@ -1,16 +1,4 @@
-"""The artifact store: all that a study makes, in a folder or behind a URI.
-
-::
-
-    <store>/papa-store.json            says that it is one
-    <store>/artifacts/<stage>/<key>/   one artifact a finished step
-    <root>/studies/<name>/             a study's results, for people
-    <root>/mlflow.db, mlartifacts/     MLflow's runs
-    <root>/scratch/                    what is only needed while a step runs
-    <root>/locks/                      held while a step or a study runs
-
-In a folder, root is the store itself; of a URI it is a folder in the cache of each machine.
-"""
+"""The artifact store, in a folder or behind a URI; docs/store.md says what lies where in it."""
 
 from __future__ import annotations
 

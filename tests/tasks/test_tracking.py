@@ -91,7 +91,7 @@ def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
         line = line[line[name] == curve["params"][name]]
     for metric, column in {"score": "mean", "score_low": "low", "score_high": "high"}.items():
         points = {one.step: one.value for one in client.get_metric_history(curve["id"], metric)}
-        wanted = {round(100 * row["fraction"]): row[column] for _, row in line.iterrows()}
+        wanted = {round(100 * row["fraction"] + 0.49): row[column] for _, row in line.iterrows()}
         assert points == pytest.approx(wanted)
 
 
