@@ -119,11 +119,9 @@ def test_a_worker_whose_ray_node_is_lost_ends_and_takes_no_jobs(
     with prefect_worker(place / "bereft", environment) as worker:
         up = f"its node runs: {worker.log}"
         wait_until(lambda: "Ray runtime started" in worker.log.read_text(), up, worker.process)
-        everything = worker.processes
-        (raylet,) = [one for one in map(psutil.Process, everything) if one.name() == "raylet"]
+        (raylet,) = [one for one in map(psutil.Process, worker.processes) if one.name() == "raylet"]
         raylet.kill()
         assert worker.process.wait(PATIENCE_SECONDS) != 0
-    assert not [one for one in everything if psutil.pid_exists(one)]
 
 
 def logged_runs(tracking: Service, experiment: str) -> dict[str, int]:
