@@ -197,7 +197,8 @@ def fidelity(
 
     Args:
         by: as for ``ablated``; the model is in eval mode.
-        seed, tokenizer: as for ``ablated``.
+        seed: as for ``ablated``.
+        tokenizer: as for ``ablated``.
         made_from: other data, for a ``by`` that is made from text: the fairer test.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.
