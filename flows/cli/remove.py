@@ -61,8 +61,7 @@ def remove(
 
             # Hidden, as `mlflow gc` alone deletes runs; a server's may be another store's as well.
             client = connect(f"{SQLITE}{opened.root / 'mlflow.db'}")
-            if (
-                found := client.get_experiment_by_name(study)
-            ) and found.lifecycle_stage == "active":
-                client.delete_experiment(found.experiment_id)
+            experiment = client.get_experiment_by_name(study)
+            if experiment and experiment.lifecycle_stage == "active":
+                client.delete_experiment(experiment.experiment_id)
         typer.echo(f"Deleted {what}. What servers of MLflow and Prefect recorded of it stays.")

@@ -56,7 +56,8 @@ def batches_of(
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise DataError(f"tokenizer is a {type(tokenizer).__name__}: give the model's, as loaded")
     held: Any = model
-    check_vocabulary(tokenizer, len(held.get_input_embeddings().weight), held.name_or_path)
+    name = held.name_or_path or type(model).__name__
+    check_vocabulary(tokenizer, len(held.get_input_embeddings().weight), name)
     return list(_tokenised(texts, labels, model, tokenizer))
 
 

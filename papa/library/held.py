@@ -73,7 +73,7 @@ def measure_held(
     given = named_orders(orders, *shape)
     names, files = given["orders"], {one["name"]: one["values"] for one in given.get("scores", ())}
     if not all(0 <= one <= 1 for one in fractions):
-        raise SpecError("orders is a list, and fractions are shares of heads, 0 to 1")
+        raise SpecError("fractions are shares of heads, 0 to 1")
     found: dict[tuple[str, frozenset[Head]], tuple[Measured, float]] = {}
 
     def value(name: str, heads: Sequence[Head]) -> tuple[Measured, float]:

@@ -46,8 +46,8 @@ def constants(
     **parameters: int,
 ) -> HeadMatrices:
     """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
-    ``zeros``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made of an
-    average ``low_rank`` (``rank``, ``largest``) or ``relative`` (paper, Section 5.2;
+    ``zeros``, ``first``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made
+    of an average ``low_rank`` (``rank``, ``largest``) or ``relative`` (paper, Section 5.2;
     docs/method.md).
 
     Examples:

@@ -153,17 +153,17 @@ def fetched(name: str, revision: str | None, what: str, patterns: Sequence[str])
     with hub_errors(what, f"{constants.ENDPOINT}/{name}", revision, EncoderError):
         commit = HfApi().resolve_revision(name, revision=revision)
         wanted: Any = {"allow_patterns": list(patterns), "tqdm_class": download_bar()}
-        if commit == revision:  # Nobody was asked yet; a download would ask for half a minute.
-            with suppress(errors.CachedRepoTreeNotFoundError, errors.LocalEntryNotFoundError):
-                get_cached_repo_tree(name, revision=commit)
-                local = {**wanted, "local_files_only": True}
-                return Path(snapshot_download(name, revision=commit, **local))
-            try:
-                HfApi().model_info(name, revision=commit, timeout=10, expand=["sha"])
-            except errors.HfHubHTTPError:
-                raise
-            except (errors.HTTPError, errors.OfflineModeIsEnabled):
-                wanted["local_files_only"] = True
+        with suppress(errors.CachedRepoTreeNotFoundError, errors.LocalEntryNotFoundError):
+            get_cached_repo_tree(name, revision=commit)
+            local = {**wanted, "local_files_only": True}
+            return Path(snapshot_download(name, revision=commit, **local))
+        try:
+            # Asked once: a download would ask for half a minute before it says that nobody answers.
+            HfApi().model_info(name, revision=commit, timeout=10, expand=["sha"])
+        except errors.HfHubHTTPError:
+            raise
+        except (errors.HTTPError, errors.OfflineModeIsEnabled):
+            wanted["local_files_only"] = True
         return Path(snapshot_download(name, revision=commit, **wanted))
 
 

@@ -27,10 +27,9 @@ from papa.spec.task import (
 
 _AT = "papa.heads"
 CONTROLS: dict[str, str] = {
-    **{kind: f"{_AT}.kinds:{kind}" for kind in ("identity", "toeplitz", "zeros", "first")},
-    "previous": f"{_AT}.kinds:previous",
+    **{kind: f"{_AT}.kinds:{kind}" for kind in ("identity", "toeplitz", "zeros", "previous")},
     "next": f"{_AT}.kinds:next_slot",
-    **{kind: f"{_AT}.kinds:{kind}" for kind in ("local", "fibonacci")},
+    **{kind: f"{_AT}.kinds:{kind}" for kind in ("first", "local", "fibonacci")},
 }
 """What makes matrices from S; from L·H as well, where it asks for ``heads``."""
 DERIVED: dict[str, str] = {kind: f"{_AT}.kinds:{kind}" for kind in ("low_rank", "relative")}

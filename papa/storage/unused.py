@@ -49,7 +49,7 @@ class Contents:
         """The steps that results of ``wanted`` studies were made from, with their bytes."""
         used: dict[str, int] = {}
         results = (step for step in self.metadata if step.startswith("aggregate/"))
-        names = {step: str(self.metadata[step]["name"]).partition(" · ")[2] for step in results}
+        names = {step: str(self.metadata[step].get("name")).partition(" · ")[2] for step in results}
         waiting = [step for step, name in names.items() if wanted(name)]
         while waiting:
             if (step := waiting.pop()) not in used:
@@ -62,7 +62,7 @@ def survey(store: Store) -> list[Unused]:
     """Look through artifacts, scratch and unfinished copies of results."""
     groups: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
     contents = Contents(store)
-    used = contents.used_by(bool)
+    used = contents.used_by(lambda study: True)
     for step, files in contents.files.items():
         address, stage = f"{store.artifacts}/{step}", step.partition("/")[0]
         metadata = contents.metadata.get(step)

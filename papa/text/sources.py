@@ -109,13 +109,9 @@ def commit_of(name: str, revision: str | None) -> str:
     answer, stood for when it was last asked.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import RevisionResolutionError
 
     with _hub_errors(name, revision):
-        try:
-            return HfApi().resolve_revision(name, repo_type="dataset", revision=revision).resolved
-        except RevisionResolutionError as error:
-            raise error.__cause__ or error from None
+        return HfApi().resolve_revision(name, repo_type="dataset", revision=revision).resolved
 
 
 def _snapshot(name: str, commit: str, files: Sequence[str]) -> Path:

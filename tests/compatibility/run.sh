@@ -24,6 +24,6 @@ export OMP_NUM_THREADS=1
 # An old package may use what a new one of those that it needs calls deprecated.
 options=(-q -p no:cacheprovider -W default::DeprecationWarning)
 "$folder/bin/python" -m pytest "${options[@]}" -m 'not integration and not server' \
-    tests/{spec,storage,encoders,corpora,attention,probes,ranking,tasks,reporting}
+    tests/{spec,storage,models,text,heads,probes,ranking,tasks,reporting}
 # One study by `papa run`: Prefect, Ray and MLflow start, work and end.
 "$folder/bin/python" -m pytest "${options[@]}" tests/flows/test_run.py::test_results_hold_every_cell

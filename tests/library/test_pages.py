@@ -53,15 +53,12 @@ def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[s
 
 
 def evaluations(number: int) -> dict[str, Any]:
-    """What a block of the page on harnesses leaves."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", EVALUATE.read_text(), re.MULTILINE | re.DOTALL)
-    left: dict[str, Any] = {"__name__": "pasted"}
-    exec(compile(blocks[number], str(EVALUATE), "exec"), left)
-    return left
+    """What a part of the page on harnesses leaves."""
+    return pasted(EVALUATE, EVALUATE.read_text().split("\n## ")[number])
 
 
 def test_an_ablated_model_in_the_evaluators_of_sentence_transformers() -> None:
-    left = evaluations(0)
+    left = evaluations(1)
     assert left["before"] == left["after"]
     assert left["before"] != left["inside"]
 
@@ -84,7 +81,7 @@ def test_an_ablated_model_in_the_harness_of_language_models(
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    left = evaluations(1)
+    left = evaluations(2)
     assert left["before"] == left["after"]
     assert left["before"][0] != left["inside"][0]
 
