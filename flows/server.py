@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import secrets
 import socket
 import stat
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -66,9 +67,11 @@ def prepare_engines(folder: Path, *, verbose: bool) -> None:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        return int(free.getsockname()[1])
+    """A port of loopback that nobody listens on, and that neither the system nor Ray hands out."""
+    while True:
+        port = random.SystemRandom().randint(20_000, 32_767)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def server_settings(home: Path, port: int) -> dict[str, str]:
