@@ -75,7 +75,10 @@ def deploy(
                 work_pool_name=pool,
                 entrypoint_type=EntrypointType.MODULE_PATH,
                 # What infra/prefect-automation.yaml listens for.
-                job_variables={"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}},
+                job_variables={
+                    "working_dir": ".",  # The one in which the worker was started.
+                    "env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"},
+                },
                 concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=waits),
             ).apply()
         except (DeploymentApplyError, PrefectException, HTTPError, RuntimeError) as error:
