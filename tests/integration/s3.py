@@ -7,14 +7,14 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from socket import create_server
 from typing import Any
 
 import pytest
 
+from flows.server import free_port
 from tests.flows.processes import answers
 from tests.integration.service import SCRIPTS, clean, started, wait_ready
 
@@ -62,10 +62,9 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
     config = folder / "s3.json"
     readers = _identity("reader", reader, "Read", "List")
     config.write_text(json.dumps({"identities": [_identity("owner", owner, "Admin"), readers]}))
-    # Held together, so that no two are the same.
-    with ExitStack() as stack:
-        held = [stack.enter_context(create_server(("127.0.0.1", 0))) for _ in range(8)]
-        ports = [one.getsockname()[1] for one in held]
+    ports = list[int]()
+    while len(ports) < 8:
+        ports += {free_port()}.difference(ports)
     environment = {
         "S3_FOLDER": str(folder),
         "S3_CONFIG": str(config),
